@@ -1,0 +1,128 @@
+"""Bytes without pickle: plain values as JSON, tensors as safetensors.
+
+Layout: magic (4 bytes), length of the JSON part (4 bytes, little endian), JSON, safetensors block.
+Plain values are None, bool, int, float, str, list, tuple, dict with string keys, and tensors. Nothing else
+can be written, and reading builds nothing else, so a byte string can never run code.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import lru_cache
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+MAGIC = b"HPH1"
+HEADER_LIMIT = 16 * 2**20
+SIZE_LIMIT = 4 * 2**30
+_TAG = "$"  # the one reserved dictionary key: it marks a tensor or a tuple
+_PREFIX = struct.Struct("<4sI")
+
+
+class Malformed(ValueError):
+    """Bytes that are no value of ours."""
+
+
+def pack(value: Any) -> bytes:
+    """The bytes of a value; `unpack` gives the value back, tensors to the bit."""
+    header, tensors = _header(value)
+    block = safetensors.torch.save(_separate(tensors)) if tensors else b""
+    return _PREFIX.pack(MAGIC, len(header)) + header + block
+
+
+def packed_size(value: Any) -> int:
+    """`len(pack(value))`, without copying a tensor."""
+    header, tensors = _header(value)
+    return _PREFIX.size + len(header) + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
+
+
+def unpack(data: bytes, limit: int = SIZE_LIMIT) -> Any:
+    """The value that `pack` wrote. Anything else raises `Malformed`; nothing larger than `data` is allocated."""
+    if len(data) > limit:
+        raise Malformed(f"{len(data)} bytes, the limit is {limit}")
+    if len(data) < _PREFIX.size:
+        raise Malformed("too short")
+    magic, length = _PREFIX.unpack_from(data)
+    start, end = _PREFIX.size, _PREFIX.size + length
+    if magic != MAGIC or length > HEADER_LIMIT or end > len(data):
+        raise Malformed("not a heterophony message or snapshot, or cut short")
+    try:
+        header = json.loads(data[start:end].decode())
+        block = safetensors.torch.load(data[end:]) if end < len(data) else {}
+        value = _value(header, block)
+    except Malformed:
+        raise
+    except Exception as error:  # json, safetensors (its own class), RecursionError: all mean the same here
+        raise Malformed(f"unreadable: {type(error).__name__}") from error
+    if block:
+        raise Malformed(f"{len(block)} tensors that the header does not name")
+    return value
+
+
+def _header(value: Any) -> tuple[bytes, list[Tensor]]:
+    tensors: list[Tensor] = []
+    header = json.dumps(_plain(value, tensors), separators=(",", ":"), ensure_ascii=False).encode()
+    return header, tensors
+
+
+def _plain(value: Any, tensors: list[Tensor]) -> Any:
+    match value:
+        case Tensor():
+            tensors.append(value)
+            return {_TAG: len(tensors) - 1}
+        case None | bool() | int() | float() | str():
+            return value
+        case list():
+            return [_plain(item, tensors) for item in value]
+        case tuple():
+            return {_TAG: [_plain(item, tensors) for item in value]}
+        case dict():
+            for key in value:
+                if not isinstance(key, str) or key == _TAG:
+                    raise TypeError(f"a key must be a string other than {_TAG!r}, got {key!r}")
+            return {key: _plain(item, tensors) for key, item in value.items()}
+        case _:
+            raise TypeError(f"cannot write a {type(value).__name__}: only plain values and tensors")
+
+
+def _value(header: Any, block: dict[str, Tensor]) -> Any:
+    if isinstance(header, list):
+        return [_value(item, block) for item in header]
+    if not isinstance(header, dict):
+        return header
+    if _TAG not in header:
+        return {key: _value(item, block) for key, item in header.items()}
+    tag = header[_TAG]
+    if len(header) != 1:
+        raise Malformed("a tag beside other keys")
+    if isinstance(tag, list):
+        return tuple(_value(item, block) for item in tag)
+    if str(tag) not in block:
+        raise Malformed(f"no tensor {tag!r}")
+    return block.pop(str(tag))  # popped: a tensor named twice would let a short message grow
+
+
+def _separate(tensors: list[Tensor]) -> dict[str, Tensor]:
+    """Tensors on the CPU that own their storage: safetensors refuses views and tied weights."""
+    owned: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for position, tensor in enumerate(tensors):
+        flat = tensor.detach().cpu().contiguous()
+        pointer = flat.untyped_storage().data_ptr()
+        if pointer in seen or flat.untyped_storage().nbytes() != flat.nbytes:
+            flat = flat.clone()
+        seen.add(pointer)
+        owned[str(position)] = flat
+    return owned
+
+
+@lru_cache(maxsize=1024)
+def _block_size(signature: tuple[tuple[torch.dtype, tuple[int, ...]], ...]) -> int:
+    # Asking safetensors once per signature keeps the size exact whatever its header looks like.
+    if not signature:
+        return 0
+    return len(safetensors.torch.save({str(i): torch.zeros(s, dtype=d) for i, (d, s) in enumerate(signature)}))

@@ -1,0 +1,200 @@
+"""Work computed one after the other, as ordinary PyTorch: the reference that every faster way must equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heterophony.data.table import Data
+from heterophony.node import Node
+from heterophony.seeds import seeded
+from heterophony.work import Fit, Fitted, Mark, Note, Predict, Work
+
+
+class WorkError(RuntimeError):
+    """A piece of work failed: says whose it was."""
+
+
+@dataclass
+class Job:
+    """One piece of work, whose it is and which of that node's it is; rows for the table are left in `rows`."""
+
+    node: Node
+    work: Work
+    tag: str  # distinguishes the randomness of a node's jobs within one activation
+    time: float = 0.0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Eager:
+    """The compute seam: `compute(list of jobs) -> list of answers`. A GPU cohort has the same signature."""
+
+    def __init__(
+        self, tests: Sequence[tuple[str, str, Data]] = (), record: Callable[[Node], bool] = lambda node: True
+    ) -> None:
+        self.tests = tests
+        self.record = record  # whether this node's present round is one that goes into the table
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        return [self._located(job) for job in jobs]
+
+    def _located(self, job: Job) -> Any:
+        try:
+            return self._one(job)
+        except Exception as error:
+            where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
+            raise WorkError(f"{where}: {type(error).__name__}: {error}") from error
+
+    def _one(self, job: Job) -> Any:
+        node, work = job.node, job.work
+        match work:
+            case Fit():
+                with seeded(node.seed, node.id, node.round, "fit", job.tag):
+                    fitted = fit(node, work)
+                if self.record(node):
+                    for model, terms in fitted.losses.items():
+                        job.rows += [_row(job, "training", work.data, "train", f"{model}.{term}", value)
+                                     for term, value in terms.items()]  # fmt: skip
+                return fitted
+            case Predict():
+                return predict(node.models[work.model], node.data[work.data], work.rows, work.batch)
+            case Mark():
+                if self.record(node):
+                    job.rows += self._evaluate(job, work)
+            case Note():
+                job.rows.append(_row(job, "note", "", "", work.quantity, work.value, work.n))
+        return None
+
+    def _evaluate(self, job: Job, mark: Mark) -> list[dict[str, Any]]:
+        rows = []
+        for domain, split, data in self.tests:
+            logits = predict(job.node.models[mark.model], data)
+            right = int((logits.argmax(-1) == data.y).sum())
+            loss = float(F.cross_entropy(logits, data.y, reduction="sum"))
+            for quantity, total in (("accuracy", right), ("loss", loss)):
+                rows.append(_row(job, mark.product, domain, split, quantity, total, len(data)))
+        return rows
+
+
+def _row(job: Job, product: str, set: str, split: str, quantity: str, total: float, n: int = 1) -> dict[str, Any]:
+    place = {"round": job.node.round, "time": job.time, "product": product, "node": job.node.id}
+    finite = total if math.isfinite(total) else None  # undefined is null: NaN is no JSON and equals nothing
+    return {**place, "set": set, "split": split, "quantity": quantity, "sum": finite, "n": n}
+
+
+def predict(model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512) -> Tensor:
+    """A model's outputs, in evaluation mode; the model is left in the mode it was in."""
+    mode = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            x = data.x if rows is None else data.x.index_select(0, rows)
+            return torch.cat([model(part) for part in torch.split(x, batch)])
+    finally:
+        model.train(mode)
+
+
+def fit(node: Node, work: Fit) -> Fitted:
+    """Train in place, step by step."""
+    models = {name: node.models[name] for name in work.names}
+    for model in models.values():
+        model.train()
+    nets: dict[str, Callable[[Tensor], Tensor]] = {
+        **models,
+        **{t: _teacher(node.models[t]) for t in work.teachers},
+    }
+    parameters = {name: dict(model.named_parameters()) for name, model in models.items()}
+    optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
+    start = None
+    if work.answer == "displacement":
+        start = {name: p.detach().clone() for name, p in parameters[work.names[0]].items()}
+    gradient = None
+    sums: dict[str, dict[str, Tensor]] = {}
+    steps = 0
+    for batch in _batches(node, work):
+        terms = _terms(work, work.loss(nets, batch))
+        for optimiser in optimisers.values():
+            optimiser.zero_grad(set_to_none=True)
+        torch.stack([value for named in terms.values() for value in named.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        if work.answer == "gradient" and gradient is None:
+            gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
+        if work.transform is not None:
+            for named in parameters.values():
+                _transform(work, named)
+        for optimiser in optimisers.values():
+            optimiser.step()
+        for name, values in terms.items():
+            kept = sums.setdefault(name, {})
+            for term, value in values.items():
+                kept[term] = kept[term] + value.detach() if term in kept else value.detach()
+        steps += 1
+    for name in models:
+        if (key := _kept(work, name)) is not None:
+            state = optimisers[name].state
+            node.optimisers[key] = {n: dict(state[p]) for n, p in parameters[name].items() if p in state}
+    losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
+    displacement = None
+    if start is not None:
+        displacement = {n: start[n] - p.detach() for n, p in parameters[work.names[0]].items()}
+    for named in parameters.values():
+        for parameter in named.values():
+            parameter.grad = None
+    return Fitted(losses, steps, gradient, displacement)
+
+
+def _batches(node: Node, work: Fit) -> Any:
+    view = node.data[work.data]
+    data = view if work.rows is None else view.take(work.rows)
+    if work.extra:
+        data = data.with_columns(**work.extra)
+    sizes = work.sizes(node)
+    while sizes:
+        order = node.order(work.data, len(data))
+        at = 0
+        while sizes and at + sizes[0] <= len(data):
+            size = sizes.pop(0)
+            yield data.take(order[at : at + size])
+            at += size
+
+
+def _terms(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
+    if isinstance(loss, Tensor):
+        return {work.names[0]: {"loss": loss}}
+    return {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
+
+
+def _transform(work: Fit, parameters: Mapping[str, nn.Parameter]) -> None:
+    assert work.transform is not None
+    gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+    with torch.no_grad():
+        for name, gradient in work.transform(gradients, parameters, **work.aux).items():
+            parameters[name].grad = gradient
+
+
+def _kept(work: Fit, model: str) -> str | None:
+    name = work.keep if isinstance(work.keep, str) or work.keep is None else work.keep.get(model)
+    return None if name is None else f"{model}/{name}"
+
+
+def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+    optimiser = work.optimiser.build(p for p in parameters.values() if p.requires_grad)
+    key = _kept(work, model)
+    for name, state in node.optimisers.get(key, {}).items() if key else ():
+        optimiser.state[parameters[name]] = dict(state)
+    return optimiser
+
+
+def _teacher(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    def ask(x: Tensor) -> Tensor:
+        model.eval()
+        with torch.no_grad():
+            out: Tensor = model(x)
+        return out
+
+    return ask

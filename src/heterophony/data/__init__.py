@@ -1,0 +1,50 @@
+"""Data sets, their partitions and the checks that keep train and test apart."""
+
+from heterophony.data.errors import DataError
+from heterophony.data.images import rotate, to_data, to_tensor
+from heterophony.data.leakage import BaseIds, LeakageError, Report
+from heterophony.data.leakage import check as check_leakage
+from heterophony.data.partitions import (
+    Dirichlet,
+    Domain,
+    Iid,
+    Natural,
+    Partition,
+    Pathological,
+    Quantity,
+    Shards,
+    divide,
+    holdout,
+    private_test,
+)
+from heterophony.data.sources import Entry, Listing, Source, Split, known, load
+from heterophony.data.table import Data
+
+__all__ = [
+    "BaseIds",
+    "Data",
+    "DataError",
+    "Dirichlet",
+    "Domain",
+    "Entry",
+    "Iid",
+    "LeakageError",
+    "Listing",
+    "Natural",
+    "Partition",
+    "Pathological",
+    "Quantity",
+    "Report",
+    "Shards",
+    "Source",
+    "Split",
+    "check_leakage",
+    "divide",
+    "holdout",
+    "known",
+    "load",
+    "private_test",
+    "rotate",
+    "to_data",
+    "to_tensor",
+]

@@ -1,0 +1,76 @@
+"""Plain `.npz` files: `train_x`, `train_y`, `test_x`, ... or, for a domain, `photo_x`, `photo_y`."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.lib.npyio import NpzFile
+
+from heterophony.data.errors import DataError
+from heterophony.data.root import find
+from heterophony.data.sources.entry import Entry
+from heterophony.data.sources.files import reading
+from heterophony.data.sources.source import Source, Split, empty, split
+
+
+class Npz:
+    """Reads the plain form, which goes before every official one."""
+
+    def find(self, entry: Entry, root: Path) -> Path | None:
+        found = (find(name, root) for name in entry.npz)
+        return next((path for path in found if path and path.suffix == ".npz"), None)
+
+    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+        path = _required(self.find(entry, root))
+        with reading(path), zipfile.ZipFile(path) as archive:
+            train = _rows(archive, f"{entry.domain or 'train'}_x")
+            test = 0 if entry.domain else _rows(archive, "test_x")
+        return train, test
+
+    def read(self, entry: Entry, root: Path) -> Source:
+        return read(entry, _required(self.find(entry, root)))
+
+
+def read(entry: Entry, path: Path) -> Source:
+    """The source that an `.npz` file holds; never unpickles."""
+    with reading(path), np.load(path, allow_pickle=False) as arrays:
+        train = _half(arrays, entry, entry.domain or "train", "train")
+        absent = entry.domain or "test_x" not in arrays.files
+        test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
+        classes = _names(arrays, "classes") or entry.classes
+        return Source(entry.name, classes, train, test, _names(arrays, "classes_coarse"))
+
+
+def _half(arrays: NpzFile, entry: Entry, prefix: str, half: str) -> Split:
+    for key in (f"{prefix}_x", f"{prefix}_y"):
+        if key not in arrays.files:
+            raise DataError(f"there is no array {key!r}, only {', '.join(arrays.files)}")
+    optional = {
+        name: arrays[key]
+        for name, key in (("index", f"{prefix}_index"), ("coarse", f"{prefix}_y_coarse"))
+        if key in arrays.files
+    }
+    return split(f"{entry.identity}/{half}", arrays[f"{prefix}_x"], arrays[f"{prefix}_y"], **optional)
+
+
+def _names(arrays: NpzFile, key: str) -> tuple[str, ...]:
+    return tuple(str(name) for name in arrays[key]) if key in arrays.files else ()
+
+
+def _rows(archive: zipfile.ZipFile, key: str) -> int:
+    """The length of an array from its header alone."""
+    if f"{key}.npy" not in archive.namelist():
+        return 0
+    with archive.open(f"{key}.npy") as stream:
+        version = npy.read_magic(stream)
+        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        return int(header(stream)[0][0])
+
+
+def _required(path: Path | None) -> Path:
+    if path is None:
+        raise DataError("there is no .npz file of this set")
+    return path

@@ -1,0 +1,95 @@
+"""A data set in memory: its images as uint8 NHWC, its labels, and which base image each row is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heterophony.data.errors import DataError
+from heterophony.data.leakage import BaseIds
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Half of a set: images `x`, labels `y`, and `index`, the row of each image in the set named `base`."""
+
+    base: str
+    x: Images
+    y: Labels
+    index: Labels
+    coarse: Labels | None = None
+
+    def __post_init__(self) -> None:
+        if self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3):
+            raise DataError(f"images must be uint8 of shape (N, H, W, 1 or 3), got {self.x.dtype} {self.x.shape}")
+        for name, column in (("labels", self.y), ("index", self.index), ("coarse labels", self.coarse)):
+            if column is not None and (column.dtype != np.int64 or column.shape != self.x.shape[:1]):
+                raise DataError(f"{len(self.x)} images need as many int64 {name}, got {column.shape}")
+        if len(np.unique(self.index)) != len(self.index):
+            raise DataError("the index names a row of the original set twice")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Split:
+        """The given rows, in the given order."""
+        coarse = None if self.coarse is None else self.coarse[rows]
+        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse)
+
+    def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
+        """The base images of all or some rows, for the leakage check."""
+        chosen = slice(None) if rows is None else rows
+        return BaseIds(self.base, self.index[chosen], self.y[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A named set with a train and a test half; a domain (`pacs/photo`) has all its images in `train`."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Split
+    test: Split
+    classes_coarse: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for half in (self.train, self.test):
+            _in_range(half.y, len(self.classes), "label")
+            if half.coarse is not None:
+                _in_range(half.coarse, len(self.classes_coarse), "coarse label")
+
+
+def split(
+    base: str,
+    x: npt.NDArray[Any],
+    y: npt.NDArray[Any],
+    index: npt.NDArray[Any] | None = None,
+    coarse: npt.NDArray[Any] | None = None,
+) -> Split:
+    """A `Split` from arrays as files hold them: grey images without a channel, labels of any integer type."""
+    images = x[..., None] if x.ndim == 3 else x
+    rows = np.arange(len(x)) if index is None else index
+    return Split(base, images, _whole(y), _whole(rows), None if coarse is None else _whole(coarse))
+
+
+def empty(base: str, like: Split) -> Split:
+    """A half without images, of the same image shape."""
+    coarse = None if like.coarse is None else like.coarse[:0]
+    return Split(base, like.x[:0], like.y[:0], like.index[:0], coarse)
+
+
+def _whole(column: npt.NDArray[Any]) -> Labels:
+    if not np.issubdtype(column.dtype, np.integer):
+        raise DataError(f"labels and rows must be integers, got {column.dtype}")
+    return column.astype(np.int64)
+
+
+def _in_range(labels: Labels, classes: int, what: str) -> None:
+    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+        raise DataError(f"every {what} must be in 0..{classes - 1}, got {labels.min()}..{labels.max()}")

@@ -1,0 +1,42 @@
+"""Columns of equal length: the form in which every data set reaches a node."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Data:
+    """Named tensors that share their first dimension, such as `Data(x=images, y=labels, classes=10)`.
+
+    A batch is a `Data` too. `classes` is the size of the label space where there is one.
+    """
+
+    __slots__ = ("classes", "columns")
+
+    def __init__(self, *, classes: int | None = None, **columns: Tensor) -> None:
+        lengths = {name: len(column) for name, column in columns.items()}
+        if not columns or len(set(lengths.values())) != 1:
+            raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
+        self.columns = columns
+        self.classes = classes
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getattr__(self, name: str) -> Tensor:
+        try:
+            return self.columns[name]
+        except KeyError:
+            raise AttributeError(f"no column {name!r}; there are {', '.join(self.columns)}") from None
+
+    def take(self, rows: Tensor) -> Data:
+        """The given rows, in the given order."""
+        return Data(classes=self.classes, **{n: c.index_select(0, rows) for n, c in self.columns.items()})
+
+    def with_columns(self, **columns: Tensor) -> Data:
+        """The same rows with further columns, such as a teacher's logits."""
+        return Data(classes=self.classes, **{**self.columns, **columns})
+
+    def to(self, device: torch.device | str) -> Data:
+        return Data(classes=self.classes, **{n: c.to(device) for n, c in self.columns.items()})

@@ -1,0 +1,369 @@
+"""The clock: discrete events in virtual time. Owns headers, triggers and timers; a host executes the reactions.
+
+Virtual durations follow from the declared work and the device profiles alone, so it does not matter when, where
+or together with what a reaction is really executed: every host gives the same events in the same order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from heterophony import codec
+from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
+from heterophony.engines.host import Activation, Host, Outcome
+from heterophony.engines.network import Network
+from heterophony.federation import Federation
+from heterophony.mailbox import Mailbox
+from heterophony.message import INVERSE, LINKS, Message, Refused, Send
+from heterophony.reaction import Every, Round
+from heterophony.record.ledger import Ledger
+from heterophony.record.result import Result
+from heterophony.record.table import Table
+from heterophony.topology import Links
+
+if TYPE_CHECKING:
+    from heterophony.record.run import Run
+
+
+class Stalled(RuntimeError):
+    """The federation cannot finish; the text names who waits for whom."""
+
+
+class Engine:
+    """Runs a federation to its number of rounds. `encode` sends every message through its bytes."""
+
+    host: Host
+
+    def __init__(
+        self,
+        federation: Federation,
+        *,
+        encode: bool = False,
+        network: Callable[[Federation], Network] = Network,
+        record: Run | None = None,
+        progress: Callable[[Engine], None] | None = None,
+    ) -> None:
+        self.federation, self.method = federation, federation.method
+        self.encode, self.network, self.record, self.progress = encode, network(federation), record, progress
+        self.kinds = {kind.name: kind for kind in self.method.kinds}
+        self.rounds = 0
+        self.clock = 0.0
+        self.queue = Queue()
+        self.boxes: dict[str, Mailbox] = {}
+        self.pending: list[Activation] = []
+        self.outside = set(federation.joins)  # nodes that have not joined yet
+        self.cache: dict[str, Links] = {}
+        self.dirty: set[str] = set()
+        self.table, self.ledger = Table(), Ledger()
+
+    # -- the run ---------------------------------------------------------------------------------------------
+    def run(self, rounds: int | None = None) -> Result:
+        """Run until every node of the leading role has done its rounds and all mail has played out."""
+        began = time.perf_counter()
+        with _threads(self.federation.threads):
+            if self.record is not None and self.record.exists:
+                self.record.load(self)
+                self.rounds = max(self.rounds, rounds or 0)
+                for box in list(self.boxes.values()):
+                    if not box.busy:
+                        self._open(box, {})
+                        self._fire(box)
+            else:
+                self.rounds = rounds or 0
+                self._start()
+                self._save()
+            self._loop()
+            self._check_finished()
+            self._save()
+        return self._result(time.perf_counter() - began)
+
+    def _start(self) -> None:
+        for node, when in self.federation.joins.items():
+            self.queue.push(when, Join(node))
+        for node, role in self.federation.topology.roles.items():
+            if node not in self.outside and self._wakes_alone(role):
+                self._enter(node)
+
+    def _wakes_alone(self, role: str) -> bool:
+        """Whether nodes of a role have something to do, or to wait for, before any mail."""
+        return any(
+            isinstance(r.trigger, Round) or (isinstance(r.trigger, Every) and r.trigger.of in LINKS)
+            for r in self.method.reactions
+            if role in r.roles
+        )
+
+    def _enter(self, node: str) -> None:
+        box = self.box(node)
+        self._open(box, {})
+        self._fire(box)
+
+    def _loop(self) -> None:
+        while True:
+            # Whatever could still arrive by the next moment must be known before the clock moves on.
+            if self.pending and min(a.due for a in self.pending) <= self.queue.moment:
+                self._step()
+                continue
+            if not self.queue.heap:
+                return
+            self._wave(self.queue.moment)
+            if self.progress is not None:
+                self.progress(self)
+            if self.record is not None and self.record.due():
+                self._save()
+
+    def _step(self) -> None:
+        """Let the host compute everything that is pending, together; commit what has come to its end."""
+        waiting = [a for a in self.pending if a.outcome is None]
+        if waiting:
+            self.host.step(waiting)
+        done = [a for a in self.pending if a.outcome is not None]
+        self.pending = [a for a in self.pending if a.outcome is None]
+        for activation in done:
+            assert activation.outcome is not None
+            self._commit(activation, activation.outcome)
+
+    def _wave(self, moment: float) -> None:
+        """All that happens at this moment; then whoever is ready reacts."""
+        touched = {self._happen(event, moment) for event in self.queue.wave()}
+        self.dirty |= touched
+        for node in sorted(touched):
+            self._fire(self.box(node))
+
+    def _happen(self, event: Event, moment: float) -> str:
+        """Apply an event; returns the node it concerns."""
+        if isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, event.round):
+            return event.node  # its window has fired: a timer that means nothing does not move the clock
+        self.clock = moment
+        match event:
+            case Arrival(message):
+                self._arrive(message)
+                return message.receiver
+            case Absence(kind, sender, receiver, round):
+                self.box(receiver).absent(kind, sender, round)
+                return receiver
+            case Free(node):
+                box = self.box(node)
+                box.busy, box.round = False, event.round
+                self.table.add(event.rows)
+                self.ledger.add(event.ledger)
+                self._open(box, event.groups)
+            case Deadline(node):
+                again = self.box(node).expire(event.reaction, moment)
+                if again is not None:
+                    self.queue.push(again, event)
+            case Join(node):
+                self.outside.discard(node)
+                self.cache.clear()
+                self.ledger.incident(moment, node, "joined", "")
+                self._open(self.box(node), {})
+            case Wake(node):
+                pass
+        return node
+
+    # -- reactions -------------------------------------------------------------------------------------------
+    def _fire(self, box: Mailbox) -> None:
+        if box.busy or self.finished(box):
+            return
+        for message in box.late():
+            self.ledger.incident(self.clock, box.node, "late", _describe(message))
+        ready = box.ready()
+        back = self.federation.profile(box.node).next_available(self.clock)
+        if ready is not None and back > self.clock:  # nothing fires on a node that is away
+            if math.isfinite(back):
+                self.queue.push(back, Wake(box.node))
+            return
+        if ready is None:
+            return
+        for what, detail in ready.incidents:
+            self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
+        box.fire(ready)
+        links = self.links(box.node, box.round)
+        activation = Activation(box.node, box.activations, ready.reaction.name, ready.mail, links, self.clock)
+        activation.due = self.clock
+        self.host.begin(activation)
+        self.pending.append(activation)
+
+    def _commit(self, activation: Activation, outcome: Outcome) -> None:
+        """A reaction's state, consumed mail and outgoing mail become part of the run at once."""
+        node = activation.node
+        rows: list[dict[str, Any]] = []
+        for index, (departure, send) in enumerate(outcome.sends):
+            rows += self._post(node, (activation.number, index), departure, send)
+        self.queue.push(outcome.end, Free(node, outcome.round, outcome.groups, outcome.rows, rows))
+        self.dirty.add(node)
+
+    def _open(self, box: Mailbox, groups: dict[str, tuple[str, ...]]) -> None:
+        if self.finished(box):
+            return
+        links = self.links(box.node, box.round)
+        opened = box.open(links, groups, self.clock, lambda node: self._dropped(node, box.round))
+        for reaction, window in opened:
+            if window.deadline is not None:
+                self.queue.push(window.deadline, Deadline(box.node, reaction, window.round))
+
+    def finished(self, box: Mailbox) -> bool:
+        """A node of the leading role that has done its rounds takes no more part."""
+        return box.role == self.method.roles[0] and box.round >= self.rounds
+
+    def _dropped(self, node: str, round: int) -> bool:
+        federation = self.federation
+        if federation.topology.static[node].children:
+            return False
+        return federation.dropout.out(federation.seed, node, round)
+
+    # -- mail ------------------------------------------------------------------------------------------------
+    def _post(self, sender: str, id: tuple[int, int], departure: float, send: Send) -> list[dict[str, Any]]:
+        """Put a send on its way to every recipient; returns its rows for the ledger."""
+        kind, round = send.kind, send.round
+        assert round is not None  # stamped by the host
+        links = self.links(sender, round)
+        if self.kinds.get(kind.name) is not kind:
+            raise ValueError(f"node {sender} sends {kind.name!r}, which {type(self.method).__name__} does not declare")
+        receivers = links.group(kind.to) if send.to is None else send.to
+        for receiver in receivers:
+            if not links.has(kind.to, receiver):
+                raise ValueError(f"node {sender} may send {kind.name!r} to its {kind.to}; {receiver!r} is none of them")
+        allowed = self.federation.egress.get(sender)
+        withheld = allowed is not None and kind.name not in allowed
+        payload = kind.payload(send.body)
+        rows = []
+        for receiver in receivers:
+            path = self.federation.topology.route(sender, receiver)
+            message = Message(kind.name, sender, receiver, round, id, send.body)
+            dropped = self._dropped(sender, round) or self._dropped(receiver, round)
+            arrivals = self.network.arrivals(message, path, payload, departure)
+            for arrival in arrivals:
+                absence = Absence(kind.name, sender, receiver, round)
+                self.queue.push(arrival, absence if withheld or dropped else Arrival(message))
+            status = "withheld" if withheld else "dropped" if dropped else "sent" if arrivals else "lost"
+            row = {"round": round, "kind": kind.name, "from": sender, "to": receiver, "status": status}
+            rows.append({**row, "payload": payload, "wire": message.wire, "hops": len(path) - 1, "time": departure})
+        return rows
+
+    def _arrive(self, message: Message) -> None:
+        """Check a message at the receiver's door: a bad one is counted and answers "absent"."""
+        box = self.box(message.receiver)
+        if box.knows(message):
+            self.ledger.incident(self.clock, box.node, "duplicate", _describe(message))
+            return
+        try:
+            kind = self.kinds[message.kind]
+            if self.encode:
+                message = Message.decode(message.encode(), kind.limit + codec.HEADER_LIMIT)
+            if not self.links(box.node, message.round).has(INVERSE[kind.to], message.sender):
+                raise Refused(f"{message.sender} is none of its {INVERSE[kind.to]}")
+            kind.check(message.body, self.host.shape(box.node))
+        except Refused as error:
+            box.refuse(message)
+            self.ledger.incident(self.clock, box.node, "refused", f"{_describe(message)}: {error}")
+        else:
+            box.take(message)
+
+    def links(self, node: str, round: int) -> Links:
+        """A node's links among those who have joined."""
+        topology = self.federation.topology
+        if topology.pairs:
+            links = topology.links(node, round, self.federation.seed)
+            return links.without(self.outside) if self.outside else links
+        if node not in self.cache:
+            links = topology.links(node)
+            self.cache[node] = links.without(self.outside) if self.outside else links
+        return self.cache[node]
+
+    def box(self, node: str) -> Mailbox:
+        if node not in self.boxes:
+            self.boxes[node] = Mailbox(node, self.federation.topology.roles[node], self.method)
+            self.dirty.add(node)
+        return self.boxes[node]
+
+    # -- the end ---------------------------------------------------------------------------------------------
+    def records(self, node: Any) -> bool:
+        """Whether a node's present round goes into the table."""
+        done = node.round + 1
+        return bool(done % self.federation.evaluate == 0 or done == self.rounds)
+
+    def _check_finished(self) -> None:
+        leads = [n for n, role in self.federation.topology.roles.items() if role == self.method.roles[0]]
+        behind = [n for n in leads if n not in self.boxes or not self.finished(self.boxes[n])]
+        alive = [n for n in behind if math.isfinite(self.federation.profile(n).next_available(self.clock))]
+        if not alive and len(behind) < len(leads):
+            return  # whoever is behind has gone for good, and the others have finished
+        waits = [
+            f"{box.node} waits for {kind!r} of round {round} from {', '.join(map(self._describe_node, missing))}"
+            for box in sorted(self.boxes.values(), key=lambda box: box.node)
+            if not self.finished(box)
+            for kind, round, missing in box.waits()
+            if missing
+        ]
+        named = [f"{n} (round {self.boxes[n].round if n in self.boxes else 0})" for n in (alive or behind)[:5]]
+        raise Stalled(
+            f"the federation stopped short of {self.rounds} rounds at {', '.join(named)}: "
+            + ("; ".join(waits[:8]) or "no mail is on its way and no reaction began another round")
+        )
+
+    def _describe_node(self, node: str) -> str:
+        profile = self.federation.profile(node)
+        if not math.isfinite(profile.next_available(self.clock)):
+            return f"{node} (gone since {profile.available[-1][1]:g} s)"
+        if node in self.outside:
+            return f"{node} (has not joined)"
+        return node
+
+    def _result(self, seconds: float) -> Result:
+        digest = hashlib.sha256()
+        for node in sorted(self.boxes):
+            digest.update(node.encode() + self.host.digest(node))
+        rounds = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
+        return Result(rounds, self.table, self.ledger, digest.hexdigest(), self.clock, seconds, self.host)
+
+    # -- state -----------------------------------------------------------------------------------------------
+    def _save(self) -> None:
+        if self.record is None:
+            return
+        while self.pending:  # a reaction is whole or not at all; finishing early changes nothing
+            self._step()
+        self.record.save(self)
+
+    def encode_node(self, node: str) -> bytes:
+        """One node's file in a snapshot: its own state and its mailbox."""
+        return codec.pack({"node": self.host.state(node), "box": self.boxes[node].state()})
+
+    def restore_node(self, node: str, data: bytes) -> None:
+        value = codec.unpack(data)
+        self.host.restore(node, value["node"])
+        self.box(node).restore(value["box"])
+
+    def encode_queue(self) -> bytes:
+        """The rest of a snapshot: clock, mail in flight, timers, who has yet to join."""
+        here = {"clock": self.clock, "rounds": self.rounds, "outside": sorted(self.outside)}
+        return codec.pack({**here, "queue": self.queue.state(), "network": self.network.state(self.clock)})
+
+    def restore_queue(self, data: bytes) -> None:
+        value = codec.unpack(data)
+        self.clock, self.rounds, self.outside = value["clock"], value["rounds"], set(value["outside"])
+        self.queue.restore(value["queue"])
+        self.network.restore(value["network"])
+
+
+def _describe(message: Message) -> str:
+    return f"{message.kind!r} of round {message.round} from {message.sender}"
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Torch's threads for the run: already two differ from one in the last bits."""
+    before = torch.get_num_threads()
+    if before != number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if before != number:
+            torch.set_num_threads(before)

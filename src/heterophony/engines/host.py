@@ -1,0 +1,59 @@
+"""The seam between the clock and the place where reactions are executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from heterophony.mailbox import Inbox
+from heterophony.message import Message, Send, Shape
+from heterophony.topology import Links
+
+
+@dataclass
+class Outcome:
+    """What a reaction has done, all of which commits at once."""
+
+    end: float
+    sends: list[tuple[float, Send]]  # with the moment of departure; their rounds are set
+    rows: list[dict[str, Any]]
+    round: int
+    groups: dict[str, tuple[str, ...]]  # those that the reaction has set
+
+
+@dataclass
+class Activation:
+    """One firing of a reaction on a node, from its start to its outcome."""
+
+    node: str
+    number: int
+    reaction: str
+    mail: Message | Inbox | None
+    links: Links
+    start: float
+    due: float = 0.0  # nothing of it can leave the node before this moment
+    outcome: Outcome | None = None
+    frame: Any = field(default=None, repr=False)  # the host's own
+
+
+class Host(Protocol):
+    """Holds nodes and executes their reactions."""
+
+    def begin(self, activation: Activation) -> None:
+        """Accept an activation and set its `due`; it may finish at once."""
+
+    def step(self, activations: Sequence[Activation]) -> None:
+        """Advance all of them, together: each gets a later `due` or its outcome."""
+
+    def shape(self, node: str) -> Shape:
+        """What the node's door checks mail against."""
+
+    def state(self, node: str) -> dict[str, Any]:
+        """A node's state between two reactions, as plain values."""
+
+    def restore(self, node: str, state: dict[str, Any]) -> None:
+        """Put a node into a state."""
+
+    def digest(self, node: str) -> bytes:
+        """A hash of the node's models."""

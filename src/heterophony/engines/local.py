@@ -1,0 +1,153 @@
+"""Reactions in this process, with all pending work computed together."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heterophony import codec
+from heterophony.compute.eager import Eager, Job
+from heterophony.engines.engine import Engine
+from heterophony.engines.host import Activation, Outcome
+from heterophony.federation import Federation
+from heterophony.message import Send, Shape
+from heterophony.node import Node
+from heterophony.work import Work
+
+Compute = Callable[[Sequence[Job]], list[Any]]
+
+
+class ReactionError(RuntimeError):
+    """A reaction raised: says where."""
+
+
+@dataclass
+class Frame:
+    """A running reaction: where it stands and what it has produced so far."""
+
+    node: Node
+    clock: float
+    generator: Generator[Any, Any, Any] | None = None
+    work: Work | None = None
+    asked: int = 0
+    early: bool = False
+    sends: list[tuple[float, Send]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+class LocalHost:
+    """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
+
+    def __init__(self, federation: Federation, compute: Compute) -> None:
+        self.federation, self.compute = federation, compute
+        self.nodes: dict[str, Node] = {}
+
+    def node(self, id: str) -> Node:
+        if id not in self.nodes:
+            self.nodes[id] = self.federation.node(id)
+        return self.nodes[id]
+
+    def begin(self, activation: Activation) -> None:
+        node = self.node(activation.node)
+        node.links = activation.links
+        node.groups = {}
+        frame = activation.frame = Frame(node, activation.start)
+        function = getattr(self.federation.method, activation.reaction)
+        mail = () if activation.mail is None else (activation.mail,)
+        with _located(activation, node):
+            result = function(node, *mail)
+        if inspect.isgenerator(result):
+            frame.generator = result
+            self._advance(activation, None)
+        else:
+            self._finish(activation, result)
+
+    def step(self, activations: Sequence[Activation]) -> None:
+        jobs = []
+        for activation in activations:
+            frame: Frame = activation.frame
+            assert frame.work is not None
+            jobs.append(Job(frame.node, frame.work, f"{activation.number}.{frame.asked}", frame.clock))
+        for activation, job, answer in zip(activations, jobs, self.compute(jobs), strict=True):
+            activation.frame.rows += job.rows
+            self._advance(activation, answer)
+
+    def _advance(self, activation: Activation, answer: Any) -> None:
+        """Run the reaction's code up to its next work, collecting early sends on the way."""
+        frame: Frame = activation.frame
+        assert frame.generator is not None
+        while True:
+            try:
+                with _located(activation, frame.node):
+                    asked = frame.generator.send(answer)
+            except StopIteration as stop:
+                self._finish(activation, stop.value)
+                return
+            if isinstance(asked, Work):
+                break
+            self._send(activation, asked)
+            frame.early, answer = True, None
+        frame.work = asked
+        frame.asked += 1
+        frame.clock += asked.samples(frame.node) * self.federation.profile(activation.node).seconds_per_sample
+        # An early send leaves with the commit, so the rest of the reaction must run before the clock moves on.
+        activation.due = activation.start if frame.early else frame.clock
+
+    def _finish(self, activation: Activation, result: Any) -> None:
+        frame: Frame = activation.frame
+        self._send(activation, result)
+        node = frame.node
+        with _located(activation, node):
+            node.check()
+        activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
+        activation.frame = None
+
+    def _send(self, activation: Activation, result: Any) -> None:
+        """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
+        frame: Frame = activation.frame
+        for send in [result] if isinstance(result, Send) else list(result or []):
+            if not isinstance(send, Send):
+                where = f"node {activation.node}, reaction {activation.reaction!r}"
+                raise ReactionError(f"{where}: expected messages or work, got {send!r:.60}")
+            stamped = send if send.round is not None else replace(send, round=frame.node.round)
+            frame.sends.append((frame.clock, stamped))
+
+    def shape(self, node: str) -> Shape:
+        return self.node(node).shape
+
+    def state(self, node: str) -> dict[str, Any]:
+        return self.node(node).state()
+
+    def restore(self, node: str, state: dict[str, Any]) -> None:
+        self.node(node).restore(state)
+
+    def digest(self, node: str) -> bytes:
+        return model_digest(self.node(node).state())
+
+
+def model_digest(state: dict[str, Any]) -> bytes:
+    return hashlib.sha256(codec.pack(state["models"])).digest()
+
+
+class _located:
+    """Say in which node, round and reaction an exception rose."""
+
+    def __init__(self, activation: Activation, node: Node) -> None:
+        self.where = f"node {activation.node}, round {node.round}, reaction {activation.reaction!r}"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
+            raise ReactionError(f"{self.where}: {type(error).__name__}: {error}") from error
+
+
+def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
+    """The default engine: one process, nothing to start."""
+    engine = Engine(federation, **options)
+    engine.host = LocalHost(federation, compute or Eager(federation.test_sets, engine.records))
+    return engine

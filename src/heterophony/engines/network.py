@@ -1,0 +1,41 @@
+"""How long mail takes."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+from heterophony.federation import Federation
+from heterophony.message import Message
+from heterophony.profile import hop
+
+
+class Network:
+    """Latency, bandwidth and availability of the nodes on a message's path. Mail on an edge does not overtake.
+
+    A test can lose or repeat mail by another `arrivals`.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.last: dict[tuple[str, str], float] = {}  # the latest arrival on an edge
+
+    def arrivals(self, message: Message, path: tuple[str, ...], size: int, departure: float) -> list[float]:
+        """The moments at which the receiver gets it: one, or none if an end is gone for good."""
+        profiles = [self.federation.profile(node) for node in path]
+        moment = profiles[0].next_available(departure)
+        for a, b in pairwise(profiles):
+            moment += hop(a, b, size)
+        moment = profiles[-1].next_available(moment)
+        if not math.isfinite(moment):
+            return []
+        edge = message.sender, message.receiver
+        self.last[edge] = max(moment, self.last.get(edge, 0.0))
+        return [self.last[edge]]
+
+    def state(self, now: float) -> list[Any]:
+        return [(*edge, moment) for edge, moment in sorted(self.last.items()) if moment > now]
+
+    def restore(self, state: list[Any]) -> None:
+        self.last = {(a, b): moment for a, b, moment in state}

@@ -1,0 +1,136 @@
+"""Every reaction in a fresh process, from serialised state and mail: the template for remote engines.
+
+What a child gets is bytes, and what it gives back is bytes. So a method that runs the same here and on the local
+engine keeps nothing outside its node.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from typing import Any
+
+from heterophony import codec
+from heterophony.compute.eager import Eager, WorkError
+from heterophony.engines.engine import Engine
+from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.local import LocalHost, ReactionError, model_digest
+from heterophony.federation import Federation
+from heterophony.mailbox import Inbox
+from heterophony.message import Body, Message, Send, Shape
+
+
+class ProcessHost:
+    """Holds nodes as bytes. Forked children start from the federation as it was built, never from a used node."""
+
+    def __init__(self, federation: Federation, engine: Engine) -> None:
+        self.federation, self.engine = federation, engine
+        self.states: dict[str, bytes] = {}  # of nodes that have reacted
+        self.shapes: dict[str, Shape] = {}
+        self.fork = multiprocessing.get_context("fork")
+
+    def begin(self, activation: Activation) -> None:
+        activation.due = activation.start  # what the reaction will ask for is known in the child only
+
+    def step(self, activations: Sequence[Activation]) -> None:
+        for activation in activations:
+            outcome, state = self._in_child(activation)
+            activation.outcome = self._outcome(codec.unpack(outcome))
+            self.states[activation.node] = state
+
+    def _in_child(self, activation: Activation) -> tuple[bytes, bytes]:
+        mail = codec.pack(_mail_value(activation.mail))
+        state = self.states.get(activation.node)
+        ours, theirs = self.fork.Pipe(duplex=False)
+        order = replace(activation, mail=None)
+        child = self.fork.Process(target=self._child, args=(theirs, order, mail, state), daemon=True)
+        child.start()
+        theirs.close()
+        try:
+            outcome, after = ours.recv_bytes(), ours.recv_bytes()
+        except EOFError:
+            child.join()
+            where = f"node {activation.node}, reaction {activation.reaction!r}"
+            raise ReactionError(f"{where}: its process died (exit {child.exitcode})") from None
+        finally:
+            ours.close()
+        child.join()
+        return outcome, after
+
+    def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
+        try:
+            host = LocalHost(self.federation, Eager(self.federation.test_sets, self.engine.records))
+            if state is not None:
+                host.restore(order.node, codec.unpack(state))
+            order.mail = _mail_of(codec.unpack(mail))
+            host.begin(order)
+            while order.outcome is None:
+                host.step([order])
+            pipe.send_bytes(codec.pack(_outcome_value(order.outcome)))
+            pipe.send_bytes(codec.pack(host.state(order.node)))
+        except (ReactionError, WorkError) as error:
+            pipe.send_bytes(codec.pack({"error": str(error)}))
+            pipe.send_bytes(b"")
+
+    def _outcome(self, value: dict[str, Any]) -> Outcome:
+        if "error" in value:
+            raise ReactionError(value["error"])
+        kinds = self.engine.kinds
+        sends = [(at, Send(kinds[kind], to, round, Body(body))) for at, kind, to, round, body in value["sends"]]
+        return Outcome(**{**value, "sends": sends})
+
+    def shape(self, node: str) -> Shape:
+        if node not in self.shapes:
+            self.shapes[node] = self.federation.node(node).shape
+        return self.shapes[node]
+
+    def state(self, node: str) -> dict[str, Any]:
+        if node in self.states:
+            return dict(codec.unpack(self.states[node]))
+        return self.federation.node(node).state()
+
+    def restore(self, node: str, state: dict[str, Any]) -> None:
+        self.states[node] = codec.pack(state)
+
+    def digest(self, node: str) -> bytes:
+        return model_digest(self.state(node))
+
+
+def _outcome_value(outcome: Outcome) -> dict[str, Any]:
+    sends = [(at, send.kind.name, send.to, send.round, dict(send.body)) for at, send in outcome.sends]
+    return {**vars(outcome), "sends": sends}
+
+
+def _message_value(message: Message) -> dict[str, Any]:
+    return {
+        **message.value(),
+        "staleness": message.staleness,
+        "also": [_message_value(m) for m in message.also],
+    }
+
+
+def _message_of(value: dict[str, Any]) -> Message:
+    return replace(Message.of(value), staleness=value["staleness"], also=tuple(map(_message_of, value["also"])))
+
+
+def _mail_value(mail: Message | Inbox | None) -> Any:
+    if isinstance(mail, Inbox):
+        return {"inbox": [_message_value(m) for m in mail], "also": [_message_value(m) for m in mail.also]}
+    return None if mail is None else _message_value(mail)
+
+
+def _mail_of(value: Any) -> Message | Inbox | None:
+    if value is None or "inbox" not in value:
+        return None if value is None else _message_of(value)
+    inbox = Inbox(map(_message_of, value["inbox"]))
+    inbox.also = tuple(map(_message_of, value["also"]))
+    return inbox
+
+
+def process(federation: Federation, **options: Any) -> Engine:
+    """An engine whose every reaction runs in a process of its own."""
+    engine = Engine(federation, **options)
+    engine.host = ProcessHost(federation, engine)
+    return engine

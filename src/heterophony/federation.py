@@ -1,0 +1,162 @@
+"""What a user builds: a method, a topology, models and data, and what the world around them is like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from heterophony.data.table import Data
+from heterophony.method import Method
+from heterophony.node import Node, Slot
+from heterophony.profile import Dropout, Profile
+from heterophony.seeds import seeded
+from heterophony.topology import Topology
+
+if TYPE_CHECKING:
+    from heterophony.record.result import Result
+
+
+@dataclass(frozen=True)
+class Model:
+    """How a node gets a model: a factory, what of it is shared, and whether all nodes start alike."""
+
+    build: Callable[[], nn.Module]
+    share: str | tuple[str, ...] = ""  # sub-modules that travel; "" is the whole model
+    buffers: Literal["shared", "private"] = "shared"
+    common: bool = False  # the same initial weights on every node that has this factory
+
+
+Models = Mapping[str, Model | Callable[[], nn.Module]]
+Views = Mapping[str, Data | Callable[[], Data]]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Data x models x topology x method. `models` and `data` are looked up by node id, then by role.
+
+    Factories (rather than instances) let nodes be built when they are first needed, and rebuilt on resume.
+    """
+
+    method: Method
+    topology: Topology
+    models: Mapping[str, Models]
+    data: Mapping[str, Views]
+    tests: Mapping[str, Data | Mapping[str, Data]] = field(default_factory=dict)  # by domain (and split)
+    seed: int = 0
+    threads: int = 1
+    evaluate: int = 1  # every so many rounds, and in the last one
+    profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
+    dropout: Dropout = field(default_factory=Dropout)
+    joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
+    egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
+
+    def __post_init__(self) -> None:
+        roles = set(self.topology.roles.values())
+        if strangers := roles - set(self.method.roles):
+            raise ValueError(
+                f"{type(self.method).__name__} knows the roles {', '.join(self.method.roles)}, "
+                f"the topology has {', '.join(sorted(strangers))}"
+            )
+        for name, known in (
+            ("models", {*self.topology.roles, *roles}),
+            ("data", {*self.topology.roles, *roles}),
+            ("profiles", {*self.topology.roles, *roles, ""}),
+            ("joins", set(self.topology.roles)),
+            ("egress", set(self.topology.roles)),
+        ):
+            if unknown := getattr(self, name).keys() - known:
+                raise ValueError(f"{name}: no node or role is called {sorted(unknown)[0]!r}")
+        kinds = {kind.name for kind in self.method.kinds}
+        for node, allowed in self.egress.items():
+            if unknown := set(allowed) - kinds:
+                raise ValueError(f"egress of {node}: {type(self.method).__name__} has no kind {min(unknown)!r}")
+
+    def of(self, table: Mapping[str, Any], node: str) -> Any:
+        """An entry for a node: its own, or that of its role."""
+        return table.get(node, table.get(self.topology.roles[node]))
+
+    def node(self, id: str) -> Node:
+        """Build a node in its initial state."""
+        slots = {}
+        for name, model in (self.of(self.models, id) or {}).items():
+            made = model if isinstance(model, Model) else Model(model)
+            with seeded(self.seed, "init", "" if made.common else id, name):
+                module = made.build()
+            share = (made.share,) if isinstance(made.share, str) else made.share
+            slots[name] = Slot(module, share, made.buffers)
+        views = {n: v() if callable(v) else v for n, v in (self.of(self.data, id) or {}).items()}
+        return Node(
+            id,
+            self.topology.roles[id],
+            slots=slots,
+            data=views,
+            memory=self.method.memory,
+            links=self.topology.links(id, 0, self.seed),
+            seed=self.seed,
+        )
+
+    def profile(self, node: str) -> Profile:
+        """A node's device and network."""
+        found: Profile = self.of(self.profiles, node) or self.profiles.get("") or Profile()
+        return found
+
+    @cached_property
+    def test_sets(self) -> list[tuple[str, str, Data]]:
+        """(domain, split, data) of everything that products are evaluated on."""
+        return [
+            (domain, split, data)
+            for domain, splits in self.tests.items()
+            for split, data in ({"test": splits} if isinstance(splits, Data) else splits).items()
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
+        return {
+            "method": type(self.method).__name__,
+            "settings": {key: _readable(value) for key, value in vars(self.method).items()},
+            "nodes": dict(self.topology.roles),
+            "seed": self.seed,
+            "threads": self.threads,
+            "evaluate": self.evaluate,
+            "profiles": {key: _readable(asdict(value)) for key, value in self.profiles.items()},
+            "dropout": {"rate": self.dropout.rate, "always": sorted(self.dropout.always)},
+            "joins": dict(self.joins),
+            "egress": {node: sorted(kinds) for node, kinds in self.egress.items()},
+        }
+
+    def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:
+        """Run on the local engine; with `out`, into a run folder that can be resumed."""
+        from heterophony.engines import local
+        from heterophony.record.run import Run
+
+        if out is None:
+            return local(self, **options).run(rounds)
+        with Run.create(Path(out), self.identity()) as run:
+            return local(self, record=run, **options).run(rounds)
+
+    def resume(self, out: str | Path, rounds: int | None = None, **options: Any) -> Result:
+        """Continue a run folder where its last snapshot stands; `rounds` extends it."""
+        from heterophony.engines import local
+        from heterophony.record.run import Run
+
+        with Run.open(Path(out), self.identity()) as run:
+            return local(self, record=run, **options).run(rounds)
+
+
+def _readable(value: Any) -> Any:
+    """A setting as JSON; a part that is a function or an object by its text."""
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"
+    if isinstance(value, Mapping):
+        return {str(key): _readable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return getattr(value, "__qualname__", None) or repr(value)

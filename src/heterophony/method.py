@@ -1,0 +1,97 @@
+"""A method: frozen hyper-parameters plus reactions, checked when the class is defined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+from heterophony.message import Kind
+from heterophony.reaction import Count, Every, Reaction, Round
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+
+
+class MethodError(TypeError):
+    """A method that cannot work as it is written."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Method:
+    """Base of all methods. A subclass becomes a frozen dataclass of its hyper-parameters.
+
+    It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
+    which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
+    """
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[tuple[Kind, ...]] = ()
+    memory: ClassVar[tuple[str, ...]] = ()
+    reactions: ClassVar[tuple[Reaction, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__bases__ != (Method,):
+            raise MethodError(f"{cls.__name__}: a method is varied by its parts, so inherit from Method alone")
+        cls.reactions = tuple(_reactions(cls))
+        dataclass(frozen=True, kw_only=True)(cls)
+        _check(cls)
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
+        raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
+
+    def number(self, value: float | str | None) -> float | None:
+        """A trigger's number: as written, or the hyper-parameter of that name."""
+        found = getattr(self, value) if isinstance(value, str) else value
+        return None if found is None else float(found)
+
+
+def _reactions(cls: type[Method]) -> list[Reaction]:
+    found = []
+    for name, function in vars(cls).items():
+        if hasattr(function, "reacts"):
+            trigger, roles = function.reacts
+            found.append(Reaction(name, trigger, cls.roles if roles is None else roles))
+    return found
+
+
+def _check(cls: type[Method]) -> None:
+    def fail(text: str) -> None:
+        raise MethodError(f"{cls.__name__}{text}")
+
+    if not cls.roles:
+        fail(" declares no roles")
+    names = [kind.name for kind in cls.kinds]
+    if len(set(names)) != len(names):
+        fail(f" declares a kind twice: {', '.join(names)}")
+    taken: dict[tuple[str, str], str] = {}
+    for reaction in cls.reactions:
+        where = f".{reaction.name}"
+        for role in reaction.roles:
+            if role not in cls.roles:
+                fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
+            for waker in [kind.name for kind in reaction.kinds] or ["Round"]:
+                other = taken.setdefault((role, waker), reaction.name)
+                if other != reaction.name:
+                    fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")
+        for kind in reaction.kinds:
+            if kind not in cls.kinds:
+                fail(f"{where}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
+        _check_numbers(cls, reaction, fail)
+    if deaf := set(names) - {kind for _, kind in taken}:
+        fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
+    if not any(isinstance(reaction.trigger, Round) for reaction in cls.reactions):
+        fail(": nothing begins a round; attach a reaction to Round")
+
+
+def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
+    trigger = reaction.trigger
+    numbers: dict[str, Any] = {}
+    if isinstance(trigger, Every):
+        numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline}
+    elif isinstance(trigger, Count):
+        numbers = {"n": trigger.n}
+    for key, value in numbers.items():
+        if isinstance(value, str) and value not in {f.name for f in fields(cls)}:  # type: ignore[arg-type]
+            fail(f".{reaction.name}: {key} names {value!r}, which is no hyper-parameter")

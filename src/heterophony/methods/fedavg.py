@@ -1,0 +1,74 @@
+"""Federated averaging.
+
+Leaves a client: its weights after local training, and how many examples they come from.
+Equations: Algorithm 1 (FederatedAveraging).
+Deviations: float buffers (BatchNorm's statistics) are averaged with the parameters; `weighted=False` gives the plain
+mean that some later papers compare with; local training may take another loss or a gradient transform.
+Reference: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+"""
+
+from __future__ import annotations
+
+from heterophony.federation import Federation
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Scalar, Send, Weights
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.optimisers import Optimiser, sgd
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Doings, Fit, Loss, Mark, Transform
+
+GLOBAL = Kind("global", to="children", weights=Weights("model"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
+
+
+class FedAvg(Method):
+    """The server sends its model, a cohort trains it on private data, the server averages what comes back."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+
+    fraction: float = 1.0
+    epochs: int = 1
+    batch: int | None = 32
+    optimiser: Optimiser = sgd(0.1)
+    weighted: bool = True
+    quorum: float = 1
+    deadline: float | None = None
+    loss: Loss = cross_entropy
+    transform: Transform | None = None  # is told the global weights as `anchor`
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Doings:
+        client.round = mail.round
+        client.load(mail.weights)
+        yield Fit(
+            "model",
+            self.loss,
+            epochs=self.epochs,
+            batch=self.batch,
+            optimiser=self.optimiser,
+            transform=self.transform,
+            aux={"anchor": mail.weights},
+        )
+        return UPDATE(weights=client.weights(), examples=len(client.data["train"]))
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Doings:
+        if mail:  # a skipped round brings none
+            shares = [m.examples for m in mail] if self.weighted else None
+            server.load(mean([m.weights for m in mail], shares))
+        yield Mark("global")
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"global": sent * model, "update": sent * (model + 8)}

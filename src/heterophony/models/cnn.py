@@ -1,0 +1,50 @@
+"""FML's two convolutional networks, CNN1 and CNN2."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from heterophony.models.blocks import Network, check
+
+
+class CNN1(Network):
+    """Two convolutions (6 and 16 channels), each with ReLU and 2x2 max pooling, and two linear layers.
+
+    Reference: Shen et al., "Federated Mutual Learning", 2020, Section 5.1.
+    Parameters: 52,202 for 3x32x32 and 10 classes; 71,498 with `kernel=3`.
+    Deviations: 5x5 kernels, as in an early version of the authors' code; the paper prints 3x3 (`kernel=3`).
+    The width of the hidden linear layer (120, as in LeNet-5) and the padding (none) are not printed.
+    """
+
+    def __init__(self, *, in_channels: int, size: int, classes: int, kernel: int = 5, hidden: int = 120) -> None:
+        lost = kernel - 1
+        check("CNN1", in_channels, size, classes, smallest=2 * (2 + lost) + lost)
+        side = ((size - lost) // 2 - lost) // 2
+        body = nn.Sequential(
+            nn.Conv2d(in_channels, 6, kernel),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, kernel),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(16 * side * side, hidden),
+            nn.ReLU(),
+        )
+        super().__init__(body, hidden, classes)
+
+
+class CNN2(Network):
+    """Three 3x3 convolutions of 128 channels, each with ReLU and 2x2 max pooling, and one linear layer.
+
+    Reference: Shen et al., "Federated Mutual Learning", 2020, Section 5.1.
+    Parameters: 319,242 for 3x32x32 and 10 classes.
+    Deviations: none known; the padding (1) is not printed.
+    """
+
+    def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
+        check("CNN2", in_channels, size, classes, smallest=8)
+        layers: list[nn.Module] = []
+        for inputs in (in_channels, 128, 128):
+            layers += [nn.Conv2d(inputs, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        super().__init__(nn.Sequential(*layers, nn.Flatten()), 128 * (size // 8) ** 2, classes)

@@ -1,0 +1,90 @@
+"""Networks by name: the built-in ones, and any `module:callable` of the user's."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from typing import Any
+
+from torch import nn
+
+# name: (module in this package, class, further arguments, summary); imported only when a network is made
+_TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "mlp": ("mlp", "MLP", {}, "perceptron with two hidden layers of 200 (FedAvg, FML)"),
+    "lenet5": ("lenet", "LeNet5", {}, "LeNet-5 with ReLU and max pooling (FML, FedH2L)"),
+    "cnn1": ("cnn", "CNN1", {}, "two 5x5 convolutions of 6 and 16 channels (FML)"),
+    "cnn1-3x3": ("cnn", "CNN1", {"kernel": 3}, "CNN1 with the 3x3 kernels that FML's text prints"),
+    "cnn2": ("cnn", "CNN2", {}, "three 3x3 convolutions of 128 channels (FML)"),
+    **{
+        f"wrn-{depth}-1": (
+            "wide_resnet",
+            "WideResNet",
+            {"depth": depth},
+            f"wide ResNet of depth {depth} (FedMD+Global); any wrn-d-k with d = 6n + 4 works",
+        )
+        for depth in (10, 16, 22, 28, 34, 40)
+    },
+    **{
+        f"resnet{depth}": ("resnet", "ResNet", {"depth": depth}, f"ResNet of depth {depth} ({papers})")
+        for depth, papers in (
+            (10, "FCCL"),
+            (12, "FCCL"),
+            (18, "FCCL, FedH2L"),
+            (34, "FedH2L"),
+            (50, "FedH2L"),
+        )
+    },
+    "mobilenetv2": ("mobilenet", "MobileNetV2", {}, "MobileNetV2 (FCCL)"),
+    "efficientnet-b0": ("efficientnet", "EfficientNetB0", {}, "EfficientNet-B0 (FCCL)"),
+    "googlenet": ("googlenet", "GoogLeNet", {}, "GoogLeNet with BatchNorm (FCCL)"),
+    "alexnet": ("alexnet", "AlexNet", {}, "AlexNet with dropout (FedH2L)"),
+    "vgg11": ("vgg", "VGG11", {}, "VGG11 with BatchNorm (FedH2L)"),
+}
+
+
+def names() -> list[tuple[str, str]]:
+    """The built-in networks, each with one line that says what it is."""
+    return [(name, summary) for name, (_, _, _, summary) in _TABLE.items()]
+
+
+def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
+    """A new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
+
+    `name` is one of `names()`, a `wrn-d-k`, or `module:callable`, which is imported and called with the same
+    three keyword arguments. Weights are drawn from torch's generator: seed it first.
+    """
+    if ":" in name:
+        return _imported(name, in_channels=in_channels, size=size, classes=classes)
+    if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
+        further = {"depth": int(wrn[1]), "width": int(wrn[2])}
+        module, kind = "wide_resnet", "WideResNet"
+    elif name in _TABLE:
+        module, kind, further, _ = _TABLE[name]
+    else:
+        nearest = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"unknown network {name!r}; did you mean {nearest!r}? heterophony.models.names() lists them all"
+        )
+    factory = getattr(importlib.import_module(f"heterophony.models.{module}"), kind)
+    network: nn.Module = factory(in_channels=in_channels, size=size, classes=classes, **further)
+    return network
+
+
+def _imported(name: str, **shape: int) -> nn.Module:
+    module, _, attribute = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # whatever the user's module does while it is imported
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"network {name!r}: cannot import module {module!r} ({type(error).__name__}: {reason})"
+        ) from error
+    factory = getattr(found, attribute, None)
+    if not callable(factory):
+        problem = "is not callable" if hasattr(found, attribute) else "does not exist"
+        raise ValueError(f"network {name!r}: {attribute!r} in module {module!r} {problem}")
+    network = factory(**shape)
+    if not isinstance(network, nn.Module):
+        raise ValueError(f"network {name!r}: the call gave a {type(network).__name__}, not a torch.nn.Module")
+    return network

@@ -1,0 +1,192 @@
+"""One participant: its models, its data, its variables. A reaction reads and writes its own node only."""
+
+from __future__ import annotations
+
+import random
+from collections import UserDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heterophony import codec
+from heterophony.data.table import Data
+from heterophony.message import Shape
+from heterophony.seeds import derive, generator
+from heterophony.topology import Links
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for a model on a node: which module lives there and what of it may travel.
+
+    `share` names the sub-modules whose weights are messages' business ("" is the whole). Float buffers (BatchNorm's
+    statistics) travel with them unless `buffers` is "private"; integer buffers never travel.
+    """
+
+    module: nn.Module
+    share: tuple[str, ...] = ("",)
+    buffers: str = "shared"
+
+    def shared(self) -> dict[str, Tensor]:
+        """The tensors that travel, live."""
+        found: dict[str, Tensor] = dict(self.module.named_parameters())
+        if self.buffers == "shared":
+            found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        if "" in self.share:
+            return found
+        return {n: t for n, t in found.items() if any(n.startswith(part + ".") for part in self.share)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes: parameters and all buffers, live."""
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+
+class Variables(UserDict[str, Any]):
+    """What a node remembers between reactions. Only names that the method declares in `memory`."""
+
+    def __init__(self, declared: Iterable[str]) -> None:
+        self.declared = frozenset(declared)
+        super().__init__()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self.declared:
+            known = ", ".join(sorted(self.declared)) or "none"
+            raise KeyError(f"undeclared variable {name!r}: name it in the method's memory (declared: {known})")
+        super().__setitem__(name, value)
+
+
+class Node:
+    """One participant as its reactions see it."""
+
+    __slots__ = (
+        "data",
+        "epochs",
+        "groups",
+        "id",
+        "links",
+        "optimisers",
+        "role",
+        "round",
+        "seed",
+        "slots",
+        "vars",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        role: str,
+        *,
+        slots: Mapping[str, Slot] | None = None,
+        data: Mapping[str, Data] | None = None,
+        memory: Iterable[str] = (),
+        links: Links | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.id, self.role, self.seed = id, role, seed
+        self.slots = dict(slots or {})
+        self.data = dict(data or {})
+        self.vars = Variables(memory)
+        self.links = links or Links()
+        self.round = 0
+        self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
+        self.optimisers: dict[str, dict[str, Any]] = {}
+        self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
+
+    # -- place in the network --------------------------------------------------------------------------------
+    @property
+    def parent(self) -> str | None:
+        return self.links.parent[0] if self.links.parent else None
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        return self.links.children
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self.links.peers
+
+    def cohort(self, fraction: float = 1.0, of: str = "children", name: str = "cohort") -> tuple[str, ...]:
+        """Draw a share of a link's members (at least one), and make it a group that `Every` can wait for."""
+        members = self.links.group(of)
+        if not 0 < fraction <= 1:
+            raise ValueError(f"a cohort is a share in (0, 1], got {fraction}")
+        size = min(len(members), max(1, round(fraction * len(members))))
+        if size < len(members):
+            # random.sample costs as much as it draws, not as much as there are idle nodes
+            draw = random.Random(derive(self.seed, self.id, self.round, name))
+            members = tuple(members[i] for i in sorted(draw.sample(range(len(members)), size)))
+        self.groups[name] = members
+        return members
+
+    # -- models ----------------------------------------------------------------------------------------------
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        """The modules themselves, by name."""
+        return {name: slot.module for name, slot in self.slots.items()}
+
+    def weights(self, model: str = "model") -> dict[str, Tensor]:
+        """A copy of what the model shares."""
+        return {name: tensor.detach().clone() for name, tensor in self.slots[model].shared().items()}
+
+    def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
+        """Overwrite what the model shares; its private part stays."""
+        shared = self.slots[model].shared()
+        if weights.keys() != shared.keys():
+            odd = ", ".join(sorted(weights.keys() ^ shared.keys())[:3])
+            raise ValueError(f"node {self.id}: weights do not match model {model!r}: {odd}")
+        with torch.no_grad():
+            for name, tensor in shared.items():
+                tensor.copy_(weights[name])
+
+    # -- randomness ------------------------------------------------------------------------------------------
+    def rng(self, purpose: str) -> torch.Generator:
+        """A generator that follows from (seed, node, round, purpose)."""
+        return generator(self.seed, self.id, self.round, purpose)
+
+    def order(self, view: str, rows: int) -> Tensor:
+        """The next random order of a view: it follows from (seed, node, view, that view's epoch counter)."""
+        epoch = self.epochs.get(view, 0)
+        self.epochs[view] = epoch + 1
+        return torch.randperm(rows, generator=generator(self.seed, self.id, view, epoch))
+
+    # -- state -----------------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """All that must survive between reactions, as plain values and live tensors."""
+        return {
+            "round": self.round,
+            "vars": dict(self.vars),
+            "epochs": self.epochs,
+            "optimisers": self.optimisers,
+            "models": {name: slot.tensors() for name, slot in self.slots.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, which is the node's from then on."""
+        self.round = state["round"]
+        self.vars.data = dict(state["vars"])
+        self.epochs, self.optimisers = state["epochs"], state["optimisers"]
+        with torch.no_grad():
+            for name, slot in self.slots.items():
+                for key, tensor in slot.tensors().items():
+                    tensor.copy_(state["models"][name][key])
+
+    def check(self) -> None:
+        """Raise unless every variable can be written to a snapshot or sent to another process."""
+        for name, value in self.vars.items():
+            try:
+                codec.packed_size(value)
+            except TypeError as error:
+                raise TypeError(f"variable {name!r}: {error}") from None
+
+    @property
+    def shape(self) -> Shape:
+        """What the node's door must know to check its mail."""
+        return Shape(
+            {name: {n: tuple(t.shape) for n, t in slot.shared().items()} for name, slot in self.slots.items()},
+            {name: len(view) for name, view in self.data.items()},
+            {name: view.classes for name, view in self.data.items() if view.classes is not None},
+        )

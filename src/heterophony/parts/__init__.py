@@ -1,0 +1,1 @@
+"""Small named parts from which methods are composed."""

@@ -1,0 +1,1 @@
+"""What a run leaves behind: the evaluation table, the ledger, snapshots, the run folder."""

@@ -1,0 +1,51 @@
+"""The few ways in which a run touches the disk. Everything that must survive a crash goes through here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Disk:
+    """Durable writes. Tests replace it by one that fails at a chosen write."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """A new file, on the disk when this returns."""
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """A file that is either the old one or the new one, never half of it."""
+        temporary = path.with_name(path.name + ".new")
+        self.write(temporary, data)
+        self.rename(temporary, path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+        self.sync(new.parent)
+
+    def append(self, path: Path, data: bytes) -> None:
+        with open(path, "ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def truncate(self, path: Path, length: int) -> None:
+        with open(path, "r+b") as file:
+            file.truncate(length)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync(self, folder: Path) -> None:
+        """Make renames and new names in a folder durable (POSIX; elsewhere there is nothing to do)."""
+        if os.name == "posix":
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)

@@ -1,0 +1,40 @@
+"""The ledger: what left each node, byte for byte, and what went wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+
+class Ledger:
+    """One row a message and recipient (round, kind, from, to, status, payload, wire, hops, time), and incidents.
+
+    `payload` counts the values, `wire` the encoded message; `hops` the links it used. Withheld mail never left.
+    Incidents are refused, late, duplicate, withheld or missing messages, skipped rounds and joins.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        self.rows += rows
+
+    def incident(self, time: float, node: str, what: str, detail: str) -> None:
+        self.rows.append({"time": time, "node": node, "incident": what, "detail": detail})
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if "kind" in row]
+
+    @property
+    def incidents(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if "incident" in row]
+
+    def bytes(self, measure: str = "payload") -> dict[str, int]:
+        """Bytes that left nodes, per kind, each counted on every link it used."""
+        total: Counter[str] = Counter()
+        for row in self.messages:
+            if row["status"] != "withheld":
+                total[row["kind"]] += row[measure] * row["hops"]
+        return dict(total)

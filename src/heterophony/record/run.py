@@ -1,0 +1,172 @@
+"""A run folder: what is being run, its tables, and the snapshot from which it can go on.
+
+    spec.json                what must be equal to resume
+    metrics.jsonl            the evaluation table, one row a line
+    ledger.jsonl             the ledger, one row a line
+    snapshot/manifest.json   names the files of the last snapshot and the lengths of the two tables
+    snapshot/*.hph           a file per node, and the queue
+
+A snapshot writes only nodes that were touched since the last one, under new names; the manifest is replaced last,
+so that a crash at any moment leaves the old snapshot or the new one. What a table holds beyond the manifest's
+length is cut off on resume.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from heterophony.record.disk import Disk
+
+if TYPE_CHECKING:
+    from heterophony.engines.engine import Engine
+
+FORMAT = 1
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used; one line that says why and what to do."""
+
+
+class Run:
+    """A locked run folder. `cadence` is the least number of seconds between snapshots."""
+
+    def __init__(self, folder: Path, *, cadence: float = 30.0, disk: Disk | None = None) -> None:
+        self.folder, self.cadence, self.disk = folder, cadence, disk or Disk()
+        self.snapshot = folder / "snapshot"
+        self.lock = FileLock(str(folder / "lock"), timeout=0)
+        self.generation = 0
+        self.files: dict[str, str] = {}
+        self.sums: dict[str, str] = {}
+        self.written = {"metrics": 0, "ledger": 0}  # rows
+        self.lengths = {"metrics": 0, "ledger": 0}  # bytes
+        self.saved = time.monotonic()
+
+    @classmethod
+    def create(cls, folder: Path, spec: dict[str, Any], **options: Any) -> Run:
+        """A new run folder; an existing run is refused."""
+        run = cls(folder, **options)
+        if (folder / "spec.json").exists():
+            raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
+        run.snapshot.mkdir(parents=True, exist_ok=True)
+        run._acquire()
+        text = json.dumps({"format": FORMAT, **spec}, indent=1) + "\n"
+        run.disk.replace(folder / "spec.json", text.encode())
+        return run
+
+    @classmethod
+    def open(cls, folder: Path, spec: dict[str, Any] | None = None, **options: Any) -> Run:
+        """An existing run folder; `spec` must say what the folder says."""
+        run = cls(folder, **options)
+        try:
+            found = json.loads((folder / "spec.json").read_text())
+        except FileNotFoundError:
+            raise RunError(f"{folder} holds no run: there is no spec.json") from None
+        except ValueError:
+            raise RunError(f"{folder / 'spec.json'} is damaged: it is no JSON") from None
+        if found.pop("format", None) != FORMAT:
+            raise RunError(f"{folder} was written in another format than {FORMAT}; use the version that wrote it")
+        if spec is not None:
+            for key, value in json.loads(json.dumps(spec)).items():
+                if found.get(key) != value:
+                    raise RunError(f"{folder} was run with {key} = {found.get(key)!r:.80}, not {value!r:.80}")
+        run._acquire()
+        return run
+
+    def _acquire(self) -> None:
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise RunError(f"{self.folder} is in use by another process") from None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a snapshot to go on from (a crash may have come before the first)."""
+        return (self.snapshot / "manifest.json").exists()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.saved >= self.cadence
+
+    def save(self, engine: Engine) -> None:
+        """Write a snapshot of an engine at rest."""
+        self.generation += 1
+        for node in sorted(engine.dirty & engine.boxes.keys()):
+            self._file(f"node-{node}", engine.encode_node(node))
+        self._file("queue", engine.encode_queue())
+        self.disk.sync(self.snapshot)
+        self._append("metrics", engine.table.rows)
+        self._append("ledger", engine.ledger.rows)
+        manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
+        manifest |= {"lengths": self.lengths}
+        self.disk.replace(self.snapshot / "manifest.json", json.dumps(manifest).encode())
+        self._sweep()
+        engine.dirty.clear()
+        self.saved = time.monotonic()
+
+    def _file(self, name: str, data: bytes) -> None:
+        path = self.snapshot / f"{name}.{self.generation}.hph"
+        self.disk.write(path, data)
+        self.files[name], self.sums[name] = path.name, hashlib.sha256(data).hexdigest()
+
+    def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
+        self.disk.append(self.folder / f"{table}.jsonl", data)
+        self.written[table] = len(rows)
+        self.lengths[table] += len(data)
+
+    def _sweep(self) -> None:
+        """Remove what no manifest names: the last snapshot's replaced files, or a crashed one's."""
+        named = set(self.files.values())
+        for path in sorted(self.snapshot.glob("*.hph")):
+            if path.name not in named:
+                self.disk.remove(path)
+
+    def load(self, engine: Engine) -> None:
+        """Put an engine where the last snapshot stands."""
+        path = self.snapshot / "manifest.json"
+        try:
+            manifest = json.loads(path.read_text())
+            self.generation, self.files, self.sums = (manifest[k] for k in ("generation", "files", "sums"))
+            self.lengths = manifest["lengths"]
+        except (ValueError, KeyError):
+            raise RunError(f"{path} is damaged: the run cannot be resumed") from None
+        for table in ("metrics", "ledger"):
+            rows = self._rows(table)
+            self.written[table] = len(rows)
+            getattr(engine, "table" if table == "metrics" else table).rows = rows
+        engine.restore_queue(self._read("queue"))
+        for name in self.files:
+            if name != "queue":
+                engine.restore_node(name.removeprefix("node-"), self._read(name))
+        engine.dirty.clear()
+        self._sweep()
+
+    def _read(self, name: str) -> bytes:
+        path = self.snapshot / self.files[name]
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing: the run cannot be resumed") from None
+        if hashlib.sha256(data).hexdigest() != self.sums[name]:
+            raise RunError(f"{path} is damaged (its checksum differs): the run cannot be resumed")
+        return data
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        path, length = self.folder / f"{table}.jsonl", self.lengths[table]
+        size = path.stat().st_size if path.exists() else 0
+        if size < length:
+            raise RunError(f"{path} is cut short: {size} of {length} bytes")
+        if size > length:
+            self.disk.truncate(path, length)
+        return [json.loads(line) for line in path.read_text().splitlines()] if length else []

@@ -1,0 +1,117 @@
+"""What a node may ask to be computed. A reaction yields work; the engine decides where and when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from heterophony.parts.optimisers import Optimiser, sgd
+
+if TYPE_CHECKING:
+    from heterophony.node import Node
+
+Named = Mapping[str, Tensor]
+# loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
+Loss = Callable[[Mapping[str, Callable[[Tensor], Tensor]], Any], Any]
+# transform(gradients, parameters, **aux) -> gradients. No data-dependent branches: it may run in a captured graph.
+Transform = Callable[..., dict[str, Tensor]]
+
+FORWARD_SHARE = 1 / 3  # a forward pass costs about a third of a training step
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Train models in place on a data view.
+
+    All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
+    without gradients. `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
+    The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
+    `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
+    """
+
+    models: str | tuple[str, ...]
+    loss: Loss
+    data: str = "train"
+    epochs: int = 1
+    steps: int | None = None  # this many batches instead of whole epochs
+    batch: int | None = None  # None: all rows at once
+    drop_last: bool = False
+    optimiser: Optimiser = field(default_factory=lambda: sgd(0.1))
+    keep: str | Mapping[str, str] | None = None
+    rows: Tensor | None = None
+    extra: Named = field(default_factory=dict)
+    teachers: tuple[str, ...] = ()
+    transform: Transform | None = None
+    aux: Mapping[str, Any] = field(default_factory=dict)
+    answer: Literal["gradient", "displacement"] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.models,) if isinstance(self.models, str) else self.models
+
+    def sizes(self, node: Node) -> list[int]:
+        """The sizes of the batches it will take, in order."""
+        rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
+        batch = self.batch or rows
+        epoch = [batch] * (rows // batch) + ([rows % batch] if rows % batch and not self.drop_last else [])
+        if self.steps is None or not epoch:
+            return epoch * self.epochs
+        return (epoch * (self.steps // len(epoch) + 1))[: self.steps]
+
+    def samples(self, node: Node) -> float:
+        """How many samples' worth of training it is: what the virtual clock charges."""
+        return float(sum(self.sizes(node)) * len(self.names))
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The answer to a `Fit`."""
+
+    losses: dict[str, dict[str, float]]  # per model, the mean of each term over the steps
+    steps: int
+    gradient: dict[str, Tensor] | None = None
+    displacement: dict[str, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Predict:
+    """A model's outputs on a data view, in evaluation mode and without gradients."""
+
+    model: str
+    data: str
+    rows: Tensor | None = None
+    batch: int = 512
+
+    def samples(self, node: Node) -> float:
+        return FORWARD_SHARE * (len(node.data[self.data]) if self.rows is None else len(self.rows))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The model is, at this moment, a product of the method ("local", "global", ...): evaluate it."""
+
+    product: str
+    model: str = "model"
+
+    def samples(self, node: Node) -> float:
+        return 0.0  # an observer takes no virtual time
+
+
+@dataclass(frozen=True)
+class Note:
+    """Write a number into the evaluation table: a gradient's norm, a cosine, a staleness."""
+
+    quantity: str
+    value: float
+    n: int = 1
+
+    def samples(self, node: Node) -> float:
+        return 0.0
+
+
+Work = Fit | Predict | Mark | Note
+# What a reaction with work in it is to a type checker: yields work or early messages, returns messages.
+Doings = Generator[Any, Any, Any]

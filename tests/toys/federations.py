@@ -1,0 +1,156 @@
+"""Every toy as a federation; the rows of the conformance table."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from heterophony import Data, Federation, Model, Profile
+from heterophony.engines import Network
+from heterophony.methods import FedAvg, fedprox
+from heterophony.parts.optimisers import sgd
+from heterophony.topology import complete, random_pairs, star, tree
+from toys.bhfl import BHFL
+from toys.fccl import FCCL
+from toys.fedbuff import FedBuff
+from toys.fedh2l import FedH2L
+from toys.fedmd import FedMD
+from toys.fml import FML
+from toys.patient import Patient
+from toys.world import PUBLIC, TESTS, net, normed, points, private
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method in a small federation: one row buys every invariant in test_invariants.py."""
+
+    name: str
+    build: Callable[..., Federation]
+    rounds: int = 3
+    drops: bool = True  # it copes with participants that miss a round
+    waits: bool = True  # nothing happens out of step, so that a run of 2 + 1 rounds is a run of 3
+    incidents: frozenset[str] = frozenset()  # what goes wrong in it, by design
+    lost: bool = False  # not all that its formula counts is sent
+    options: dict = field(default_factory=dict)  # for the engine
+    crash_rounds: int = 2
+
+
+CLIENTS = ["c0", "c1", "c2"]
+PEERS = ["p0", "p1", "p2"]
+
+
+def weights_star(method, factory=None, **options):
+    factory = factory or net()
+    models = {"server": {"model": factory}, "client": {"model": factory}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def logits_star(method, *extra, **options):
+    hidden = dict(zip(CLIENTS, (8, 12, 16), strict=True))
+    models = {c: dict.fromkeys(("model", *extra), net(h)) for c, h in hidden.items()}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
+
+
+def mutual_star(**options):
+    models = {c: {"local": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    models["server"] = {"model": net()}
+    return Federation(FML(), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def peers(topology=complete, method=None, **options):
+    models = {p: {"model": net(h)} for p, h in zip(PEERS, (8, 12, 16), strict=True)}
+    return Federation(method or FedH2L(), topology(PEERS), models, private(PEERS), TESTS, **options)
+
+
+def hierarchy(early=False, **options):
+    spec = {"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}}
+    residuals = [("root", "l0"), ("root", "l3")]
+    topology = tree(spec, residuals)
+    data = {**private(["l0", "l1", "l2", "l3"]), "root": {"train": points("proxy")}}
+    model = {"model": Model(net(), common=True)}
+    return Federation(
+        BHFL(early=early), topology, dict.fromkeys(("root", "inner", "leaf"), model), data, TESTS, **options
+    )
+
+
+def deep_hierarchy(**options):
+    """Four levels, so that an inner node has an ancestor beyond its parent."""
+    spec = {"root": {"m0": {"e0": ["l0", "l1"], "e1": ["l2"]}, "m1": {"e2": ["l3"]}}}
+    topology = tree(spec, [("root", "e0"), ("root", "e2"), ("m0", "l2")])
+    data = private(["l0", "l1", "l2", "l3"])
+    model = {"model": Model(net(), common=True)}
+    return Federation(BHFL(), topology, dict.fromkeys(("root", "inner", "leaf"), model), data, TESTS, **options)
+
+
+SPEEDS = {"c0": 1e-3, "c1": 1.7e-3, "c2": 2.9e-3}
+
+
+def buffered(**options):
+    profiles = {c: Profile(seconds_per_sample=s, latency=0.01) for c, s in SPEEDS.items()}
+    return weights_star(FedBuff(), profiles=profiles, **options)
+
+
+class Repeating(Network):
+    """Delivers everything twice."""
+
+    def arrivals(self, *args):
+        return [moment for moment in super().arrivals(*args) for _ in range(2)]
+
+
+def slow(seconds_per_sample=4e-3, **options):
+    return {"c2": Profile(seconds_per_sample=seconds_per_sample, **options)}
+
+
+def spoiled(**options):
+    """One client's data hold a value that is no number, and so do its weights after a step."""
+    federation = weights_star(FedAvg(batch=16), **options)
+    bad = federation.data["c1"]["train"]
+    x = bad.x.clone()
+    x[3, 3] = math.nan
+    data = {**federation.data, "c1": {"train": Data(x=x, y=bad.y, classes=4)}}
+    return replace(federation, data=data)
+
+
+def timed(quorum, deadline, profiles, **options):
+    return weights_star(FedAvg(batch=16, quorum=quorum, deadline=deadline), profiles=profiles, **options)
+
+
+def mourning(**options):
+    """A peer that disappears: the others wait for it until a deadline, then learn without it."""
+    gone = {"p1": Profile(available=((0.0, 0.03),))}
+    return peers(method=FedH2L(deadline=0.05), profiles=gone, **options)
+
+
+METHODS = [
+    Row("fedavg", lambda **o: weights_star(FedAvg(batch=16), **o)),
+    Row("fedavg-sampled", lambda **o: weights_star(FedAvg(batch=16, fraction=0.67), **o), rounds=4),
+    Row("fedavg-normed", lambda **o: weights_star(FedAvg(batch=16, optimiser=sgd(0.05, 0.9)), normed, **o)),
+    Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, batch=16), **o)),
+    Row("fedmd", lambda **o: logits_star(FedMD(), **o)),
+    Row("fml", mutual_star),
+    Row("fccl", lambda **o: logits_star(FCCL(), "previous", "pretrained", **o)),
+    Row("fedh2l", peers),
+    Row("fedh2l-pairs", lambda **o: peers(random_pairs, **o)),
+    Row("bhfl", hierarchy),
+    Row("bhfl-early", lambda **o: hierarchy(early=True, **o)),
+    Row("bhfl-deep", deep_hierarchy, crash_rounds=1),
+    Row("fedbuff", buffered, rounds=5, drops=False, waits=False),
+]
+
+AWAY = ((0.0, 0.05), (0.25, math.inf))
+DISTURBED = [
+    Row("deadline", lambda **o: timed(2, 0.1, slow(), **o), incidents=frozenset({"timeout", "late"})),
+    Row("skipped", lambda **o: timed(3, 0.05, slow(), **o), incidents=frozenset({"timeout", "skipped", "late"})),
+    Row("refused", spoiled, incidents=frozenset({"refused"})),
+    Row("withheld", lambda **o: weights_star(FedAvg(batch=16), egress={"c1": ()}, **o), lost=True),
+    Row("repeated", lambda **o: weights_star(FedAvg(batch=16), **o), incidents=frozenset({"duplicate"}),
+        options={"network": Repeating}),
+    Row("late-accepted", lambda **o: weights_star(Patient(), profiles=slow(3e-3), **o), rounds=6,
+        incidents=frozenset({"timeout"})),
+    Row("dies", lambda **o: timed(2, 0.1, slow(1e-3, available=AWAY[:1]), **o), incidents=frozenset({"timeout"})),
+    Row("returns", lambda **o: timed(2, 0.1, slow(1e-3, available=AWAY), **o), rounds=5,
+        incidents=frozenset({"timeout", "late"})),
+    Row("peer-dies", mourning, incidents=frozenset({"timeout"})),
+    Row("joins", lambda **o: weights_star(FedAvg(batch=16), joins={"c2": 0.06}, **o), incidents=frozenset({"joined"})),
+]  # fmt: skip
+ROWS = METHODS + [replace(row, drops=False, waits=False) for row in DISTURBED]

@@ -1,0 +1,34 @@
+"""A toy world: points in eight dimensions, labelled by one linear rule, shifted a little from node to node."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from heterophony import Data
+from heterophony.seeds import generator
+
+RULE = torch.randn(8, 4, generator=generator("toy rule"))
+
+
+def points(name: str, rows: int = 48, shift: float = 0.0) -> Data:
+    x = torch.randn(rows, 8, generator=generator("toy points", name)) + shift
+    return Data(x=x, y=(x @ RULE).argmax(-1), classes=4)
+
+
+def net(hidden: int = 12) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Linear(hidden, 4))
+
+
+def normed() -> nn.Module:
+    """With BatchNorm (float and integer buffers) and dropout (torch's own generator)."""
+    return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 4))
+
+
+PUBLIC = points("public", 32)
+TESTS = {"here": points("test"), "there": points("far test", shift=0.5)}
+
+
+def private(nodes: list[str]) -> dict[str, dict[str, Data]]:
+    """Private training points of unequal number, and the public ones, for each node."""
+    return {n: {"train": points(n, 40 + 8 * i, shift=0.2 * i), "public": PUBLIC} for i, n in enumerate(nodes)}
