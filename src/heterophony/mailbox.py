@@ -247,7 +247,7 @@ class Mailbox:
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""
         return {
-            "inbox": [message.value() for message in self.inbox],
+            "inbox": [message.plain() for message in self.inbox],
             "absences": sorted(self.absences),
             "windows": {name: {**vars(w), "absent": sorted(w.absent)} for name, w in self.windows.items()},
             "closed": self.closed,

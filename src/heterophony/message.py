@@ -208,7 +208,7 @@ class Kind:
         if to not in LINKS:
             raise ValueError(f"kind {name!r} goes to {to!r}; a link is one of {', '.join(LINKS)}")
         if taken := fields.keys() & RESERVED:
-            raise ValueError(f"kind {name!r}: {', '.join(sorted(taken))} is the name of a header, not of a field")
+            raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
         made = {key: f() if isinstance(f, type) else f for key, f in fields.items()}
         for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit)):
             object.__setattr__(self, attribute, value)
@@ -283,14 +283,14 @@ class Message:
         except KeyError:
             raise AttributeError(f"message {self.kind!r} has no field {name!r}") from None
 
-    def value(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """The message as a plain value."""
         head = {key: getattr(self, key) for key in ("kind", "sender", "receiver", "round", "id")}
         return {**head, "body": dict(self.body)}
 
     @classmethod
     def of(cls, value: Any) -> Message:
-        """The message that `value` came from; raises `Refused` if it is no message."""
+        """The message whose plain value this is; raises `Refused` if it is no message."""
         match value:
             case {
                 "kind": str(kind),
@@ -304,12 +304,12 @@ class Message:
         raise Refused("no message header")
 
     def encode(self) -> bytes:
-        return codec.pack(self.value())
+        return codec.pack(self.plain())
 
     @property
     def wire(self) -> int:
         """`len(self.encode())`, without encoding."""
-        return codec.packed_size(self.value())
+        return codec.packed_size(self.plain())
 
     @classmethod
     def decode(cls, data: bytes, limit: int = codec.SIZE_LIMIT) -> Message:
@@ -320,7 +320,8 @@ class Message:
             raise Refused(str(error)) from None
 
 
-RESERVED = {"to", "round", "kind", "sender", "receiver", "id", "body", "staleness", "also", "wire", "name"}
+# What a field may not be called: it could not be read as an attribute, or given as an argument.
+RESERVED = {"to", *Message.__dataclass_fields__, *vars(Message)}
 
 
 def _finite(value: Any) -> None:

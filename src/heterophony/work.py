@@ -55,7 +55,7 @@ class Fit:
     def sizes(self, node: Node) -> list[int]:
         """The sizes of the batches it will take, in order."""
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
-        batch = self.batch or rows
+        batch = self.batch or max(rows, 1)
         epoch = [batch] * (rows // batch) + ([rows % batch] if rows % batch and not self.drop_last else [])
         if self.steps is None or not epoch:
             return epoch * self.epochs

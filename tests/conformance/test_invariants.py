@@ -8,12 +8,12 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from record.crashing import Photographer
-from toys.federations import ROWS
 
 from heterophony import Dropout, codec
 from heterophony.engines import local, process
 from heterophony.record.run import Run
+from record.crashing import Photographer
+from toys.federations import ROWS
 
 pytestmark = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 

@@ -4,6 +4,7 @@ from heterophony import Each, Every, Fit, Kind, Mark, Method, Round, Weights, on
 from heterophony.parts.aggregate import difference, dot, mean, shifted
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.optimisers import sgd
+from heterophony.work import Loss
 
 DOWN = Kind("down", to="children", weights=Weights("model"))
 UP = Kind("up", to="parent", weights=Weights("model"))
@@ -19,6 +20,8 @@ class BHFL(Method):
     eta_up: float = 1.0
     eta_down: float = 0.5
     momentum: float = 0.5
+    lr: float = 0.05
+    loss: Loss = cross_entropy
     early: bool = False  # children start from the model as it was before this node's own training
 
     @on(Round, role="root")
@@ -44,7 +47,7 @@ class BHFL(Method):
 
     def descend(self, node):
         """Train where there is data, then hand the model to the children; a leaf hands it back."""
-        work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.05))
+        work = Fit("model", self.loss, batch=16, optimiser=sgd(self.lr))
         if not node.children:
             yield work
             return (yield from self.next_turn(node))

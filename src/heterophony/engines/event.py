@@ -114,7 +114,7 @@ class Queue:
             body = event.message.body
             name = names.setdefault(id(body), str(len(names)))
             bodies[name] = dict(body)
-            events.append((when, "Arrival", {**event.message.value(), "body": name}))
+            events.append((when, "Arrival", {**event.message.plain(), "body": name}))
         return {"events": events, "bodies": bodies}
 
     def restore(self, state: dict[str, Any]) -> None:

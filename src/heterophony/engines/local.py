@@ -15,6 +15,7 @@ from heterophony.engines.host import Activation, Outcome
 from heterophony.federation import Federation
 from heterophony.message import Send, Shape
 from heterophony.node import Node
+from heterophony.topology import Links
 from heterophony.work import Work
 
 Compute = Callable[[Sequence[Job]], list[Any]]
@@ -108,12 +109,22 @@ class LocalHost:
     def _send(self, activation: Activation, result: Any) -> None:
         """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
         frame: Frame = activation.frame
-        for send in [result] if isinstance(result, Send) else list(result or []):
-            if not isinstance(send, Send):
-                where = f"node {activation.node}, reaction {activation.reaction!r}"
-                raise ReactionError(f"{where}: expected messages or work, got {send!r:.60}")
-            stamped = send if send.round is not None else replace(send, round=frame.node.round)
-            frame.sends.append((frame.clock, stamped))
+        with _located(activation, frame.node):
+            for send in [result] if isinstance(result, Send) else list(result or []):
+                self._check(send, activation.links)
+                stamped = send if send.round is not None else replace(send, round=frame.node.round)
+                frame.sends.append((frame.clock, stamped))
+
+    def _check(self, send: Any, links: Links) -> None:
+        """Only what the method declares, and only along its link."""
+        if not isinstance(send, Send):
+            raise TypeError(f"expected messages or work, got {send!r:.60}")
+        kind, method = send.kind, self.federation.method
+        if kind not in method.kinds:
+            raise ValueError(f"{type(method).__name__} does not declare the kind {kind.name!r}")
+        for receiver in send.to or ():
+            if not links.has(kind.to, receiver):
+                raise ValueError(f"{kind.name!r} goes to the node's {kind.to}; {receiver!r} is none of them")
 
     def shape(self, node: str) -> Shape:
         return self.node(node).shape

@@ -105,7 +105,7 @@ def _outcome_value(outcome: Outcome) -> dict[str, Any]:
 
 def _message_value(message: Message) -> dict[str, Any]:
     return {
-        **message.value(),
+        **message.plain(),
         "staleness": message.staleness,
         "also": [_message_value(m) for m in message.also],
     }

@@ -1,0 +1,52 @@
+"""Means: against loops in float64, and their properties."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterophony.parts.aggregate import difference, dot, mean, shifted
+
+items = st.lists(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), min_size=1, max_size=6)
+
+
+def named(values):
+    return {"a": torch.tensor(values[:2]), "b": torch.tensor(values[2:])}
+
+
+@given(items, st.data())
+def test_the_mean_is_what_a_loop_computes(rows, data):
+    shares = data.draw(st.lists(st.floats(0.1, 10), min_size=len(rows), max_size=len(rows)))
+    got = mean([named(row) for row in rows], shares)
+    for place, value in enumerate(torch.cat([got["a"], got["b"]]).tolist()):
+        expected = sum(share * row[place] for row, share in zip(rows, shares, strict=True)) / sum(shares)
+        assert value == pytest.approx(expected, rel=1e-4, abs=1e-3)
+
+
+@given(items)
+def test_the_mean_of_equal_items_is_the_item_and_inputs_stay_as_they_are(rows):
+    first = named(rows[0])
+    before = {name: tensor.clone() for name, tensor in first.items()}
+    got = mean([first, first, first, first])
+    assert all(torch.equal(got[name], before[name]) for name in got)
+    assert all(torch.equal(first[name], before[name]) for name in first)
+
+
+def test_equal_weights_are_no_weights():
+    rows = [named([1.0, 2.0, 3.0]), named([5.0, -2.0, 0.5])]
+    assert all(torch.equal(mean(rows)[n], mean(rows, [7, 7])[n]) for n in rows[0])
+
+
+def test_no_items_and_bad_weights_are_errors():
+    with pytest.raises(ValueError, match="skipped round"):
+        mean([])
+    with pytest.raises(ValueError, match="weights"):
+        mean([named([1.0, 2.0, 3.0])], [0.0])
+
+
+def test_differences():
+    a, b = named([1.0, 2.0, 3.0]), named([0.5, 0.5, 0.5])
+    assert difference(a, b)["a"].tolist() == [0.5, 1.5]
+    assert shifted(a, {"b": b["b"]}, 2.0)["b"].tolist() == [4.0]
+    assert shifted(a, {"b": b["b"]}, 2.0)["a"].tolist() == [1.0, 2.0]
+    assert float(dot(a, b)) == 3.0

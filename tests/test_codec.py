@@ -1,0 +1,136 @@
+"""Encoding: every value comes back to the bit, its size is known beforehand, and no bytes can do harm."""
+
+import json
+import math
+import struct
+import tracemalloc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterophony import codec
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@st.composite
+def tensors(draw):
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    seed = draw(st.integers(0, 2**31))
+    values = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(seed))
+    return values.to(draw(st.sampled_from(DTYPES)))
+
+
+leaves = st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(), tensors())
+keys = st.text().filter(lambda key: key != "$")
+values = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple), st.dictionaries(keys, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def equal(a, b):
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    return a == b or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
+
+
+@given(values)
+def test_a_value_comes_back_to_the_bit(value):
+    assert equal(codec.unpack(codec.pack(value)), value)
+
+
+@given(values)
+def test_the_size_is_known_without_encoding(value):
+    assert codec.packed_size(value) == len(codec.pack(value))
+
+
+def test_views_and_tied_weights_are_written_as_what_they_show():
+    base = torch.arange(12.0).reshape(3, 4)
+    value = {"view": base[1:, ::2], "same": base, "again": base, "turned": base.T}
+    back = codec.unpack(codec.pack(value))
+    assert all(torch.equal(back[key], value[key]) for key in value)
+    assert codec.packed_size(value) == len(codec.pack(value))
+
+
+@pytest.mark.parametrize("value", [{1: 2}, {"$": 1}, {1, 2}, object(), b"bytes", lambda: 0])
+def test_only_plain_values_can_be_written(value):
+    with pytest.raises(TypeError):
+        codec.pack(value)
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused(data):
+    with pytest.raises(codec.Malformed):
+        codec.unpack(data)
+
+
+@settings(max_examples=400)
+@given(values, st.data())
+def test_damaged_bytes_give_a_value_or_a_clear_refusal(value, data):
+    """Flip, cut or repeat bytes anywhere: the decoder answers with a plain value or with Malformed, never otherwise."""
+    packed = bytearray(codec.pack(value))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(packed) - 1))
+        match data.draw(st.sampled_from(["flip", "cut", "repeat"])):
+            case "flip":
+                packed[at] ^= data.draw(st.integers(1, 255))
+            case "cut":
+                del packed[at : at + data.draw(st.integers(1, 8))]
+            case "repeat":
+                packed[at:at] = packed[at : at + 8]
+        if not packed:
+            return
+    try:
+        back = codec.unpack(bytes(packed))
+    except codec.Malformed:
+        return
+    codec.pack(back)
+
+
+def header(text: str, block: bytes = b"") -> bytes:
+    raw = text.encode()
+    return struct.pack("<4sI", codec.MAGIC, len(raw)) + raw + block
+
+
+def test_nothing_beyond_the_limit_is_allocated():
+    """A short message that claims to be huge, in its own header or in that of safetensors, is refused cheaply."""
+    big = {"0": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+    claim = json.dumps(big).encode()
+    attacks = [
+        struct.pack("<4sI", codec.MAGIC, 2**32 - 1) + b"{}",
+        header('{"$":0}', struct.pack("<Q", len(claim)) + claim),
+        header('{"$":0}', struct.pack("<Q", 2**60)),
+        header("[" * 200_000 + "]" * 200_000),
+        header('{"$":[{"$":0},{"$":0}]}', codec.pack(torch.zeros(4))[15:]),
+    ]
+    for attack in attacks:
+        tracemalloc.start()
+        with pytest.raises(codec.Malformed):
+            codec.unpack(attack)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 64 * 2**20
+    with pytest.raises(codec.Malformed, match="limit"):
+        codec.unpack(codec.pack(torch.zeros(1000)), limit=100)

@@ -1,0 +1,146 @@
+"""Limit cases and golden toys: numbers that can be checked by hand."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from heterophony import Data, Federation, Model
+from heterophony.engines import local
+from heterophony.methods import FedAvg, fedprox
+from heterophony.parts.optimisers import sgd
+from heterophony.seeds import generator
+from heterophony.topology import star, tree
+from toys.bhfl import BHFL
+from toys.federations import CLIENTS, mutual_star, weights_star
+from toys.fml import FML
+from toys.world import net, points, private
+
+
+def server(result, node="server"):
+    return result.state(node)["models"]["model"]
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+
+
+def test_fedprox_with_mu_zero_is_fedavg():
+    plain = local(weights_star(FedAvg(batch=16))).run(3)
+    assert local(weights_star(fedprox(mu=0.0, batch=16))).run(3).digest == plain.digest
+    assert local(weights_star(fedprox(mu=0.5, batch=16))).run(3).digest != plain.digest
+
+
+def test_fedavg_with_one_client_is_plain_sgd():
+    models = {role: {"model": net()} for role in ("server", "client")}
+    federation = Federation(FedAvg(batch=16, optimiser=sgd(0.1)), star(["c0"]), models, private(["c0"]))
+    result = local(federation).run(3)
+    module, data = net()(), federation.data["c0"]["train"]
+    module.load_state_dict(federation.node("server").models["model"].state_dict())
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    for epoch in range(3):
+        order = torch.randperm(len(data), generator=generator(0, "c0", "train", epoch))
+        for rows in order.split(16):
+            optimiser.zero_grad()
+            F.cross_entropy(module(data.x[rows]), data.y[rows]).backward()
+            optimiser.step()
+    assert equal(server(result), dict(module.state_dict()))
+
+
+def test_fml_with_beta_one_is_unweighted_fedavg():
+    """With beta = 1 the meme never hears the private model; only the names of the models differ."""
+    fml = mutual_star()
+    fml = Federation(FML(beta=1.0, lr=0.1), fml.topology, fml.models, fml.data)
+    avg = weights_star(FedAvg(batch=16, weighted=False, optimiser=sgd(0.1, 0.9)))
+    assert equal(server(local(fml).run(3)), server(local(avg).run(3)))
+
+
+def test_a_tree_of_depth_one_is_fedavg():
+    """Root and leaves only, full replacement downwards, no momentum; w + (mean - w) costs the last bit."""
+    topology = tree({"root": CLIENTS})
+    models = {role: {"model": Model(net(), common=True)} for role in ("root", "leaf")}
+    deep = Federation(BHFL(eta_down=1.0, eta_up=1.0, momentum=0.0), topology, models, private(CLIENTS))
+    flat_models = {role: {"model": Model(net(), common=True)} for role in ("server", "client")}
+    flat = Federation(
+        FedAvg(batch=16, weighted=False, optimiser=sgd(0.05)), star(CLIENTS), flat_models, private(CLIENTS)
+    )
+    a, b = server(local(deep).run(3), "root"), server(local(flat).run(3))
+    assert all(torch.allclose(a[n], b[n], atol=1e-6) for n in a)
+
+
+def scalar_net():
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(module.weight)
+    return module
+
+
+def squared(nets, batch):
+    return 0.5 * (nets["model"](batch.x) - batch.y).pow(2).mean()
+
+
+def test_golden_fedavg_on_one_number():
+    """Client k holds n_k copies of (x = 1, y = y_k); the loss is (w - y_k)^2 / 2, so one full-batch step at rate 0.5
+    gives w_k = w / 2 + y_k / 2. With (n, y) = (1, 0), (3, 8), weighted: w <- w/2 + (0 * 1 + 8 * 3) / 4 / 2 = w/2 + 3.
+    From w = 0: 3, 4.5, 5.25. Unweighted: w <- w/2 + 2: 2, 3, 3.5.
+    """
+    data = {
+        "c0": {"train": Data(x=torch.ones(1, 1), y=torch.zeros(1, 1))},
+        "c1": {"train": Data(x=torch.ones(3, 1), y=torch.full((3, 1), 8.0))},
+    }
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    for weighted, expected in ((True, [3.0, 4.5, 5.25]), (False, [2.0, 3.0, 3.5])):
+        method = FedAvg(batch=None, loss=squared, optimiser=sgd(0.5), weighted=weighted)
+        for rounds, w in enumerate(expected, start=1):
+            result = local(Federation(method, star(["c0", "c1"]), models, data)).run(rounds)
+            assert server(result)["weight"].item() == w
+
+
+def test_golden_fedprox_on_one_number():
+    """As above with two epochs and mu = 1, unweighted, rate 0.5: the pull is w - w_global.
+    First step as FedAvg's: w_k = w/2 + y_k/2. Second: w_k - (w_k - y_k)/2 - (w_k - w)/2 = y_k/2 + w/2.
+    So from 0: mean of (0, 4) = 2; FedAvg alone would have gone to (0 + 6) / 2 = 3.
+    """
+    data = {
+        "c0": {"train": Data(x=torch.ones(1, 1), y=torch.zeros(1, 1))},
+        "c1": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), 8.0))},
+    }
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    options = {"batch": None, "loss": squared, "optimiser": sgd(0.5), "epochs": 2}
+    for method, expected in ((fedprox(mu=1.0, **options), 2.0), (FedAvg(**options), 3.0)):
+        result = local(Federation(method, star(["c0", "c1"]), models, data)).run(1)
+        assert server(result)["weight"].item() == expected
+
+
+def test_golden_residual_routing_on_one_number():
+    """A seven-node tree by hand: root - (e0, e1) - (l0, l1), (l2, l3); a residual link from the root to l0.
+    One number a model, full-batch rate 1 with loss (w - y)^2 / 2 puts a leaf exactly on its y. eta-up = 1,
+    eta-down = 0.5, no momentum, T = 1 everywhere, all start at 0, y = (4, 8, 2, 6); no data at the root.
+    Round 1: everything sent down is 0, and so is the residual. Leaves end on y; e0 = 6, e1 = 4; root = 5.
+    Round 2: root sends 5 (and 5 to l0). e0 = 6 + (5 - 6)/2 = 5.5; e1 = 4 + (5 - 4)/2 = 4.5; leaves end on y again.
+    With rate 0.5 instead the way down shows: see the second case.
+    Rate 0.5, round 1: leaves (2, 4, 1, 3), e = (3, 2), root 2.5.
+    Round 2: e0 = 2.75, e1 = 2.25. l0 = 2 + (2.75 - 2)/2 = 2.375, then its residual: 2.375 + (2.5 - 2.375)/2 = 2.4375;
+    l1 = 4 + (2.75 - 4)/2 = 3.375; l2 = 1 + (2.25 - 1)/2 = 1.625; l3 = 3 + (2.25 - 3)/2 = 2.625.
+    Training: l = (l + y)/2 = (3.21875, 5.6875, 1.8125, 4.3125); e = (4.453125, 3.0625); root = 3.7578125.
+    """
+    topology = tree({"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}}, [("root", "l0")])
+    models = {role: {"model": scalar_net} for role in ("root", "inner", "leaf")}
+    data = {
+        leaf: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y))}
+        for leaf, y in {"l0": 4.0, "l1": 8.0, "l2": 2.0, "l3": 6.0}.items()
+    }
+    expected = {1: {"root": 2.5, "e0": 3.0, "l0": 2.0}}
+    expected[2] = {"root": 3.7578125, "e0": 4.453125, "e1": 3.0625, "l0": 3.21875, "l1": 5.6875, "l2": 1.8125}
+    for rounds, wanted in expected.items():
+        method = BHFL(turns=(1, 1, 1), momentum=0.0, loss=squared, lr=0.5)
+        result = local(Federation(method, topology, models, data)).run(rounds)
+        got = {node: server(result, node)["weight"].item() for node in wanted}
+        assert got == wanted
+
+
+def test_the_world_is_learnable():
+    """The toys learn something: a check that the checks above are not about noise."""
+    federation = weights_star(FedAvg(batch=16, optimiser=sgd(0.5)))
+    accuracy = local(federation).run(30).table.select(product="global", set="here", quantity="accuracy")
+    assert accuracy.last().mean() > 0.8
+    assert accuracy.rows[0]["sum"] / accuracy.rows[0]["n"] < 0.8
+    assert len(points("x")) == 48

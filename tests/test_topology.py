@@ -1,0 +1,81 @@
+"""Who is linked to whom."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterophony.topology import Links, complete, graph, random_pairs, ring, star, tree
+
+
+def test_star():
+    s = star(3)
+    assert s.links("server").children == ("c0", "c1", "c2")
+    assert s.links("c1") == Links(parent=("server",))
+    assert s.roles == {"server": "server", "c0": "client", "c1": "client", "c2": "client"}
+
+
+def test_peers():
+    assert complete(3).links("p1").peers == ("p0", "p2")
+    assert set(ring(4).links("p0").peers) == {"p1", "p3"}
+    assert graph([("a", "b"), ("b", "c")]).links("b").peers == ("a", "c")
+    assert ring(2).links("p0").peers == ("p1",)
+
+
+@given(st.integers(1, 9), st.integers(0, 50), st.integers(0, 5))
+def test_random_pairs_are_a_matching_in_every_round(n, round, seed):
+    topology = random_pairs(n)
+    partner = {p: topology.links(p, round, seed).peers for p in topology.roles}
+    alone = [p for p, peers in partner.items() if not peers]
+    assert len(alone) == n % 2
+    assert all(partner[q] == (p,) for p, peers in partner.items() for q in peers)
+
+
+def test_random_pairs_change():
+    topology = random_pairs(6)
+    assert len({topology.links("p0", r).peers for r in range(20)}) > 2
+
+
+SPEC = {"root": {"e0": ["l0", "l1"], "e1": {"m": ["l2"]}}}
+
+
+def test_tree_with_residual_links():
+    t = tree(SPEC, [("root", "l0"), ("root", "m"), ("e1", "l2")])
+    assert t.roles == {
+        "root": "root",
+        "e0": "inner",
+        "l0": "leaf",
+        "l1": "leaf",
+        "e1": "inner",
+        "m": "inner",
+        "l2": "leaf",
+    }
+    assert t.links("root").descendants == ("l0", "m")
+    assert t.links("l0").ancestors == ("root",)
+    assert t.route("l0", "root") == ("l0", "e0", "root")
+    assert t.route("e1", "l2") == ("e1", "m", "l2")
+    assert t.route("root", "e0") == ("root", "e0")
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: tree({"a": [], "b": []}), "one root"),
+        (lambda: tree({"a": ["b", "b"]}), "twice"),
+        (lambda: tree(SPEC, [("root", "e0")]), "neighbours already"),
+        (lambda: tree(SPEC, [("e0", "l2")]), "not above"),
+        (lambda: star(["a", "a"]), "different"),
+        (lambda: star(["a/b"]), "letters, digits"),
+        (lambda: star(0), "at least one"),
+    ],
+)
+def test_mistakes_are_named(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+def test_membership_is_by_link():
+    links = star(3).links("server")
+    assert links.has("children", "c2")
+    assert not links.has("peers", "c2")
+    assert not links.has("children", "c9")
+    assert links.without({"c1"}).children == ("c0", "c2")
