@@ -367,6 +367,20 @@ def test_residuals_are_counted_on_every_link_they_use():
     assert result.ledger.bytes()["far-down"] == 4 * model
 
 
+def test_the_ledgers_wire_bytes_are_those_of_the_encoded_messages():
+    seen = []
+
+    class Weighing(Network):
+        def arrivals(self, message, *rest):
+            seen.append(len(message.encode()))
+            return super().arrivals(message, *rest)
+
+    for federation in (hierarchy(), peers(), weights_star(FedAvg(batch=16))):
+        seen.clear()
+        rows = local(federation, network=Weighing).run(2).ledger.messages
+        assert sorted(r["wire"] for r in rows) == sorted(seen)
+
+
 def test_turns_are_honoured_at_every_level():
     """Per round of the root: an inner node T = 2 times, so each leaf is reached twice."""
     result = local(hierarchy()).run(3)

@@ -23,6 +23,13 @@ def generator(*parts: object) -> torch.Generator:
 @contextmanager
 def seeded(*parts: object) -> Iterator[None]:
     """Torch's own generator, seeded for the block and put back afterwards: initialisation and dropout use it."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(derive(*parts))
+    # torch.manual_seed formats a stack trace for devices that are not there: a millisecond a call
+    generators = [torch.default_generator, *torch.cuda.default_generators]  # the latter: none until CUDA is in use
+    states = [(each, each.get_state()) for each in generators]
+    try:
+        for each in generators:
+            each.manual_seed(derive(*parts))
         yield
+    finally:
+        for each, state in states:
+            each.set_state(state)

@@ -121,7 +121,8 @@ def fit(node: Node, work: Fit) -> Fitted:
         terms = _terms(work, work.loss(nets, batch))
         for optimiser in optimisers.values():
             optimiser.zero_grad(set_to_none=True)
-        torch.stack([value for named in terms.values() for value in named.values()]).sum().backward()  # type: ignore[no-untyped-call]
+        parts = [value for named in terms.values() for value in named.values()]
+        sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
         if work.answer == "gradient" and gradient is None:
             gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
         if work.transform is not None:

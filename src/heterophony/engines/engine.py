@@ -6,7 +6,6 @@ or together with what a reaction is really executed: every host gives the same e
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -53,8 +52,8 @@ class Engine:
         self.federation, self.method = federation, federation.method
         self.encode, self.network, self.record, self.progress = encode, network(federation), record, progress
         self.kinds = {kind.name: kind for kind in self.method.kinds}
-        self.rounds = 0
-        self.clock = 0.0
+        self.rounds, self.clock = 0, 0.0
+        self.started = False
         self.queue = Queue()
         self.boxes: dict[str, Mailbox] = {}
         self.pending: list[Activation] = []
@@ -65,18 +64,19 @@ class Engine:
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
-        """Run until every node of the leading role has done its rounds and all mail has played out."""
+        """Run until every node of the leading role has done its rounds and all mail has played out.
+
+        Called again with more rounds, it goes on from there.
+        """
         began = time.perf_counter()
         with _threads(self.federation.threads):
-            if self.record is not None and self.record.exists:
+            if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
-                self.rounds = max(self.rounds, rounds or 0)
-                for box in list(self.boxes.values()):
-                    if not box.busy:
-                        self._open(box, {})
-                        self._fire(box)
+                self.started = True
+            self.rounds = max(self.rounds, rounds or 0)
+            if self.started:
+                self._go_on()
             else:
-                self.rounds = rounds or 0
                 self._start()
                 self._save()
             self._loop()
@@ -84,7 +84,15 @@ class Engine:
             self._save()
         return self._result(time.perf_counter() - began)
 
+    def _go_on(self) -> None:
+        """After a load, or with more rounds to do: whoever was held back may have something to do."""
+        for box in list(self.boxes.values()):
+            if not box.busy:
+                self._open(box, {})
+                self._fire(box)
+
     def _start(self) -> None:
+        self.started = True
         for node, when in self.federation.joins.items():
             self.queue.push(when, Join(node))
         for node, role in self.federation.topology.roles.items():
@@ -227,6 +235,8 @@ class Engine:
         allowed = self.federation.egress.get(sender)
         withheld = allowed is not None and kind.name not in allowed
         payload = kind.payload(send.body)
+        # Node ids are plain ASCII, so that recipients' messages differ in size by their ids alone.
+        wire = Message(kind.name, sender, "", round, id, send.body).wire
         rows = []
         for receiver in receivers:
             path = self.federation.topology.route(sender, receiver)
@@ -238,7 +248,9 @@ class Engine:
                 self.queue.push(arrival, absence if withheld or dropped else Arrival(message))
             status = "withheld" if withheld else "dropped" if dropped else "sent" if arrivals else "lost"
             row = {"round": round, "kind": kind.name, "from": sender, "to": receiver, "status": status}
-            rows.append({**row, "payload": payload, "wire": message.wire, "hops": len(path) - 1, "time": departure})
+            rows.append(
+                {**row, "payload": payload, "wire": wire + len(receiver), "hops": len(path) - 1, "time": departure}
+            )
         return rows
 
     def _arrive(self, message: Message) -> None:
@@ -311,11 +323,8 @@ class Engine:
         return node
 
     def _result(self, seconds: float) -> Result:
-        digest = hashlib.sha256()
-        for node in sorted(self.boxes):
-            digest.update(node.encode() + self.host.digest(node))
         rounds = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
-        return Result(rounds, self.table, self.ledger, digest.hexdigest(), self.clock, seconds, self.host)
+        return Result(rounds, self.table, self.ledger, self.clock, seconds, tuple(self.boxes), self.host)
 
     # -- state -----------------------------------------------------------------------------------------------
     def _save(self) -> None:

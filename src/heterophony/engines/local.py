@@ -45,6 +45,7 @@ class LocalHost:
     def __init__(self, federation: Federation, compute: Compute) -> None:
         self.federation, self.compute = federation, compute
         self.nodes: dict[str, Node] = {}
+        self.shapes: dict[str, Shape] = {}
 
     def node(self, id: str) -> Node:
         if id not in self.nodes:
@@ -127,7 +128,9 @@ class LocalHost:
                 raise ValueError(f"{kind.name!r} goes to the node's {kind.to}; {receiver!r} is none of them")
 
     def shape(self, node: str) -> Shape:
-        return self.node(node).shape
+        if node not in self.shapes:
+            self.shapes[node] = self.node(node).shape
+        return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:
         return self.node(node).state()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heterophony.record.ledger import Ledger
@@ -14,15 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """Tables as plain rows, the digest of all final models, virtual and real seconds."""
+    """Tables as plain rows, virtual and real seconds, and the nodes as they are in the end."""
 
     rounds: int
     table: Table
     ledger: Ledger
-    digest: str
     clock: float
     seconds: float
+    nodes: tuple[str, ...]  # those that took part
     host: Host = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all final models: equal digests are equal to the bit."""
+        whole = hashlib.sha256()
+        for node in sorted(self.nodes):
+            whole.update(node.encode() + self.host.digest(node))
+        return whole.hexdigest()
 
     def state(self, node: str) -> dict[str, Any]:
         """A node's final state: models, optimisers, variables."""

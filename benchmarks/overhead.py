@@ -1,0 +1,108 @@
+"""Engine overhead against a plain PyTorch FedAvg loop: same data, same batches, same arithmetic, one thread each.
+
+    python benchmarks/overhead.py [--repeats 7]
+
+The two run interleaved in one process; the ratio is that of CPU time, since the wall clock of a shared machine drifts.
+Both must end on the same weights, to the bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from datetime import date
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from heterophony import Data, Federation
+from heterophony.engines import local
+from heterophony.methods import FedAvg
+from heterophony.models import create
+from heterophony.parts.optimisers import sgd
+from heterophony.seeds import generator
+from heterophony.topology import star
+
+CLIENTS, ROWS, BATCH, ROUNDS, LR = 10, 320, 32, 3, 0.05
+
+
+def images(name: str) -> Data:
+    draw = generator("benchmark", name)
+    return Data(
+        x=torch.randn(ROWS, 1, 28, 28, generator=draw), y=torch.randint(0, 10, (ROWS,), generator=draw), classes=10
+    )
+
+
+def lenet() -> nn.Module:
+    return create("lenet5", in_channels=1, size=28, classes=10)
+
+
+def mlp() -> nn.Module:
+    return create("mlp", in_channels=1, size=28, classes=10)
+
+
+def plain(start: dict[str, torch.Tensor], data: dict[str, Data], make: object) -> dict[str, torch.Tensor]:
+    """What one writes without a framework: a list of clients, state dicts, a mean."""
+    clients = {name: make() for name in data}  # type: ignore[operator]
+    weights = {key: value.clone() for key, value in start.items()}
+    for round in range(ROUNDS):
+        states = []
+        for name, model in clients.items():
+            model.load_state_dict(weights)
+            optimiser = torch.optim.SGD(model.parameters(), LR)
+            order = torch.randperm(ROWS, generator=generator(0, name, "train", round))
+            for rows in order.split(BATCH):
+                x, y = data[name].x[rows], data[name].y[rows]
+                optimiser.zero_grad(set_to_none=True)
+                F.cross_entropy(model(x), y).backward()
+                optimiser.step()
+            states.append({key: value.clone() for key, value in model.state_dict().items()})
+        weights = {key: value * (1 / len(states)) for key, value in states[0].items()}
+        for state in states[1:]:
+            for key, value in weights.items():
+                value.add_(state[key], alpha=1 / len(states))
+    return weights
+
+
+def compare(name: str, make: object, repeats: int) -> None:
+    names = [f"c{i}" for i in range(CLIENTS)]
+    data = {n: images(n) for n in names}
+    models = {role: {"model": make} for role in ("server", "client")}
+    method = FedAvg(batch=BATCH, optimiser=sgd(LR))
+    federation = Federation(method, star(names), models, {n: {"train": d} for n, d in data.items()})  # type: ignore[arg-type]
+    start = {k: v.clone() for k, v in federation.node("server").models["model"].state_dict().items()}
+    ratios, ours, theirs = [], [], []
+    for repeat in range(repeats + 1):
+        began = time.process_time()
+        weights = plain(start, data, make)
+        middle = time.process_time()
+        result = local(federation).run(ROUNDS)
+        ended = time.process_time()
+        final = result.state("server")["models"]["model"]
+        assert all(torch.equal(weights[k], final[k]) for k in weights), "the two do not compute the same"
+        if repeat:  # the first pass warms up
+            theirs.append(middle - began)
+            ours.append(ended - middle)
+            ratios.append(ours[-1] / theirs[-1])
+    print(
+        f"{name:8s} plain {statistics.median(theirs):6.3f} s   heterophony {statistics.median(ours):6.3f} s   "
+        f"ratio {statistics.median(ratios):.3f}  (from {min(ratios):.3f} to {max(ratios):.3f}, {repeats} repeats)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7)
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, one thread")
+    print(f"{CLIENTS} clients x {ROWS} images, batch {BATCH}, {ROUNDS} rounds; CPU seconds, median")
+    for name, make in (("lenet5", lenet), ("mlp", mlp)):
+        compare(name, make, repeats)
+
+
+if __name__ == "__main__":
+    main()
