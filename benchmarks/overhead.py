@@ -22,7 +22,7 @@ from heterophony import Data, Federation
 from heterophony.engines import local
 from heterophony.methods import FedAvg
 from heterophony.models import create
-from heterophony.parts.optimisers import sgd
+from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import star
 
@@ -71,7 +71,7 @@ def compare(name: str, make: object, repeats: int) -> None:
     names = [f"c{i}" for i in range(CLIENTS)]
     data = {n: images(n) for n in names}
     models = {role: {"model": make} for role in ("server", "client")}
-    method = FedAvg(batch=BATCH, optimiser=sgd(LR))
+    method = FedAvg(local=Training(batch=BATCH, lr=LR))
     federation = Federation(method, star(names), models, {n: {"train": d} for n, d in data.items()})  # type: ignore[arg-type]
     start = {k: v.clone() for k, v in federation.node("server").models["model"].state_dict().items()}
     ratios, ours, theirs = [], [], []

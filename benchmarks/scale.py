@@ -30,7 +30,7 @@ def build(nodes: int) -> Federation:
     draw = generator("scale")
     data = Data(x=torch.randn(32, 20, generator=draw), y=torch.randint(0, 5, (32,), generator=draw), classes=5)
     models = {role: {"model": lambda: nn.Linear(20, 5)} for role in ("server", "client")}
-    return Federation(FedAvg(fraction=COHORT / nodes, batch=32), star(nodes), models, {"client": {"train": data}})
+    return Federation(FedAvg(fraction=COHORT / nodes), star(nodes), models, {"client": {"train": data}})
 
 
 def main() -> None:

@@ -6,13 +6,12 @@ from torch import nn
 
 from heterophony import Data, Federation, Model
 from heterophony.engines import local
-from heterophony.methods import FedAvg, fedprox
-from heterophony.parts.optimisers import sgd
+from heterophony.methods import FML, FedAvg, fedprox
+from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import star, tree
 from toys.bhfl import BHFL
-from toys.federations import CLIENTS, mutual_star, weights_star
-from toys.fml import FML
+from toys.federations import B16, CLIENTS, mutual_star, weights_star
 from toys.world import net, points, private
 
 
@@ -25,14 +24,14 @@ def equal(a, b):
 
 
 def test_fedprox_with_mu_zero_is_fedavg():
-    plain = local(weights_star(FedAvg(batch=16))).run(3)
-    assert local(weights_star(fedprox(mu=0.0, batch=16))).run(3).digest == plain.digest
-    assert local(weights_star(fedprox(mu=0.5, batch=16))).run(3).digest != plain.digest
+    plain = local(weights_star(FedAvg(local=B16))).run(3)
+    assert local(weights_star(fedprox(mu=0.0, local=B16))).run(3).digest == plain.digest
+    assert local(weights_star(fedprox(mu=0.5, local=B16))).run(3).digest != plain.digest
 
 
 def test_fedavg_with_one_client_is_plain_sgd():
     models = {role: {"model": net()} for role in ("server", "client")}
-    federation = Federation(FedAvg(batch=16, optimiser=sgd(0.1)), star(["c0"]), models, private(["c0"]))
+    federation = Federation(FedAvg(local=B16), star(["c0"]), models, private(["c0"]))
     result = local(federation).run(3)
     module, data = net()(), federation.data["c0"]["train"]
     module.load_state_dict(federation.node("server").models["model"].state_dict())
@@ -49,8 +48,8 @@ def test_fedavg_with_one_client_is_plain_sgd():
 def test_fml_with_beta_one_is_unweighted_fedavg():
     """With beta = 1 the meme never hears the private model; only the names of the models differ."""
     fml = mutual_star()
-    fml = Federation(FML(beta=1.0, lr=0.1), fml.topology, fml.models, fml.data)
-    avg = weights_star(FedAvg(batch=16, weighted=False, optimiser=sgd(0.1, 0.9)))
+    fml = Federation(FML(beta=1.0, local=Training(batch=16, momentum=0.9)), fml.topology, fml.models, fml.data)
+    avg = weights_star(FedAvg(local=Training(batch=16, momentum=0.9), weighted=False))
     assert equal(server(local(fml).run(3)), server(local(avg).run(3)))
 
 
@@ -61,7 +60,7 @@ def test_a_tree_of_depth_one_is_fedavg():
     deep = Federation(BHFL(eta_down=1.0, eta_up=1.0, momentum=0.0), topology, models, private(CLIENTS))
     flat_models = {role: {"model": Model(net(), common=True)} for role in ("server", "client")}
     flat = Federation(
-        FedAvg(batch=16, weighted=False, optimiser=sgd(0.05)), star(CLIENTS), flat_models, private(CLIENTS)
+        FedAvg(local=Training(batch=16, lr=0.05), weighted=False), star(CLIENTS), flat_models, private(CLIENTS)
     )
     a, b = server(local(deep).run(3), "root"), server(local(flat).run(3))
     assert all(torch.allclose(a[n], b[n], atol=1e-6) for n in a)
@@ -88,7 +87,7 @@ def test_golden_fedavg_on_one_number():
     }
     models = {role: {"model": scalar_net} for role in ("server", "client")}
     for weighted, expected in ((True, [3.0, 4.5, 5.25]), (False, [2.0, 3.0, 3.5])):
-        method = FedAvg(batch=None, loss=squared, optimiser=sgd(0.5), weighted=weighted)
+        method = FedAvg(local=Training(batch=None, lr=0.5), loss=squared, weighted=weighted)
         for rounds, w in enumerate(expected, start=1):
             result = local(Federation(method, star(["c0", "c1"]), models, data)).run(rounds)
             assert server(result)["weight"].item() == w
@@ -104,7 +103,7 @@ def test_golden_fedprox_on_one_number():
         "c1": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), 8.0))},
     }
     models = {role: {"model": scalar_net} for role in ("server", "client")}
-    options = {"batch": None, "loss": squared, "optimiser": sgd(0.5), "epochs": 2}
+    options = {"local": Training(batch=None, lr=0.5, epochs=2), "loss": squared}
     for method, expected in ((fedprox(mu=1.0, **options), 2.0), (FedAvg(**options), 3.0)):
         result = local(Federation(method, star(["c0", "c1"]), models, data)).run(1)
         assert server(result)["weight"].item() == expected
@@ -139,7 +138,7 @@ def test_golden_residual_routing_on_one_number():
 
 def test_the_world_is_learnable():
     """The toys learn something: a check that the checks above are not about noise."""
-    federation = weights_star(FedAvg(batch=16, optimiser=sgd(0.5)))
+    federation = weights_star(FedAvg(local=Training(batch=16, lr=0.5)))
     accuracy = local(federation).run(30).table.select(product="global", set="here", quantity="accuracy")
     assert accuracy.last().mean() > 0.8
     assert accuracy.rows[0]["sum"] / accuracy.rows[0]["n"] < 0.8

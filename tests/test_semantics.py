@@ -12,10 +12,12 @@ from heterophony.engines import Network, Stalled, local, process
 from heterophony.engines.local import ReactionError
 from heterophony.methods import FedAvg
 from heterophony.parts.aggregate import mean
+from heterophony.parts.training import Training
 from heterophony.topology import random_pairs, star
 from toys.bhfl import BHFL
 from toys.federations import (
     AWAY,
+    B16,
     CLIENTS,
     DISTURBED,
     buffered,
@@ -55,7 +57,7 @@ def merged_without(federation, out, rounds):
             tag = f"{round + 1}.1"
             from heterophony.compute.eager import Job
 
-            work = Fit("model", method.loss, batch=method.batch, optimiser=method.optimiser)
+            work = method.local.fit("model", method.loss)
             Eager()([Job(client, work, tag)])
             if name not in out(round):
                 updates.append(client.weights())
@@ -95,10 +97,10 @@ def test_a_withheld_message_is_absent_and_never_left(engine):
 
 
 def test_dropouts_are_absent_always_or_at_random():
-    always = weights_star(FedAvg(batch=16), dropout=Dropout(always=("c0",)))
+    always = weights_star(FedAvg(local=B16), dropout=Dropout(always=("c0",)))
     result = local(always).run(3)
     assert equal(server_weights(result), merged_without_training(always, {"c0"}, 3))
-    rate = weights_star(FedAvg(batch=16), dropout=Dropout(rate=0.5), seed=5)
+    rate = weights_star(FedAvg(local=B16), dropout=Dropout(rate=0.5), seed=5)
     lost = {(r["round"], r["to"]) for r in local(rate).run(20).ledger.messages if r["status"] == "dropped"}
     assert 15 <= len({pair for pair in lost if pair[1] != "server"}) <= 45
 
@@ -112,7 +114,7 @@ def merged_without_training(federation, out, rounds):
 
 
 def test_a_run_that_cannot_finish_names_who_waits_for_whom(engine):
-    federation = weights_star(FedAvg(batch=16), profiles={"c2": Profile(available=((0.0, 0.05),))})
+    federation = weights_star(FedAvg(local=B16), profiles={"c2": Profile(available=((0.0, 0.05),))})
     with pytest.raises(Stalled) as caught:
         engine(federation).run(3)
     text = str(caught.value)
@@ -168,7 +170,7 @@ def test_late_mail_is_accepted_with_its_staleness_where_the_trigger_says_so(engi
 
 
 def test_a_duplicate_changes_nothing(engine):
-    calm = engine(weights_star(FedAvg(batch=16))).run(3)
+    calm = engine(weights_star(FedAvg(local=B16))).run(3)
     repeated = row("repeated")
     twice = engine(repeated.build(), **repeated.options).run(3)
     assert len(incidents(twice, "duplicate")) == 3 * 3 * 2
@@ -227,7 +229,7 @@ def test_a_newcomer_joins_a_running_federation(engine):
 def test_virtual_time_follows_from_work_and_profile(engine):
     """c1 has 48 rows: two epochs at 2 ms a sample; 10 kB/s and 5 ms at either end of the line."""
     profiles = {"c1": Profile(seconds_per_sample=2e-3), "": Profile(latency=0.005, bandwidth=1e4)}
-    federation = weights_star(FedAvg(batch=16, epochs=2), profiles=profiles)
+    federation = weights_star(FedAvg(local=Training(batch=16, epochs=2)), profiles=profiles)
     federation = replace(federation, topology=star(["c1"]), data={"c1": federation.data["c1"]})
     model = sum(t.nbytes for t in federation.node("c1").weights().values())
     there, back = 0.005 + model / 1e4, 0.005 + (model + 8) / 1e4
@@ -279,7 +281,7 @@ PONG = Kind("pong", to="parent", value=Scalar)
 
 def test_pending_work_is_computed_together():
     """All clients of a round in one call; and in asynchronous methods whatever is pending at the moment."""
-    for federation, least in ((weights_star(FedAvg(batch=16)), 3), (buffered(), 2)):
+    for federation, least in ((weights_star(FedAvg(local=B16)), 3), (buffered(), 2)):
         sizes = []
         eager = Eager()
 
@@ -320,7 +322,7 @@ def test_threads_are_the_federations_own_and_put_back():
 def test_buffers_travel_or_stay_private_and_integers_never_travel():
     def star_of(**model):
         models = {role: {"model": Model(normed, **model)} for role in ("server", "client")}
-        return Federation(FedAvg(batch=16), star(CLIENTS), models, private(CLIENTS))
+        return Federation(FedAvg(local=B16), star(CLIENTS), models, private(CLIENTS))
 
     shared = star_of().node("c0").weights()
     assert "1.running_mean" in shared
@@ -338,7 +340,7 @@ def test_buffers_travel_or_stay_private_and_integers_never_travel():
 def test_a_part_of_a_model_can_be_the_shared_one():
     def star_of(share):
         models = {role: {"model": Model(net(), share=share)} for role in ("server", "client")}
-        return Federation(FedAvg(batch=16), star(CLIENTS), models, private(CLIENTS))
+        return Federation(FedAvg(local=B16), star(CLIENTS), models, private(CLIENTS))
 
     federation = star_of("0")
     result = local(federation).run(2)
@@ -375,7 +377,7 @@ def test_the_ledgers_wire_bytes_are_those_of_the_encoded_messages():
             seen.append(len(message.encode()))
             return super().arrivals(message, *rest)
 
-    for federation in (hierarchy(), peers(), weights_star(FedAvg(batch=16))):
+    for federation in (hierarchy(), peers(), weights_star(FedAvg(local=B16))):
         seen.clear()
         rows = local(federation, network=Weighing).run(2).ledger.messages
         assert sorted(r["wire"] for r in rows) == sorted(seen)

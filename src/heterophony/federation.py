@@ -48,6 +48,8 @@ class Federation:
     models: Mapping[str, Models]
     data: Mapping[str, Views]
     tests: Mapping[str, Data | Mapping[str, Data]] = field(default_factory=dict)  # by domain (and split)
+    private_tests: Mapping[str, Data] = field(default_factory=dict)  # by node: its own view of the test data
+    homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own
     seed: int = 0
     threads: int = 1
     evaluate: int = 1  # every so many rounds, and in the last one
@@ -55,6 +57,7 @@ class Federation:
     dropout: Dropout = field(default_factory=Dropout)
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
+    recipe: Mapping[str, Any] | None = None  # how to build it again, where it was built from names
 
     def __post_init__(self) -> None:
         roles = set(self.topology.roles.values())
@@ -69,6 +72,8 @@ class Federation:
             ("profiles", {*self.topology.roles, *roles, ""}),
             ("joins", set(self.topology.roles)),
             ("egress", set(self.topology.roles)),
+            ("homes", set(self.topology.roles)),
+            ("private_tests", set(self.topology.roles)),
         ):
             if unknown := getattr(self, name).keys() - known:
                 raise ValueError(f"{name}: no node or role is called {sorted(unknown)[0]!r}")
@@ -90,12 +95,11 @@ class Federation:
                 module = made.build()
             share = (made.share,) if isinstance(made.share, str) else made.share
             slots[name] = Slot(module, share, made.buffers)
-        views = {n: v() if callable(v) else v for n, v in (self.of(self.data, id) or {}).items()}
         return Node(
             id,
             self.topology.roles[id],
             slots=slots,
-            data=views,
+            data=self.of(self.data, id),
             memory=self.method.memory,
             links=self.topology.links(id, 0, self.seed),
             seed=self.seed,
@@ -107,13 +111,20 @@ class Federation:
         return found
 
     @cached_property
-    def test_sets(self) -> list[tuple[str, str, Data]]:
-        """(domain, split, data) of everything that products are evaluated on."""
+    def _test_sets(self) -> list[tuple[str, str, Data]]:
         return [
             (domain, split, data)
             for domain, splits in self.tests.items()
             for split, data in ({"test": splits} if isinstance(splits, Data) else splits).items()
         ]
+
+    def test_sets(self, node: str) -> list[tuple[str, str, Data]]:
+        """(set, split, data) of all that a node's products are evaluated on: the domains' sets, and its private test.
+
+        A node that has no private test of its own, such as a server, is evaluated on everybody's.
+        """
+        mine = {node: self.private_tests[node]} if node in self.private_tests else self.private_tests
+        return self._test_sets + [(name, "private-test", data) for name, data in mine.items()]
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
@@ -128,6 +139,9 @@ class Federation:
             "dropout": {"rate": self.dropout.rate, "always": sorted(self.dropout.always)},
             "joins": dict(self.joins),
             "egress": {node: sorted(kinds) for node, kinds in self.egress.items()},
+            "homes": dict(self.homes),
+            "headline": self.method.headline,
+            "recipe": self.recipe,
         }
 
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -31,8 +31,13 @@ class Shape:
     """What a receiver's door knows of its node: enough to tell a fitting message from one that does not fit."""
 
     weights: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    rows: Mapping[str, int] = field(default_factory=dict)
-    classes: Mapping[str, int] = field(default_factory=dict)
+    view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
+
+    def rows(self, name: str) -> tuple[int, int | None]:
+        found = self.view(name)
+        if found is None:
+            raise Refused(f"the receiver has no data view {name!r}")
+        return found
 
 
 class Field(Protocol):
@@ -104,11 +109,9 @@ class _Tensor:
     def fits(self, value: Tensor, receiver: Shape) -> None:
         if self.view is None:
             return
-        if self.view not in receiver.rows:
-            raise Refused(f"the receiver has no data view {self.view!r}")
-        if len(value) != receiver.rows[self.view]:
-            raise Refused(f"{len(value)} rows, the receiver's {self.view!r} has {receiver.rows[self.view]}")
-        classes = receiver.classes.get(self.view)
+        rows, classes = receiver.rows(self.view)
+        if len(value) != rows:
+            raise Refused(f"{len(value)} rows, the receiver's {self.view!r} has {rows}")
         if classes is not None and value.shape[-1] != classes:
             raise Refused(f"{value.shape[-1]} classes, the receiver's {self.view!r} has {classes}")
 
@@ -151,7 +154,7 @@ class Rows:
     def fits(self, value: Tensor, receiver: Shape) -> None:
         if self.view is None or not value.numel():
             return
-        if int(value.max()) >= receiver.rows.get(self.view, 0):
+        if int(value.max()) >= receiver.rows(self.view)[0]:
             raise Refused(f"row {int(value.max())} is beyond the receiver's {self.view!r}")
 
     def payload(self, value: Tensor) -> int:

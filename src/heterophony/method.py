@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
@@ -22,11 +23,15 @@ class Method:
 
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
+    For settings it says which `models` each role needs: a participant's "own", the setting's "global", or the "same"
+    for everyone because parameters are averaged; and which product is its `headline`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[tuple[Kind, ...]] = ()
     memory: ClassVar[tuple[str, ...]] = ()
+    models: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    headline: ClassVar[str] = ""
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:

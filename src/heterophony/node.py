@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import UserDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,16 @@ class Variables(UserDict[str, Any]):
         super().__setitem__(name, value)
 
 
+class Views(UserDict[str, Any]):
+    """A node's data by name; a factory is called when its view is first needed."""
+
+    def __getitem__(self, name: str) -> Data:
+        found = super().__getitem__(name)
+        made: Data = found if isinstance(found, Data) else found()
+        self.data[name] = made
+        return made
+
+
 class Node:
     """One participant as its reactions see it."""
 
@@ -81,14 +91,14 @@ class Node:
         role: str,
         *,
         slots: Mapping[str, Slot] | None = None,
-        data: Mapping[str, Data] | None = None,
+        data: Mapping[str, Data | Callable[[], Data]] | None = None,
         memory: Iterable[str] = (),
         links: Links | None = None,
         seed: int = 0,
     ) -> None:
         self.id, self.role, self.seed = id, role, seed
         self.slots = dict(slots or {})
-        self.data = dict(data or {})
+        self.data = Views(data or {})
         self.vars = Variables(memory)
         self.links = links or Links()
         self.round = 0
@@ -185,8 +195,9 @@ class Node:
     @property
     def shape(self) -> Shape:
         """What the node's door must know to check its mail."""
-        return Shape(
-            {name: {n: tuple(t.shape) for n, t in slot.shared().items()} for name, slot in self.slots.items()},
-            {name: len(view) for name, view in self.data.items()},
-            {name: view.classes for name, view in self.data.items() if view.classes is not None},
-        )
+
+        def view(name: str) -> tuple[int, int | None] | None:
+            return (len(self.data[name]), self.data[name].classes) if name in self.data else None
+
+        weights = {n: {k: tuple(t.shape) for k, t in slot.shared().items()} for n, slot in self.slots.items()}
+        return Shape(weights, view)

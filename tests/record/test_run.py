@@ -12,13 +12,13 @@ import pytest
 from heterophony.engines import local
 from heterophony.methods import FedAvg
 from heterophony.record.run import Run, RunError
-from toys.federations import weights_star
+from toys.federations import B16, weights_star
 
 ROUNDS = 6
 
 
 def federation(**options):
-    return weights_star(FedAvg(batch=16), **options)
+    return weights_star(FedAvg(local=B16), **options)
 
 
 @pytest.fixture

@@ -6,15 +6,14 @@ from dataclasses import dataclass, field, replace
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import Network
-from heterophony.methods import FedAvg, fedprox
-from heterophony.parts.optimisers import sgd
+from heterophony.methods import FML, FedAvg, Solo, agg, fedprox
+from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, star, tree
 from toys.bhfl import BHFL
 from toys.fccl import FCCL
 from toys.fedbuff import FedBuff
 from toys.fedh2l import FedH2L
 from toys.fedmd import FedMD
-from toys.fml import FML
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, net, normed, points, private
 
@@ -34,6 +33,7 @@ class Row:
     crash_rounds: int = 2
 
 
+B16 = Training(batch=16)
 CLIENTS = ["c0", "c1", "c2"]
 PEERS = ["p0", "p1", "p2"]
 
@@ -54,12 +54,13 @@ def logits_star(method, *extra, **options):
 def mutual_star(**options):
     models = {c: {"local": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
-    return Federation(FML(), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+    return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
 def peers(topology=complete, method=None, **options):
     models = {p: {"model": net(h)} for p, h in zip(PEERS, (8, 12, 16), strict=True)}
-    return Federation(method or FedH2L(), topology(PEERS), models, private(PEERS), TESTS, **options)
+    homes = {"p0": "here", "p1": "there", "p2": "there"}
+    return Federation(method or FedH2L(), topology(PEERS), models, private(PEERS), TESTS, homes=homes, **options)
 
 
 def hierarchy(early=False, **options):
@@ -103,7 +104,7 @@ def slow(seconds_per_sample=4e-3, **options):
 
 def spoiled(**options):
     """One client's data hold a value that is no number, and so do its weights after a step."""
-    federation = weights_star(FedAvg(batch=16), **options)
+    federation = weights_star(FedAvg(local=B16), **options)
     bad = federation.data["c1"]["train"]
     x = bad.x.clone()
     x[3, 3] = math.nan
@@ -112,7 +113,7 @@ def spoiled(**options):
 
 
 def timed(quorum, deadline, profiles, **options):
-    return weights_star(FedAvg(batch=16, quorum=quorum, deadline=deadline), profiles=profiles, **options)
+    return weights_star(FedAvg(local=B16, quorum=quorum, deadline=deadline), profiles=profiles, **options)
 
 
 def mourning(**options):
@@ -122,10 +123,14 @@ def mourning(**options):
 
 
 METHODS = [
-    Row("fedavg", lambda **o: weights_star(FedAvg(batch=16), **o)),
-    Row("fedavg-sampled", lambda **o: weights_star(FedAvg(batch=16, fraction=0.67), **o), rounds=4),
-    Row("fedavg-normed", lambda **o: weights_star(FedAvg(batch=16, optimiser=sgd(0.05, 0.9)), normed, **o)),
-    Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, batch=16), **o)),
+    Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
+    Row("fedavg-sampled", lambda **o: weights_star(FedAvg(local=B16, fraction=0.67), **o), rounds=4),
+    Row(
+        "fedavg-normed", lambda **o: weights_star(FedAvg(local=Training(batch=16, lr=0.05, momentum=0.9)), normed, **o)
+    ),
+    Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
+    Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
+    Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("fedmd", lambda **o: logits_star(FedMD(), **o)),
     Row("fml", mutual_star),
     Row("fccl", lambda **o: logits_star(FCCL(), "previous", "pretrained", **o)),
@@ -142,8 +147,8 @@ DISTURBED = [
     Row("deadline", lambda **o: timed(2, 0.1, slow(), **o), incidents=frozenset({"timeout", "late"})),
     Row("skipped", lambda **o: timed(3, 0.05, slow(), **o), incidents=frozenset({"timeout", "skipped", "late"})),
     Row("refused", spoiled, incidents=frozenset({"refused"})),
-    Row("withheld", lambda **o: weights_star(FedAvg(batch=16), egress={"c1": ()}, **o), lost=True),
-    Row("repeated", lambda **o: weights_star(FedAvg(batch=16), **o), incidents=frozenset({"duplicate"}),
+    Row("withheld", lambda **o: weights_star(FedAvg(local=B16), egress={"c1": ()}, **o), lost=True),
+    Row("repeated", lambda **o: weights_star(FedAvg(local=B16), **o), incidents=frozenset({"duplicate"}),
         options={"network": Repeating}),
     Row("late-accepted", lambda **o: weights_star(Patient(), profiles=slow(3e-3), **o), rounds=6,
         incidents=frozenset({"timeout"})),
@@ -151,6 +156,6 @@ DISTURBED = [
     Row("returns", lambda **o: timed(2, 0.1, slow(1e-3, available=AWAY), **o), rounds=5,
         incidents=frozenset({"timeout", "late"})),
     Row("peer-dies", mourning, incidents=frozenset({"timeout"})),
-    Row("joins", lambda **o: weights_star(FedAvg(batch=16), joins={"c2": 0.06}, **o), incidents=frozenset({"joined"})),
+    Row("joins", lambda **o: weights_star(FedAvg(local=B16), joins={"c2": 0.06}, **o), incidents=frozenset({"joined"})),
 ]  # fmt: skip
 ROWS = METHODS + [replace(row, drops=False, waits=False) for row in DISTURBED]

@@ -31,4 +31,9 @@ TESTS = {"here": points("test"), "there": points("far test", shift=0.5)}
 
 def private(nodes: list[str]) -> dict[str, dict[str, Data]]:
     """Private training points of unequal number, and the public ones, for each node."""
-    return {n: {"train": points(n, 40 + 8 * i, shift=0.2 * i), "public": PUBLIC} for i, n in enumerate(nodes)}
+    views = {n: {"train": points(n, 40 + 8 * i, shift=0.2 * i), "public": PUBLIC} for i, n in enumerate(nodes)}
+    return {n: {**own, "all": lambda own=own: joined(*own.values())} for n, own in views.items()}
+
+
+def joined(*parts: Data) -> Data:
+    return Data(classes=4, x=torch.cat([p.x for p in parts]), y=torch.cat([p.y for p in parts]))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heterophony.data.table import Data
 from heterophony.node import Node
+from heterophony.record.score import score
 from heterophony.seeds import seeded
 from heterophony.work import Fit, Fitted, Mark, Note, Predict, Work
 
@@ -36,9 +36,11 @@ class Eager:
     """The compute seam: `compute(list of jobs) -> list of answers`. A GPU cohort has the same signature."""
 
     def __init__(
-        self, tests: Sequence[tuple[str, str, Data]] = (), record: Callable[[Node], bool] = lambda node: True
+        self,
+        tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: (),
+        record: Callable[[Node], bool] = lambda node: True,
     ) -> None:
-        self.tests = tests
+        self.tests = tests  # (set, split, data) that a node's products are evaluated on
         self.record = record  # whether this node's present round is one that goes into the table
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
@@ -73,18 +75,20 @@ class Eager:
 
     def _evaluate(self, job: Job, mark: Mark) -> list[dict[str, Any]]:
         rows = []
-        for domain, split, data in self.tests:
+        for name, split, data in self.tests(job.node.id):
             logits = predict(job.node.models[mark.model], data)
-            right = int((logits.argmax(-1) == data.y).sum())
-            loss = float(F.cross_entropy(logits, data.y, reduction="sum"))
-            for quantity, total in (("accuracy", right), ("loss", loss)):
-                rows.append(_row(job, mark.product, domain, split, quantity, total, len(data)))
+            for quantity, (total, n) in score(logits, data.y).items():
+                rows.append(_row(job, mark.product, name, split, quantity, total, n))
         return rows
 
 
-def _row(job: Job, product: str, set: str, split: str, quantity: str, total: float, n: int = 1) -> dict[str, Any]:
+def _row(
+    job: Job, product: str, set: str, split: str, quantity: str, total: float | None, n: int = 1
+) -> dict[str, Any]:
     place = {"round": job.node.round, "time": job.time, "product": product, "node": job.node.id}
-    finite = total if math.isfinite(total) else None  # undefined is null: NaN is no JSON and equals nothing
+    finite = (
+        total if total is not None and math.isfinite(total) else None
+    )  # undefined is null: NaN is no JSON and equals nothing
     return {**place, "set": set, "split": split, "quantity": quantity, "sum": finite, "n": n}
 
 

@@ -324,7 +324,8 @@ class Engine:
 
     def _result(self, seconds: float) -> Result:
         rounds = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
-        return Result(rounds, self.table, self.ledger, self.clock, seconds, tuple(self.boxes), self.host)
+        about = (tuple(self.boxes), self.federation.homes, self.method.headline, self.host)
+        return Result(rounds, self.table, self.ledger, self.clock, seconds, *about)
 
     # -- state -----------------------------------------------------------------------------------------------
     def _save(self) -> None:

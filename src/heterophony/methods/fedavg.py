@@ -16,9 +16,9 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import Optimiser, sgd
+from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Doings, Fit, Loss, Mark, Transform
+from heterophony.work import Doings, Loss, Mark, Transform
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -29,14 +29,14 @@ class FedAvg(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
+    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    headline = "global"
 
     fraction: float = 1.0
-    epochs: int = 1
-    batch: int | None = 32
-    optimiser: Optimiser = sgd(0.1)
     weighted: bool = True
     quorum: float = 1
     deadline: float | None = None
+    local: Training = Training()
     loss: Loss = cross_entropy
     transform: Transform | None = None  # is told the global weights as `anchor`
 
@@ -48,16 +48,8 @@ class FedAvg(Method):
     def train(self, client: Node, mail: Message) -> Doings:
         client.round = mail.round
         client.load(mail.weights)
-        yield Fit(
-            "model",
-            self.loss,
-            epochs=self.epochs,
-            batch=self.batch,
-            optimiser=self.optimiser,
-            transform=self.transform,
-            aux={"anchor": mail.weights},
-        )
-        return UPDATE(weights=client.weights(), examples=len(client.data["train"]))
+        yield self.local.fit("model", self.loss, transform=self.transform, aux={"anchor": mail.weights})
+        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Doings:

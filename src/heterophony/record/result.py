@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from heterophony.record.ledger import Ledger
+from heterophony.record.metrics import Metrics, measure
 from heterophony.record.table import Table
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ class Result:
     clock: float
     seconds: float
     nodes: tuple[str, ...]  # those that took part
+    homes: Mapping[str, str]
+    headline: str
     host: Host = field(repr=False)
 
     @cached_property
@@ -33,6 +37,10 @@ class Result:
         for node in sorted(self.nodes):
             whole.update(node.encode() + self.host.digest(node))
         return whole.hexdigest()
+
+    def metrics(self, product: str | None = None, **which: Any) -> Metrics:
+        """Every metric of a product (the method's headline unless named) in the last round, or in `round=...`."""
+        return measure(self.table, self.homes, product or self.headline, **which)
 
     def state(self, node: str) -> dict[str, Any]:
         """A node's final state: models, optimisers, variables."""

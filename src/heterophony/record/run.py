@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from heterophony import codec
 from heterophony.record.disk import Disk
 
 if TYPE_CHECKING:
@@ -63,20 +64,26 @@ class Run:
     def open(cls, folder: Path, spec: dict[str, Any] | None = None, **options: Any) -> Run:
         """An existing run folder; `spec` must say what the folder says."""
         run = cls(folder, **options)
-        try:
-            found = json.loads((folder / "spec.json").read_text())
-        except FileNotFoundError:
-            raise RunError(f"{folder} holds no run: there is no spec.json") from None
-        except ValueError:
-            raise RunError(f"{folder / 'spec.json'} is damaged: it is no JSON") from None
-        if found.pop("format", None) != FORMAT:
-            raise RunError(f"{folder} was written in another format than {FORMAT}; use the version that wrote it")
+        found = cls.spec(folder)
         if spec is not None:
             for key, value in json.loads(json.dumps(spec)).items():
                 if found.get(key) != value:
                     raise RunError(f"{folder} was run with {key} = {found.get(key)!r:.80}, not {value!r:.80}")
         run._acquire()
         return run
+
+    @staticmethod
+    def spec(folder: Path) -> dict[str, Any]:
+        """What a run folder says it is."""
+        try:
+            found = dict(json.loads((folder / "spec.json").read_text()))
+        except FileNotFoundError:
+            raise RunError(f"{folder} holds no run: there is no spec.json") from None
+        except (ValueError, TypeError):
+            raise RunError(f"{folder / 'spec.json'} is damaged: it is no JSON") from None
+        if found.pop("format", None) != FORMAT:
+            raise RunError(f"{folder} was written in another format than {FORMAT}; use the version that wrote it")
+        return found
 
     def _acquire(self) -> None:
         try:
@@ -134,13 +141,7 @@ class Run:
 
     def load(self, engine: Engine) -> None:
         """Put an engine where the last snapshot stands."""
-        path = self.snapshot / "manifest.json"
-        try:
-            manifest = json.loads(path.read_text())
-            self.generation, self.files, self.sums = (manifest[k] for k in ("generation", "files", "sums"))
-            self.lengths = manifest["lengths"]
-        except (ValueError, KeyError):
-            raise RunError(f"{path} is damaged: the run cannot be resumed") from None
+        self._manifest()
         for table in ("metrics", "ledger"):
             rows = self._rows(table)
             self.written[table] = len(rows)
@@ -151,6 +152,30 @@ class Run:
                 engine.restore_node(name.removeprefix("node-"), self._read(name))
         engine.dirty.clear()
         self._sweep()
+
+    def _manifest(self) -> None:
+        path = self.snapshot / "manifest.json"
+        try:
+            manifest = json.loads(path.read_text())
+            self.generation, self.files, self.sums = (manifest[k] for k in ("generation", "files", "sums"))
+            self.lengths = manifest["lengths"]
+        except FileNotFoundError:
+            raise RunError(f"{self.folder} has no snapshot yet") from None
+        except (ValueError, KeyError):
+            raise RunError(f"{path} is damaged: the run cannot be resumed") from None
+
+    @property
+    def goal(self) -> int:
+        """The number of rounds that the last snapshot was to reach."""
+        self._manifest()
+        return int(codec.unpack(self._read("queue"))["rounds"])
+
+    def node_state(self, node: str) -> dict[str, Any]:
+        """A node's file in the last snapshot."""
+        self._manifest()
+        if f"node-{node}" not in self.files:
+            raise RunError(f"{self.folder}: node {node} has taken no part so far")
+        return dict(codec.unpack(self._read(f"node-{node}")))
 
     def _read(self, name: str) -> bytes:
         path = self.snapshot / self.files[name]

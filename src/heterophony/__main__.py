@@ -1,0 +1,5 @@
+"""`python -m heterophony`."""
+
+from heterophony.cli import main
+
+main()

@@ -1,0 +1,378 @@
+"""The command line. Results on stdout, progress and errors on stderr; exit 2 is for bad input, 1 for failures of ours."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+if TYPE_CHECKING:
+    from heterophony.engines.engine import Engine
+    from heterophony.federation import Federation
+    from heterophony.record.result import Result
+
+app = typer.Typer(
+    name="heterophony",
+    help="Federated learning between participants that differ in model, data, task, hardware and place.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+out, err = Console(), Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
+]
+
+
+# -- commands ------------------------------------------------------------------------------------------------
+@app.command()
+def run(
+    method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; the setting's number if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
+                                                   "part of the setting (data.leaky=true). Repeatable.")] = None,
+    engine: Annotated[str, typer.Option(help="Where reactions run: local, or process (each in its own).")] = "local",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data: DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Run METHOD on a setting.
+
+    Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
+    """
+    from heterophony import registry
+    from heterophony.record.run import Run
+    from heterophony.settings import Setting, assemble
+
+    with complaints():
+        _check_device(device)
+        setting = Setting.load(on)
+        changes = dict(registry.parse(text) for text in set_ or [])
+        federation = assemble(method, setting, seed=seed, changes=changes, root=data)
+        wanted = rounds or setting.rounds
+        if to is None:
+            result = _execute(federation, engine, wanted)
+            _finish(federation.identity(), result, None, as_json)
+            return
+        spec = federation.identity()
+        opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec)
+        with opened as record:
+            _finish(spec, _execute(federation, engine, wanted, record), to, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
+    data: DataFolder = None,
+    as_json: Json = False,
+) -> None:
+    """Continue a run that was stopped, or extend a finished one with --rounds."""
+    from heterophony.record.run import Run, RunError
+    from heterophony.settings import reassemble
+
+    with complaints():
+        spec = Run.spec(folder)
+        if not spec.get("recipe"):
+            raise RunError(
+                f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
+            )
+        federation = reassemble(spec["recipe"], data)
+        with Run.open(folder, federation.identity()) as record:
+            wanted = rounds or (record.goal if record.exists else federation.recipe["setting"].get("rounds", 10))  # type: ignore[index]
+            _finish(spec, _execute(federation, "local", wanted, record), folder, as_json)
+
+
+@app.command()
+def show(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+    """Show what a run has come to, finished or not."""
+    from heterophony import show as view
+
+    with complaints():
+        _print(view.load(folder), as_json)
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List the methods and their options."""
+    from heterophony import registry
+
+    with complaints():
+        found = [
+            {
+                "name": name,
+                "summary": entry.summary,
+                "sends": [kind.name for kind in entry.base.kinds],
+                "options": {key: default for key, (_, default) in entry.options().items()},
+            }
+            for name, entry in registry.all_methods().items()
+        ]
+    _list(found, as_json, ("name", "summary", "sends", "options"))
+
+
+@app.command()
+def settings(as_json: Json = False) -> None:
+    """List the settings that come with the package."""
+    from heterophony.data.sources.catalogue import known
+    from heterophony.settings import Setting, shipped
+
+    with complaints():
+        here = {listing.entry.name for listing in known() if listing.found}
+        found = []
+        for name in shipped():
+            setting = Setting.load(name)
+            needs = sorted({d.source for d in setting.data.all_domains().values()})
+            if setting.data.public is not None and setting.data.public.source:
+                needs.append(setting.data.public.source)
+            missing = [source for source in needs if source not in here]
+            found.append(
+                {
+                    "name": name,
+                    "summary": setting.summary,
+                    "rounds": setting.rounds,
+                    "networks": sorted(set(setting.models.names)),
+                    "data": needs,
+                    "missing": missing,
+                }
+            )
+    _list(found, as_json, ("name", "summary", "rounds", "missing"))
+
+
+@app.command("data")
+def data_sets(data: DataFolder = None, as_json: Json = False) -> None:
+    """List every known data set: whether it was found, where, and how large it is."""
+    from heterophony.data.sources.catalogue import known
+
+    with complaints():
+        found = [
+            {
+                "name": listing.entry.name,
+                "summary": listing.entry.summary,
+                "found": listing.found,
+                "where": None if listing.where is None else str(listing.where),
+                "train": listing.train,
+                "test": listing.test,
+                "partial": listing.partial,
+                "problem": listing.problem or None,
+            }
+            for listing in known(data)
+        ]
+    _list(found, as_json, ("name", "summary", "found", "train", "test"))
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    node: Annotated[str, typer.Option(help="Whose model.")],
+    to: Annotated[Path, typer.Option(help="File to write (.safetensors).")],
+    model: Annotated[str | None, typer.Option(help="Which of its models; the first if not given.")] = None,
+) -> None:
+    """Write a trained model to a file, with what is needed to load it."""
+    from heterophony import exported
+
+    with complaints():
+        exported.save(folder, node, to, model)
+    err.print(f"wrote {to}")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A file that `heterophony export` wrote.")],
+    images: Annotated[Path, typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), or an image file.")],
+    as_json: Json = False,
+) -> None:
+    """Classify images with an exported model."""
+    from heterophony import exported
+
+    with complaints():
+        found = exported.predict(model, images)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        for place, (label, sure) in enumerate(zip(found["labels"], found["confidence"], strict=True)):
+            out.print(f"{place}: {label} ({100 * sure:.1f} %)")
+
+
+@app.command()
+def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
+    """Watch four different networks learn four rotations of real digits, alone and from each other."""
+    from heterophony import demonstration
+
+    with complaints():
+        demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
+
+
+# -- running, with progress ------------------------------------------------------------------------------------
+def _execute(federation: Federation, engine: str, rounds: int, record: Any = None) -> Result:
+    from heterophony import engines
+
+    places: dict[str, Callable[..., Engine]] = {"local": engines.local, "process": engines.process}
+    if engine not in places:
+        raise ValueError(f"there is no engine {engine!r}; it is local or process")
+    with _progress(federation, rounds) as tick:
+        return places[engine](federation, record=record, progress=tick).run(rounds)
+
+
+@contextmanager
+def _progress(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], None]]:
+    """A bar on a terminal; elsewhere a line every few seconds."""
+    name = (federation.recipe or {}).get("method", type(federation.method).__name__)
+    state = {"round": -1, "said": time.monotonic()}
+
+    def facts(engine: Engine) -> tuple[int, str]:
+        lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
+        sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
+        wanted = (engine.method.headline, "accuracy", "test")
+        scores = [r for r in engine.table.rows[-400:] if (r["product"], r["quantity"], r["split"]) == wanted]
+        n = sum(r["n"] for r in scores)
+        text = f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %" if n else ""
+        from heterophony.show import size
+
+        return min(lead, default=0), text + (f", sent {size(sent)}" if sent else "")
+
+    if err.is_terminal:
+        columns = (
+            TextColumn(name),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=err, transient=True) as bar:
+            task = bar.add_task(name, total=rounds, text="")
+
+            def tick(engine: Engine) -> None:
+                done, text = facts(engine)
+                if done != state["round"]:
+                    state["round"] = done
+                    bar.update(task, completed=done, text=text)
+
+            yield tick
+        return
+
+    def log(engine: Engine) -> None:
+        now = time.monotonic()
+        if now - state["said"] >= 5:
+            done, text = facts(engine)
+            if done != state["round"]:
+                state["round"], state["said"] = done, now
+                print(f"{name}: round {done} of {rounds}  {text}", file=sys.stderr, flush=True)
+
+    yield log
+
+
+def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
+    from heterophony import show as view
+    from heterophony.record.disk import Disk
+
+    summary = view.summary(spec, result)
+    if folder is not None:
+        summary["seconds"] = round(summary["seconds"] + _earlier(folder), 3)
+        Disk().replace(folder / "result.json", (json.dumps(summary, indent=1) + "\n").encode())
+    _print(summary, as_json)
+
+
+def _earlier(folder: Path) -> float:
+    """Seconds of earlier parts of an extended run."""
+    try:
+        return float(json.loads((folder / "result.json").read_text())["seconds"] or 0.0)
+    except (OSError, ValueError, KeyError):
+        return 0.0
+
+
+def _print(summary: dict[str, Any], as_json: bool) -> None:
+    from heterophony import show as view
+
+    if as_json:
+        print(json.dumps(summary))
+        return
+    out.print(view.table(summary))
+    for line in view.lines(summary):
+        out.print(line, highlight=False)
+
+
+def _list(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:
+    if as_json:
+        print(json.dumps(rows))
+        return
+    grid = Grid(*columns)
+    for row in rows:
+        grid.add_row(*(_cell(row[column]) for column in columns))
+    out.print(grid)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return (
+        {True: "yes", False: "no", None: "-"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    )
+
+
+def _check_device(device: str) -> None:
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"there is no device {device!r}; it is auto, cpu or cuda")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
+        raise ValueError("--device cuda: this version computes on the CPU; use --device cpu or auto")
+
+
+# -- errors ---------------------------------------------------------------------------------------------------
+@contextmanager
+def complaints() -> Iterator[None]:
+    """One clear line and an exit code instead of a traceback."""
+    from heterophony.engines import Stalled
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("\nstopped; a run with --out can be continued: heterophony resume FOLDER")
+        raise typer.Exit(130) from None
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        hint = ": make room, then `heterophony resume` the run" if full else ""
+        _complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
+        raise typer.Exit(2) from None
+    except (ValueError, Stalled) as error:
+        if not _ours(error):
+            raise
+        _complain(str(error))
+        raise typer.Exit(2) from None
+
+
+def _ours(error: Exception) -> bool:
+    """Whether the text was written for the user: our own error classes, or a ValueError raised by this file."""
+    if type(error).__module__.startswith("heterophony"):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("heterophony")
+
+
+def _complain(text: str) -> None:
+    print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,95 @@
+"""A trained model in a file of its own: weights and what is needed to build the network around them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from heterophony.data import DataError, to_tensor
+from heterophony.models import create
+from heterophony.record.run import Run, RunError
+
+FORMAT = "heterophony-model-1"
+
+
+def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
+    """Write one of a node's models, as the run's last snapshot holds it."""
+    from heterophony.settings import reassemble
+
+    spec = Run.spec(folder)
+    if not spec.get("recipe"):
+        raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
+    if node not in spec["nodes"]:
+        raise RunError(f"{folder} has no node {node!r}; it has {', '.join(spec['nodes'])}")
+    federation = reassemble(spec["recipe"])
+    slots = federation.models.get(node, {})
+    name = model or next(iter(slots), None)
+    if name is None or name not in slots:
+        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(slots) or 'none'}")
+    with Run.open(folder) as run:
+        state = run.node_state(node)
+    weights = state["node"]["models"][name]
+    network = federation.models[node][name].build.keywords | {"name": federation.models[node][name].build.args[0]}  # type: ignore[union-attr]
+    about = {"format": FORMAT, "network": network, "node": node, "model": name, "run": spec["recipe"]}
+    data = safetensors.torch.save(
+        {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}
+    )
+    from heterophony.record.disk import Disk
+
+    Disk().replace(to, data)
+
+
+def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
+    """The network with its weights, in evaluation mode, and what the file says about it."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            about = json.loads((file.metadata() or {})["heterophony"])
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except (KeyError, ValueError, safetensors.SafetensorError):
+        raise DataError(f"{path} is no model that `heterophony export` wrote") from None
+    network = dict(about["network"])
+    module = create(network.pop("name"), **network)
+    module.load_state_dict(weights)
+    return module.eval(), about
+
+
+def predict(path: Path, images: Path) -> dict[str, Any]:
+    """Labels and confidences for the images in a file."""
+    module, about = load(path)
+    network = about["network"]
+    x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"])
+    with torch.no_grad():
+        probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
+    sure, labels = probabilities.max(-1)
+    return {"labels": labels.tolist(), "confidence": [round(value, 6) for value in sure.tolist()]}
+
+
+def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            key = next((key for key in ("x", "test_x") if key in file), None)
+            if key is None:
+                raise DataError(f"{path}: no array `x` in it; there are {', '.join(file)}")
+            found: np.ndarray[Any, np.dtype[np.uint8]] = file[key]
+        return found[..., None] if found.ndim == 3 else found
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise DataError(f"{path}: reading image files needs pillow: pip install pillow, or give a .npz") from None
+    try:
+        with Image.open(path) as picture:
+            array = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB"))
+    except UnidentifiedImageError:
+        raise DataError(f"{path} is no image that can be read") from None
+    return array[None, ..., None] if array.ndim == 2 else array[None]

@@ -1,0 +1,78 @@
+"""Federated mutual learning: a private model and a copy of the global one teach each other.
+
+Leaves a client: the weights of its copy of the global model (the meme), nothing of the private model.
+Equations: Algorithm 1, Eq. 5; KL summed over classes, mean over the batch, temperature 1; the other model's prediction
+is a constant in each loss; both models step from the same forward pass; unweighted mean (Section 6).
+Deviations: none known; alpha and beta are 0.5 as in the authors' code.
+Reference: Shen et al., Federated Mutual Learning, 2020.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send, Weights
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.losses import Nets, kl
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Doings, Mark
+
+GLOBAL = Kind("global", to="children", weights=Weights("meme"))
+MEME = Kind("meme", to="parent", weights=Weights("model"))
+
+
+class FML(Method):
+    """Different private networks; a common one travels, and learns from and with each of them."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, MEME)
+    models = {"server": {"model": "global"}, "client": {"local": "own", "meme": "global"}}
+    headline = "personalised"
+
+    alpha: float = 0.5
+    beta: float = 0.5
+    fraction: float = 1.0
+    quorum: float = 1
+    deadline: float | None = None
+    local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Doings:
+        client.round = mail.round
+        client.load(mail.weights, "meme")
+        # the private model's optimiser is kept, the meme's begins anew at each fork
+        yield self.local.fit(("local", "meme"), self.mutual, keep={"local": "own"})
+        yield Mark("personalised", "local")
+        return MEME(weights=client.weights("meme"))
+
+    @on(Every(MEME, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Doings:
+        if mail:
+            server.load(mean([m.weights for m in mail]))
+        yield Mark("global")
+        server.round += 1
+
+    def mutual(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Eq. 5."""
+        local, meme = nets["local"](batch.x), nets["meme"](batch.x)
+        return {
+            "local": {"ce": self.alpha * F.cross_entropy(local, batch.y), "kl": (1 - self.alpha) * kl(meme, local)},
+            "meme": {"ce": self.beta * F.cross_entropy(meme, batch.y), "kl": (1 - self.beta) * kl(local, meme)},
+        }
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction)) * model
+        return {"global": sent, "meme": sent}

@@ -1,0 +1,46 @@
+"""Everyone alone (SOLO, IND), and everyone alone with the public data of all (AGG).
+
+Leaves a node: nothing.
+Deviations: none; AGG is FedH2L's, private plus all labelled public data at each node, not pooled private data.
+Reference: the baselines of Li et al. (FedH2L, 2021) and Huang et al. (FCCL, CVPR 2022).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from heterophony.federation import Federation
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Round, on
+from heterophony.work import Doings, Loss, Mark
+
+EVERYTHING = Training(data="all")
+
+
+class Solo(Method):
+    """Each participant trains its own network on its own data; nothing is sent."""
+
+    roles = ("peer",)
+    models = {"peer": {"model": "own"}}
+    headline = "local"
+
+    local: Training = Training()
+    loss: Loss = cross_entropy
+
+    @on(Round)
+    def train(self, peer: Node) -> Doings:
+        yield self.local.fit("model", self.loss, keep="own")
+        yield Mark("local")
+        peer.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        return {}
+
+
+def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:
+    """Each participant alone, on its private data and all labelled public data."""
+    return Solo(local=replace(local, data="all"), **solo)

@@ -1,0 +1,36 @@
+"""Local training as a part: how long, in which batches, with which optimiser, on which view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from heterophony.parts.optimisers import Optimiser, adam, sgd
+from heterophony.work import Fit, Loss
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a participant does with its own data between two messages.
+
+    `data` is what it may see: its private rows ("train"), those and the public rows of its own domain ("own"), or
+    those and all public rows ("all").
+    """
+
+    epochs: int = 1
+    batch: int | None = 32
+    lr: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
+    data: Literal["train", "own", "all"] = "train"
+
+    def build(self) -> Optimiser:
+        if self.optimiser == "sgd":
+            return sgd(self.lr, self.momentum, self.weight_decay)
+        return adam(self.lr, self.weight_decay, amsgrad=self.optimiser == "amsgrad")
+
+    def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
+        """The work order."""
+        order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "batch": self.batch}
+        return Fit(models, loss, **{**order, "optimiser": self.build(), **more})

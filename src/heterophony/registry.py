@@ -1,0 +1,134 @@
+"""Methods by name, with the options that a command line or a settings file may set."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import Any, get_type_hints
+
+from heterophony import methods
+from heterophony.method import Method
+
+GROUP = "heterophony.methods"  # entry points of other packages
+BUILT_IN: dict[str, Callable[..., Method]] = {
+    "solo": methods.Solo,
+    "agg": methods.agg,
+    "fedavg": methods.FedAvg,
+    "fedprox": methods.fedprox,
+    "fml": methods.FML,
+}
+
+
+class OptionError(ValueError):
+    """A method, key or value that does not exist; one line that says what does."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method by its name: a class, or a function that composes one."""
+
+    name: str
+    make: Callable[..., Method]
+
+    @property
+    def base(self) -> type[Method]:
+        """The class of what it makes."""
+        if isinstance(self.make, type):
+            return self.make
+        found = get_type_hints(self.make).get("return")
+        if not (isinstance(found, type) and issubclass(found, Method)):
+            raise OptionError(f"method {self.name!r}: its function must be annotated with the Method it returns")
+        return found
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.make) or "").split("\n")[0]
+
+    def options(self) -> dict[str, tuple[Any, Any]]:
+        """name -> (type, default) of everything that can be set; parts are reached by a dot (`local.lr`)."""
+        found: dict[str, tuple[Any, Any]] = {}
+        for name, (hint, default) in self._own().items():
+            if is_dataclass(default) and not isinstance(default, type):
+                hints = get_type_hints(type(default))
+                for part in fields(default):
+                    found[f"{name}.{part.name}"] = hints[part.name], getattr(default, part.name)
+            elif not callable(default) and not _is_code(hint):
+                found[name] = hint, default
+        return found
+
+    def _own(self) -> dict[str, tuple[Any, Any]]:
+        hints = get_type_hints(self.base)
+        own = {field.name: (hints[field.name], field.default) for field in fields(self.base)}  # type: ignore[arg-type]
+        if not isinstance(self.make, type):
+            hints = get_type_hints(self.make)
+            for name, parameter in inspect.signature(self.make).parameters.items():
+                if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                    own[name] = hints[name], parameter.default
+        return own
+
+    def full_name(self, key: str) -> str:
+        """An option by its whole name: `lr` is `local.lr` if there is only one."""
+        known = self.options()
+        if key in known:
+            return key
+        ends = [name for name in known if name.endswith(f".{key}")]
+        if len(ends) == 1:
+            return ends[0]
+        near = ends or get_close_matches(key, known, n=3) or list(known)
+        raise OptionError(f"{self.name} has no option {key!r}; it has {', '.join(near)}")
+
+    def build(self, settings: Mapping[str, Any]) -> Method:
+        """The method with these options, checked against their types."""
+        from pydantic import TypeAdapter, ValidationError
+
+        known, own = self.options(), self._own()
+        given: dict[str, Any] = {}
+        for key, value in settings.items():
+            name = self.full_name(key)
+            try:
+                checked = TypeAdapter(known[name][0]).validate_python(value)
+            except ValidationError as error:
+                raise OptionError(f"{self.name}: {name} = {value!r}: {error.errors()[0]['msg'].lower()}") from None
+            outer, _, inner = name.partition(".")
+            if inner:
+                given[outer] = replace(given.get(outer, own[outer][1]), **{inner: checked})
+            else:
+                given[outer] = checked
+        return self.make(**given)
+
+
+def _is_code(hint: Any) -> bool:
+    """Whether an option is a function, which no settings file can name."""
+    return "Callable" in str(hint)
+
+
+def all_methods() -> dict[str, Entry]:
+    """Ours, and those that other packages register."""
+    found = {name: Entry(name, make) for name, make in BUILT_IN.items()}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, Entry(point.name, point.load()))
+    return found
+
+
+def lookup(name: str) -> Entry:
+    known = all_methods()
+    if name in known:
+        return known[name]
+    near = get_close_matches(name, known, n=1)
+    meant = f", perhaps you meant {near[0]!r}" if near else ""
+    raise OptionError(f"there is no method {name!r}{meant}; `heterophony methods` lists {', '.join(known)}")
+
+
+def parse(text: str) -> tuple[str, Any]:
+    """`key=value` from a command line; the value as TOML reads it, else as text."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise OptionError(f"--set {text!r}: write key=value")
+    try:
+        return key.strip(), tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value

@@ -1,0 +1,111 @@
+"""From names to a federation: a method, a setting, a seed, and what the user changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from heterophony import registry
+from heterophony.federation import Federation, Model
+from heterophony.method import Method
+from heterophony.models import create
+from heterophony.settings import world as worlds
+from heterophony.settings.setting import Setting, SettingError
+from heterophony.topology import Topology, complete, star
+
+# Keys of `--set` that change the setting; all others are options of the method.
+PARTS = ("data", "models")
+
+
+def assemble(
+    method: str,
+    setting: Setting | str,
+    *,
+    seed: int = 0,
+    changes: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
+) -> Federation:
+    """The federation that `heterophony run METHOD --on SETTING --set ...` runs."""
+    entry = registry.lookup(method)
+    chosen = Setting.load(setting) if isinstance(setting, str) else setting
+    theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
+    chosen = chosen.changed(theirs)
+    options = {f"local.{key}": value for key, value in chosen.local.items()}
+    options = {key: value for key, value in options.items() if key in entry.options()}
+    for key, value in {**chosen.methods.get(method, {}), **(changes or {})}.items():
+        if key not in theirs:
+            options[entry.full_name(key)] = value
+    made = entry.build(options)
+    world = worlds.build(chosen.data, seed, root)
+    _check(method, made, chosen, world)
+    recipe = {"method": method, "setting": chosen.plain(), "seed": seed, "changes": _only(changes, theirs)}
+    return Federation(
+        made,
+        _topology(made, list(world.homes)),
+        _models(made, chosen, world),
+        {**world.views, **_servers(made, world)},
+        world.tests,
+        private_tests=world.private_tests,
+        seed=seed,
+        evaluate=chosen.evaluate,
+        homes=world.homes,
+        recipe=recipe,
+    )
+
+
+def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Federation:
+    """The federation that a run folder describes."""
+    setting = Setting.of(dict(recipe["setting"]))
+    return assemble(recipe["method"], setting, seed=recipe["seed"], changes=recipe["changes"], root=root)
+
+
+def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in (changes or {}).items() if key not in theirs}
+
+
+def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
+    slots = {slot for role in method.models.values() for slot in role.values()}
+    different = sorted(set(setting.models.names))
+    if "same" in slots and len(different) > 1:
+        raise SettingError(
+            f"{name} averages parameters, so that all must have the same network; {setting.name} has "
+            f"{', '.join(different)}: set models.participants to one of them, or use a method for different networks"
+        )
+    views = {"train"} if world.public is None else {"train", "own", "all"}
+    asked = getattr(getattr(method, "local", None), "data", "train")
+    if asked not in views:
+        raise SettingError(f"{name} trains on {asked!r}, which needs public data; {setting.name} has none")
+
+
+def _topology(method: Method, participants: list[str]) -> Topology:
+    if "server" in method.roles:
+        return star(participants)
+    if method.roles == ("peer",):
+        return complete(participants)
+    raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
+
+
+def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, dict[str, Model]]:
+    channels, side, classes = world.shape
+
+    def model(network: str, common: bool = False) -> Model:
+        return Model(partial(create, network, in_channels=channels, size=side, classes=classes), common=common)
+
+    def slots(role: str, own: str) -> dict[str, Model]:
+        travelling = setting.models.travelling
+        return {n: model(travelling if kind == "global" else own) for n, kind in method.models.get(role, {}).items()}
+
+    names = setting.models.names
+    found = {}
+    for place, participant in enumerate(world.homes):
+        role = "client" if "server" in method.roles else "peer"
+        found[participant] = slots(role, names[place % len(names)])
+    if "server" in method.roles:
+        found["server"] = slots("server", names[0])
+    return found
+
+
+def _servers(method: Method, world: worlds.World) -> dict[str, dict[str, worlds.View]]:
+    return {"server": {"public": world.public}} if "server" in method.roles and world.public is not None else {}

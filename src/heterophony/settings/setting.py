@@ -1,0 +1,188 @@
+"""What a setting says, checked: the schema of the TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from heterophony.data import partitions
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used; one line that names file and field."""
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Partition(Strict):
+    """How the rows of a domain are shared between its clients."""
+
+    kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity"] = "iid"
+    alpha: float | None = None
+    sigma: float | None = None
+    per_client: int | None = None
+    classes_per_client: int | None = None
+    min_size: int | None = None
+
+    def build(self) -> partitions.Partition:
+        made: dict[str, type[Any]] = {
+            "iid": partitions.Iid,
+            "dirichlet": partitions.Dirichlet,
+            "shards": partitions.Shards,
+            "pathological": partitions.Pathological,
+            "quantity": partitions.Quantity,
+        }
+        given = {key: value for key, value in self.model_dump(exclude={"kind"}).items() if value is not None}
+        try:
+            partition: partitions.Partition = made[self.kind](**given)
+        except TypeError as error:
+            raise SettingError(f"data.partition: {self.kind}: {error}") from None
+        return partition
+
+
+class Domain(Strict):
+    """One kind of data: a set, and how it is turned."""
+
+    source: str
+    degrees: float = 0.0
+    rows: int | None = Field(default=None, ge=1)  # private rows, drawn at random
+
+
+class Public(Strict):
+    """Public data: a part of the domains' own, or another set."""
+
+    fraction: float | None = Field(default=None, gt=0, lt=1)
+    source: str | None = None
+    rows: int | None = Field(default=None, ge=1)
+    labelled: bool = True
+
+    @model_validator(mode="after")
+    def _one(self) -> Public:
+        if (self.fraction is None) == (self.source is None):
+            raise ValueError("give either a fraction or a source")
+        return self
+
+
+class DataPart(Strict):
+    """Where data come from and who gets what."""
+
+    domains: dict[str, Domain] = {}
+    source: str | None = None  # with rotations, or alone
+    rotations: tuple[float, ...] = ()
+    clients: int = Field(default=1, ge=1)  # of each domain
+    partition: Partition = Partition()
+    public: Public | None = None
+    validation: float = Field(default=0.0, ge=0, lt=1)
+    test: float | None = Field(default=None, gt=0, lt=1)  # None: the set's own test half
+    test_rows: int | None = Field(default=None, ge=1)
+    private_test: bool = False
+    side: int | None = Field(default=None, ge=8)
+    channels: Literal[1, 3] | None = None
+    leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> DataPart:
+        if bool(self.domains) == bool(self.source):
+            raise ValueError("give either domains or a source")
+        if self.rotations and not self.source:
+            raise ValueError("rotations need a source")
+        return self
+
+    def all_domains(self) -> dict[str, Domain]:
+        if self.domains:
+            return self.domains
+        assert self.source is not None
+        if not self.rotations:
+            return {self.source: Domain(source=self.source)}
+        return {f"M{angle:g}": Domain(source=self.source, degrees=angle) for angle in self.rotations}
+
+
+class ModelPart(Strict):
+    """Whose network is which: one for all, or a list that is dealt round."""
+
+    participants: str | tuple[str, ...]
+    global_: str | None = Field(default=None, alias="global")  # None: the first participant's
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.participants,) if isinstance(self.participants, str) else self.participants
+
+    @property
+    def travelling(self) -> str:
+        return self.global_ or self.names[0]
+
+
+class Setting(Strict):
+    """A whole setting. `local` and `methods.NAME` are defaults for the methods' options."""
+
+    name: str
+    summary: str = ""
+    rounds: int = Field(default=10, ge=1)
+    evaluate: int = Field(default=1, ge=1)
+    data: DataPart
+    models: ModelPart
+    local: dict[str, Any] = {}
+    methods: dict[str, dict[str, Any]] = {}
+
+    @classmethod
+    def load(cls, name: str) -> Setting:
+        """A shipped setting by name, or a TOML file by path."""
+        path = Path(name)
+        if path.suffix == ".toml" or "/" in name:
+            try:
+                text = path.read_text()
+            except OSError as error:
+                raise SettingError(f"{name}: {error.strerror or error}".lower()) from None
+            return cls.read(text, path.stem, name)
+        known = shipped()
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f", perhaps you meant {near[0]!r}" if near else ""
+            raise SettingError(f"there is no setting {name!r}{meant}; name a .toml file or one of {', '.join(known)}")
+        return cls.read(known[name], name, name)
+
+    @classmethod
+    def read(cls, text: str, name: str, where: str) -> Setting:
+        try:
+            return cls.of({"name": name, **tomllib.loads(text)})
+        except tomllib.TOMLDecodeError as error:
+            raise SettingError(f"{where}: not TOML: {error}") from None
+        except SettingError as error:
+            raise SettingError(f"{where}: {error}") from None
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Setting:
+        """A setting from plain values; an error names the field."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"]) or "setting"
+            raise SettingError(f"{field}: {first['msg'].removeprefix('Value error, ').lower()}") from None
+
+    def changed(self, changes: dict[str, Any]) -> Setting:
+        """With some fields replaced: `{"data.clients": 4}`."""
+        values = self.plain()
+        for key, value in changes.items():
+            place, *path = values, *key.split(".")
+            for part in path[:-1]:
+                place = place.setdefault(part, {})
+            place[path[-1]] = value
+        return Setting.of(values)
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values, such as a run folder keeps."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"name": self.name}
+
+
+def shipped() -> dict[str, str]:
+    """name -> text of the settings that come with the package."""
+    files = sorted(resources.files("heterophony.settings").iterdir(), key=lambda file: file.name)
+    return {file.name.removesuffix(".toml"): file.read_text() for file in files if file.name.endswith(".toml")}

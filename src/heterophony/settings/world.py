@@ -1,0 +1,216 @@
+"""A setting's data, loaded and shared out: who holds what, and what everyone is tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from heterophony.data import (
+    BaseIds,
+    Data,
+    DataError,
+    Report,
+    Source,
+    Split,
+    check_leakage,
+    holdout,
+    load,
+    private_test,
+    to_data,
+)
+from heterophony.seeds import derive
+from heterophony.settings.setting import DataPart, Domain
+
+Rows = np.ndarray[Any, np.dtype[np.int64]]
+View = Callable[[], Data]
+
+
+@dataclass(frozen=True)
+class World:
+    """Views by participant ("train", "own", "all", "public"), test sets by domain, and what the leakage check found."""
+
+    homes: dict[str, str]  # participant -> domain
+    views: dict[str, dict[str, View]]
+    public: View | None
+    tests: dict[str, dict[str, Data]]
+    private_tests: dict[str, Data]
+    shape: tuple[int, int, int]  # channels, side, classes
+    report: Report
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """The rows of one domain, by purpose."""
+
+    spec: Domain
+    train: Split
+    clients: list[Rows]
+    public: Rows
+    validation: Rows
+    test: Split
+    private: list[Rows]
+
+
+def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
+    """Load, split, share out and check."""
+    domains = spec.all_domains()
+    sources = {domain.source: load(domain.source, root) for domain in domains.values()}
+    if len({source.classes for source in sources.values()}) > 1 and len({len(s.classes) for s in sources.values()}) > 1:
+        sizes = ", ".join(f"{name} {len(source.classes)}" for name, source in sources.items())
+        raise DataError(f"the domains must have one label space, got classes: {sizes}")
+    shares = {name: _share(spec, name, domain, sources[domain.source], seed) for name, domain in domains.items()}
+    make = partial(_data, spec, _form(spec, sources))
+    names = _participants(shares)
+    homes = {names[domain][i]: domain for domain, share in shares.items() for i in range(len(share.clients))}
+    public = _public(spec, shares, make, seed, root)
+    views: dict[str, dict[str, View]] = {}
+    for domain, share in shares.items():
+        for i, rows in enumerate(share.clients):
+            train = cache(partial(make, share.train, rows, share.spec))
+            mine = cache(partial(make, share.train, share.public, share.spec))
+            own: dict[str, View] = {"train": train}
+            if public is not None:
+                own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
+            views[names[domain][i]] = own
+    channels, side, classes = _form(spec, sources)
+    return World(homes, views, public, _tests(shares, make), _private(shares, names, make), (channels, side, classes),
+                 _check(spec, shares, names))  # fmt: skip
+
+
+def _rng(seed: int, *purpose: object) -> np.random.Generator:
+    return np.random.default_rng(derive(seed, "world", *purpose))
+
+
+def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int) -> _Shares:
+    # Base images are split once for a set, however many domains are made of it; a leaky split does it per domain.
+    rng = _rng(seed, domain.source, name if spec.leaky else "")
+    train, test = source.train, source.test
+    rows = np.arange(len(train))
+    if spec.test is not None or not len(test):
+        if spec.test is None:
+            raise DataError(f"{domain.source} has no test half: set data.test to the fraction to hold out")
+        rows, out = holdout(rows, spec.test, rng)
+        test = train.take(out)
+    if spec.test_rows is not None and spec.test_rows < len(test):
+        test = test.take(np.sort(rng.permutation(len(test))[: spec.test_rows]))
+    fraction = spec.public.fraction if spec.public is not None else None
+    # Later fractions are of what was there at first: public = validation = 0.1 are equal shares.
+    rows, validation = (
+        holdout(rows, spec.validation * len(train) / len(rows), rng) if spec.validation else (rows, rows[:0])
+    )
+    rows, public = holdout(rows, fraction * len(train) / len(rows), rng) if fraction else (rows, rows[:0])
+    if domain.rows is not None:
+        if domain.rows > len(rows):
+            raise DataError(f"domain {name}: {domain.rows} rows wanted, {len(rows)} are there")
+        rows = np.sort(rng.permutation(rows)[: domain.rows])
+    draw = _rng(seed, name, "clients")
+    parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
+    private = private_test(train.y[rows], parts, test.y, draw) if spec.private_test else []
+    return _Shares(domain, train, [rows[part] for part in parts], public, validation, test, private)
+
+
+def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
+    """Ids: the domain's name, numbered where it has several clients; `c0, c1, ...` where there is one domain."""
+    if len(shares) == 1:
+        ((domain, share),) = shares.items()
+        return {domain: [f"c{i}" for i in range(len(share.clients))]}
+    plain = {domain: domain.replace("/", "-").replace(" ", "-") for domain in shares}
+    return {
+        domain: [plain[domain]]
+        if len(share.clients) == 1
+        else [f"{plain[domain]}.{i}" for i in range(len(share.clients))]
+        for domain, share in shares.items()
+    }
+
+
+def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int, int]:
+    """Channels, side and classes that all images are brought to: the largest among the sets unless set."""
+    shapes = [source.train.x.shape[1:] for source in sources.values()]
+    channels = spec.channels or max(shape[2] for shape in shapes)
+    side = spec.side or max(max(shape[:2]) for shape in shapes)
+    return channels, side, max(len(source.classes) for source in sources.values())
+
+
+def _data(spec: DataPart, form: tuple[int, int, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
+    channels, side, classes = form
+    degrees = domain.degrees if domain is not None else 0.0
+    return to_data(split.x[rows], split.y[rows], classes=classes, side=side, channels=channels, degrees=degrees)
+
+
+def _joined(*views: View) -> Data:
+    parts = [view() for view in views]
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y")}
+    return Data(classes=parts[0].classes, **columns)
+
+
+def _public(
+    spec: DataPart, shares: dict[str, _Shares], make: Callable[..., Data], seed: int, root: str | Path | None
+) -> View | None:
+    """The rows that everybody holds, in one order; `domain` tells which domain each came from (-1: another set)."""
+    if spec.public is None:
+        return None
+    if spec.public.source is not None:
+        other = load(spec.public.source, root).train
+        rows = np.sort(_rng(seed, "public").permutation(len(other))[: spec.public.rows])
+        return cache(partial(_outside, make, other, rows, spec.public.labelled))
+    return cache(partial(_inside, make, list(shares.values())))
+
+
+def _inside(make: Callable[..., Data], shares: list[_Shares]) -> Data:
+    parts = [make(share.train, share.public, share.spec) for share in shares]
+    domain = torch.cat([torch.full((len(part),), i) for i, part in enumerate(parts)])
+    return Data(
+        classes=parts[0].classes, x=torch.cat([p.x for p in parts]), y=torch.cat([p.y for p in parts]), domain=domain
+    )
+
+
+def _outside(make: Callable[..., Data], split: Split, rows: Rows, labelled: bool) -> Data:
+    data = make(split, rows, None)
+    # Labels of another set are of another label space: only what is declared labelled keeps them.
+    columns = {"x": data.x, "domain": torch.full((len(data),), -1)}
+    return Data(classes=data.classes, **columns, **({"y": data.y} if labelled else {}))
+
+
+def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
+    tests = {}
+    for domain, share in shares.items():
+        tests[domain] = {"test": make(share.test, np.arange(len(share.test)), share.spec)}
+        if len(share.validation):
+            tests[domain]["validation"] = make(share.train, share.validation, share.spec)
+    return tests
+
+
+def _private(shares: dict[str, _Shares], names: dict[str, list[str]], make: Callable[..., Data]) -> dict[str, Data]:
+    return {
+        names[domain][i]: make(share.test, rows, share.spec)
+        for domain, share in shares.items()
+        for i, rows in enumerate(share.private)
+        if len(rows)
+    }
+
+
+def _check(spec: DataPart, shares: dict[str, _Shares], names: dict[str, list[str]]) -> Report:
+    views: dict[str, dict[str, BaseIds]] = {}
+    for domain, share in shares.items():
+        common = {"validation": share.train.ids(share.validation), "public": share.train.ids(share.public)}
+        views[f"domain {domain}"] = {**common, "test": share.test.ids()}
+        for i, rows in enumerate(share.clients):
+            views[names[domain][i]] = {"train": share.train.ids(rows)}
+            if share.private:
+                views[names[domain][i]]["private-test"] = share.test.ids(share.private[i])
+    views = {name: {view: ids for view, ids in own.items() if len(ids.index)} for name, own in views.items()}
+    # Domains made of one set share their base images on purpose: they are views of the same things.
+    shared = len({share.spec.source for share in shares.values()}) < len(shares) or _kin(shares)
+    return check_leakage(views, allow_leakage=spec.leaky, shared_train=shared)
+
+
+def _kin(shares: dict[str, _Shares]) -> bool:
+    """Whether two sets are made from the same images (MNIST-M from MNIST)."""
+    bases = [share.train.base for share in shares.values()]
+    return len(set(bases)) < len(bases)
