@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from heterophony.parts.aggregate import difference, dot, mean, shifted
 
-items = st.lists(st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3), min_size=1, max_size=6)
+items = st.lists(
+    st.lists(st.floats(-100, 100, width=32, allow_subnormal=False), min_size=3, max_size=3), min_size=1, max_size=6
+)
 
 
 def named(values):

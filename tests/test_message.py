@@ -9,7 +9,7 @@ from heterophony import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weig
 from heterophony.message import Body, Message, Shape
 
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
-SHAPE = Shape({"model": {"w": (2, 3), "b": (3,)}}, {"public": (5, 4)}.get)
+SHAPE = Shape({"model": {"w": ((2, 3), torch.float32), "b": ((3,), torch.float32)}}, {"public": (5, 4)}.get)
 
 
 def weights(**changes):

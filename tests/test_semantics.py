@@ -6,10 +6,25 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Dropout, Each, Federation, Fit, Kind, Method, Model, Predict, Profile, Round, Scalar, on
+from heterophony import (
+    Count,
+    Dropout,
+    Each,
+    Every,
+    Federation,
+    Fit,
+    Kind,
+    Method,
+    Model,
+    Predict,
+    Profile,
+    Round,
+    Scalar,
+    on,
+)
 from heterophony.compute.eager import Eager
 from heterophony.engines import Network, Stalled, local, process
-from heterophony.engines.local import ReactionError
+from heterophony.engines.local_host import ReactionError
 from heterophony.methods import FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.training import Training
@@ -497,3 +512,183 @@ def test_bhfl_momentum_states_are_apart():
     assert set(result.state("e0")["vars"]["momentum"]) == {"up", "down"}
     assert set(result.state("l0")["vars"]["momentum"]) == {"down", "far-down"}
     assert isinstance(BHFL().turns, tuple)
+
+
+# -- found by review -------------------------------------------------------------------------------------------
+def test_recipients_are_those_of_the_moment_at_which_the_reaction_fired(engine, tmp_path):
+    """c2 joins while the server trains; the message that the server sends afterwards is not for it, on any engine."""
+
+    class Push(Method):
+        roles = ("server", "client")
+        kinds = (PING, PONG)
+
+        @on(Round, role="server")
+        def begin(self, server):
+            yield Fit("model", lambda nets, batch: nets["model"](batch.x).sum())
+            return PING(value=1)
+
+        @on(Each(PING), role="client")
+        def hear(self, client, mail):
+            return PONG(value=1, round=mail.round)
+
+        @on(Each(PONG), role="server")
+        def note(self, server, mail):
+            server.round = mail.round + 1
+
+    federation = Federation(
+        Push(), star(3), {"server": {"model": net()}}, {"server": {"train": points("s")}}, joins={"c2": 0.02}
+    )
+    result = engine(federation).run(1)
+    kept = federation.run(1, tmp_path / "run")
+    for each in (result, kept):
+        assert [r["to"] for r in each.ledger.messages if r["kind"] == "ping"] == ["c0", "c1"]
+
+
+def test_rounds_of_other_roles_end_when_nobody_leads_any_more(engine):
+    class Push(Method):
+        roles = ("server", "client")
+        kinds = (PONG,)
+
+        @on(Round, role="client")
+        def speak(self, client):
+            yield Predict("model", "train")
+            yield PONG(value=client.round)
+            client.round += 1
+
+        @on(Count(PONG, n=2), role="server")
+        def hear(self, server, mail):
+            server.round += 1
+
+    federation = Federation(Push(), star(["c0"]), {"client": {"model": net()}}, private(["c0"]))
+    result = engine(federation).run(3)
+    assert result.rounds == 3
+    assert result.state("c0")["round"] <= 8
+
+
+def test_a_round_begins_before_its_window_fires():
+    """The reaction to the window stands first, and the lonely peer's window is complete at once."""
+
+    class Backwards(Method):
+        roles = ("peer",)
+        kinds = (HELLO,)
+        memory = ("spoke",)
+
+        @on(Every(HELLO, of="peers"))
+        def learn(self, peer, mail):
+            assert peer.vars["spoke"] == peer.round
+            peer.round += 1
+
+        @on(Round)
+        def teach(self, peer):
+            peer.vars["spoke"] = peer.round
+            return HELLO()
+
+    assert local(Federation(Backwards(), random_pairs(3), {}, {})).run(5).rounds == 5
+
+
+HELLO = Kind("hello", to="peers")
+
+
+def test_a_changed_message_is_an_error_that_names_the_reaction(engine):
+    class Vandal(Method):
+        roles = ("server", "client")
+        kinds = FedAvg.kinds
+
+        @on(Round, role="server")
+        def begin(self, server):
+            return FedAvg.kinds[0](server.cohort(), weights=server.weights())
+
+        @on(Each(FedAvg.kinds[0]), role="client")
+        def train(self, client, mail):
+            mail.weights["0.weight"].mul_(2)
+
+        @on(Each(FedAvg.kinds[1]), role="server")
+        def merge(self, server, mail): ...
+
+    with pytest.raises(ReactionError, match="reaction 'train': ValueError: changed the message 'global' it got"):
+        engine(weights_star(Vandal())).run(1)
+
+
+@pytest.mark.parametrize(
+    "lie", [{"sender": "c1"}, {"receiver": "c1"}, {"round": 5}, {"id": (99, 0)}, {"kind": "global"}]
+)
+def test_a_header_that_is_not_that_of_its_edge_is_refused(lie, monkeypatch):
+    from heterophony.message import Message
+
+    honest = Message.encode
+
+    def forged(self):
+        liar = self.kind == "update" and self.sender == "c0"
+        return honest(replace(self, **lie) if liar else self)
+
+    monkeypatch.setattr(Message, "encode", forged)
+    federation = weights_star(FedAvg(local=B16))
+    result = local(federation, encode=True).run(2)
+    assert [i[2] for i in incidents(result, "refused")] == [
+        f"'update' of round {r} from c0: its header is not that of the edge it came on" for r in range(2)
+    ]
+    assert equal(server_weights(result), merged_without(federation, lambda round: {"c0"}, 2))
+
+
+def test_an_old_timer_means_nothing_to_a_window_that_was_opened_again():
+    """The server asks twice in round 0, at 0 s and at 0.016 s; the deadline counts from the second time."""
+
+    class Twice(Method):
+        roles = ("server", "client")
+        kinds = (PING, PONG)
+        memory = ("asked",)
+
+        @on(Round, role="server")
+        def begin(self, server):
+            server.cohort()
+            return PING(server.children[:1], value=1)
+
+        @on(Each(PING), role="client")
+        def hear(self, client, mail):
+            if client.id == "c0":
+                yield Predict("model", "train")
+                return PONG(value=1)
+
+        @on(Every(PONG, of="cohort", deadline=0.05, quorum=1), role="server")
+        def gather(self, server, mail):
+            if "asked" not in server.vars:
+                server.vars["asked"] = True
+                server.cohort()
+            else:
+                server.round += 1
+
+    federation = Federation(Twice(), star(["c0"]), {"client": {"model": net()}}, private(["c0"]))
+    with pytest.raises(Stalled, match="stopped short"):  # a fired window does not open again in the same round
+        local(federation).run(1)
+
+
+def test_a_newcomer_among_peers_starts_where_they_are(engine):
+    federation = peers(method=FedH2L(deadline=0.5), joins={"p2": 0.03})
+    result = engine(federation).run(5)
+    rounds = sorted(r["round"] for r in result.ledger.messages if r["from"] == "p2")
+    assert rounds[0] > 0
+    assert rounds[-1] == 4
+    assert incidents(result, "skipped") == []
+
+
+def test_transforms_of_several_models_are_given_by_name():
+    with pytest.raises(ValueError, match="give their transforms by name"):
+        Fit(("a", "b"), lambda nets, batch: 0, transform=lambda g, p: g)
+
+
+def test_a_share_that_names_nothing_is_refused():
+    models = {role: {"model": Model(net(), share="bodi")} for role in ("server", "client")}
+    with pytest.raises(ValueError, match="share names 'bodi'"):
+        Federation(FedAvg(), star(2), models, {}).node("c0")
+
+
+def test_live_modules_are_copied_for_each_node():
+    module = net()()
+    federation = Federation(FedAvg(), star(2), {"server": {"model": module}, "client": {"model": module}}, {})
+    assert federation.node("c0").models["model"] is not module
+    assert equal(federation.node("c0").weights(), federation.node("c1").weights())
+
+
+def test_threads_and_processes_do_not_go_together():
+    with pytest.raises(ValueError, match="threads = 1"):
+        process(weights_star(FedAvg(), threads=2))

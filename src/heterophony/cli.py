@@ -1,4 +1,4 @@
-"""The command line. Results on stdout, progress and errors on stderr; exit 2 is for bad input, 1 for failures of ours."""
+"""The command line. Results on stdout, progress and errors on stderr; exit 2: bad input, exit 1: our failure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(
             _finish(federation.identity(), result, None, as_json)
             return
         spec = federation.identity()
-        opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec)
+        opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
         with opened as record:
             _finish(spec, _execute(federation, engine, wanted, record), to, as_json)
 
@@ -94,8 +94,7 @@ def resume(
             )
         federation = reassemble(spec["recipe"], data)
         with Run.open(folder, federation.identity()) as record:
-            wanted = rounds or (record.goal if record.exists else federation.recipe["setting"].get("rounds", 10))  # type: ignore[index]
-            _finish(spec, _execute(federation, "local", wanted, record), folder, as_json)
+            _finish(spec, _execute(federation, "local", rounds or record.goal, record), folder, as_json)
 
 
 @app.command()

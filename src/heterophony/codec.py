@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 
 MAGIC = b"HPH1"
-HEADER_LIMIT = 16 * 2**20
-SIZE_LIMIT = 4 * 2**30
 _TAG = "$"  # the one reserved dictionary key: it marks a tensor or a tuple
 _PREFIX = struct.Struct("<4sI")
 
@@ -40,16 +38,21 @@ def packed_size(value: Any) -> int:
     return _PREFIX.size + len(header) + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
 
 
-def unpack(data: bytes, limit: int = SIZE_LIMIT) -> Any:
-    """The value that `pack` wrote. Anything else raises `Malformed`; nothing larger than `data` is allocated."""
-    if len(data) > limit:
+def unpack(data: bytes, limit: int | None = None, header_limit: int | None = None) -> Any:
+    """The value that `pack` wrote; anything else raises `Malformed`.
+
+    Memory is in proportion to the data, whatever they claim. Limits are for data from elsewhere.
+    """
+    if limit is not None and len(data) > limit:
         raise Malformed(f"{len(data)} bytes, the limit is {limit}")
     if len(data) < _PREFIX.size:
         raise Malformed("too short")
     magic, length = _PREFIX.unpack_from(data)
     start, end = _PREFIX.size, _PREFIX.size + length
-    if magic != MAGIC or length > HEADER_LIMIT or end > len(data):
+    if magic != MAGIC or end > len(data):
         raise Malformed("not a heterophony message or snapshot, or cut short")
+    if header_limit is not None and length > header_limit:
+        raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
     try:
         header = json.loads(data[start:end].decode())
         block = safetensors.torch.load(data[end:]) if end < len(data) else {}
@@ -60,6 +63,20 @@ def unpack(data: bytes, limit: int = SIZE_LIMIT) -> Any:
         raise Malformed(f"unreadable: {type(error).__name__}") from error
     if block:
         raise Malformed(f"{len(block)} tensors that the header does not name")
+    return value
+
+
+def contiguous(value: Any) -> Any:
+    """The value with its tensors laid out as `unpack` would give them: layout must not depend on a snapshot."""
+    match value:
+        case Tensor():
+            return value.contiguous()
+        case list():
+            return [contiguous(item) for item in value]
+        case tuple():
+            return tuple(contiguous(item) for item in value)
+        case dict():
+            return {key: contiguous(item) for key, item in value.items()}
     return value
 
 

@@ -39,7 +39,7 @@ def play(folder: Path, console: Console, execute: Callable[[Federation, int, Run
         federation = assemble(method, setting)
         place = folder / method
         spec = federation.identity()
-        opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec)
+        opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, setting.rounds)
         with opened as record:
             result = execute(federation, setting.rounds, record)
         summary = show.summary(spec, result)

@@ -36,7 +36,8 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     with Run.open(folder) as run:
         state = run.node_state(node)
     weights = state["node"]["models"][name]
-    network = federation.models[node][name].build.keywords | {"name": federation.models[node][name].build.args[0]}  # type: ignore[union-attr]
+    made: Any = slots[name]  # a Model whose factory is a partial of models.create
+    network = {"name": made.build.args[0], **made.build.keywords}
     about = {"format": FORMAT, "network": network, "node": node, "model": name, "run": spec["recipe"]}
     data = safetensors.torch.save(
         {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,10 +30,10 @@ class Model:
     build: Callable[[], nn.Module]
     share: str | tuple[str, ...] = ""  # sub-modules that travel; "" is the whole model
     buffers: Literal["shared", "private"] = "shared"
-    common: bool = False  # the same initial weights on every node that has this factory
+    common: bool = False  # the same initial weights in the slots of this name on all nodes
 
 
-Models = Mapping[str, Model | Callable[[], nn.Module]]
+Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]
 Views = Mapping[str, Data | Callable[[], Data]]
 
 
@@ -77,6 +78,10 @@ class Federation:
         ):
             if unknown := getattr(self, name).keys() - known:
                 raise ValueError(f"{name}: no node or role is called {sorted(unknown)[0]!r}")
+        if unknown := set(self.dropout.always) - set(self.topology.roles):
+            raise ValueError(f"dropout: no node is called {min(unknown)!r}")
+        if self.evaluate < 1 or self.threads < 1:
+            raise ValueError(f"evaluate and threads are at least 1, got {self.evaluate} and {self.threads}")
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
             if unknown := set(allowed) - kinds:
@@ -90,11 +95,12 @@ class Federation:
         """Build a node in its initial state."""
         slots = {}
         for name, model in (self.of(self.models, id) or {}).items():
-            made = model if isinstance(model, Model) else Model(model)
+            made = _model(model)
             with seeded(self.seed, "init", "" if made.common else id, name):
                 module = made.build()
             share = (made.share,) if isinstance(made.share, str) else made.share
             slots[name] = Slot(module, share, made.buffers)
+            slots[name].shared()  # raises where `share` names nothing
         return Node(
             id,
             self.topology.roles[id],
@@ -132,6 +138,12 @@ class Federation:
             "method": type(self.method).__name__,
             "settings": {key: _readable(value) for key, value in vars(self.method).items()},
             "nodes": dict(self.topology.roles),
+            "links": self.topology.digest,
+            "models": {
+                owner: {slot: [m.share, m.buffers, m.common] for slot, model in slots.items() for m in [_model(model)]}
+                for owner, slots in self.models.items()
+            },
+            "tests": [[name, split, len(data)] for name, split, data in self._test_sets],
             "seed": self.seed,
             "threads": self.threads,
             "evaluate": self.evaluate,
@@ -151,7 +163,7 @@ class Federation:
 
         if out is None:
             return local(self, **options).run(rounds)
-        with Run.create(Path(out), self.identity()) as run:
+        with Run.create(Path(out), self.identity(), rounds) as run:
             return local(self, record=run, **options).run(rounds)
 
     def resume(self, out: str | Path, rounds: int | None = None, **options: Any) -> Result:
@@ -160,7 +172,14 @@ class Federation:
         from heterophony.record.run import Run
 
         with Run.open(Path(out), self.identity()) as run:
-            return local(self, record=run, **options).run(rounds)
+            return local(self, record=run, **options).run(rounds or run.goal)
+
+
+def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:
+    """A live module is copied for each node that gets it."""
+    if isinstance(model, Model):
+        return model
+    return Model(partial(deepcopy, model) if isinstance(model, nn.Module) else model)
 
 
 def _readable(value: Any) -> Any:
@@ -173,4 +192,7 @@ def _readable(value: Any) -> Any:
         return [_readable(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
-    return getattr(value, "__qualname__", None) or repr(value)
+    if isinstance(value, partial):
+        return [_readable(value.func), _readable(value.args), _readable(value.keywords)]
+    text = getattr(value, "__qualname__", None) or repr(value)
+    return type(value).__qualname__ if " at 0x" in text else text  # an address says nothing to another process

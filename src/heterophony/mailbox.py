@@ -14,7 +14,7 @@ from heterophony.topology import Links
 
 
 class Inbox(list[Message]):
-    """The mail of an `Every` or `Count` trigger, in the group's order; `also` is what was swept along."""
+    """The mail of an `Every` (in the group's order, late mail last) or `Count`; `also` is what was swept along."""
 
     also: tuple[Message, ...] = ()
 
@@ -70,8 +70,9 @@ class Mailbox:
         self.absent(message.kind, message.sender, message.round)
 
     def absent(self, kind: str, sender: str, round: int) -> None:
-        """The sender's answer in that round is "absent"."""
-        self.absences.add((kind, sender, round))
+        """The sender's answer in that round is "absent"; only a window wants to know."""
+        if any(isinstance(r.trigger, Every) and r.trigger.kind.name == kind for r in self.reactions):
+            self.absences.add((kind, sender, round))
 
     # -- windows ---------------------------------------------------------------------------------------------
     def open(
@@ -96,7 +97,7 @@ class Mailbox:
                 members = links.group(trigger.of)
             else:
                 continue
-            wait = self.method.number(trigger.deadline)
+            wait = self.method.setting(trigger.deadline)
             window = Window(self.round, members, None if wait is None else now + wait)
             window.absent = {m for m in members if dropped(m) or dropped(self.node)}
             self.windows[reaction.name] = window
@@ -107,9 +108,9 @@ class Mailbox:
         window = self.windows.get(reaction.name)
         return -1 if window is None else window.round
 
-    def awaits(self, name: str, round: int) -> bool:
-        """Whether a reaction's window for that round is still open."""
-        return name in self.windows and self.windows[name].round == round
+    def awaits(self, name: str, deadline: float) -> bool:
+        """Whether a reaction's window with that deadline is still open."""
+        return name in self.windows and self.windows[name].deadline == deadline
 
     def expire(self, name: str, now: float) -> float | None:
         """A deadline has passed. Below the quorum the window is re-armed once: the new deadline is returned."""
@@ -118,7 +119,7 @@ class Mailbox:
         assert isinstance(reaction.trigger, Every)
         if len(self._answers(reaction.trigger, window)) < self._quorum(reaction.trigger, window) and not window.rearmed:
             window.rearmed = True
-            window.deadline = now + float(self.method.number(reaction.trigger.deadline) or 0.0)
+            window.deadline = now + float(self.method.setting(reaction.trigger.deadline))
             return window.deadline
         window.expired = True
         return None
@@ -161,42 +162,51 @@ class Mailbox:
     def _try(self, reaction: Reaction) -> tuple[int, Ready] | None:
         trigger = reaction.trigger
         if isinstance(trigger, Round):
-            return (-1, Ready(reaction, None, ())) if self.begun < self.round else None
+            return (-2, Ready(reaction, None, ())) if self.begun < self.round else None
         waiting = self._of(trigger.kind.name)
         if isinstance(trigger, Each):
             chosen, incidents = waiting[:1], ()
         elif isinstance(trigger, Count):
-            n = int(self.method.number(trigger.n) or 1)
+            n = int(self.method.setting(trigger.n))
             chosen, incidents = waiting[:n] if len(waiting) >= n else [], ()
         else:
             return self._try_window(reaction, trigger, waiting)
-        return self._made(reaction, chosen, incidents) if chosen else None
+        return self._ready(reaction, chosen, incidents) if chosen else None
 
     def _try_window(self, reaction: Reaction, trigger: Every, waiting: list[Message]) -> tuple[int, Ready] | None:
         window = self.windows.get(reaction.name)
         if window is None:
             return None
         answers = self._answers(trigger, window)
-        missing = [m for m in window.members if m not in answers and m not in self._gone(trigger, window)]
+        known = answers.keys() | self._absent(trigger, window)
+        missing = [m for m in window.members if m not in known]
         if missing and not window.expired:
             return None
         enough = len(answers) >= self._quorum(trigger, window)
         incidents = [("timeout", f"{trigger.kind.name} from {m}") for m in missing]
-        if not enough and window.members:
+        chosen = [answers[m] for m in window.members if m in answers]
+        if not window.members and trigger.of == "peers":  # the odd one out of random pairs
+            return self._ready(reaction, [], ())
+        if not enough or not window.members:
             incidents.append(("skipped", f"{len(answers)} of {len(window.members)} {trigger.kind.name}"))
-        chosen = [answers[m] for m in window.members if m in answers] if enough else []
+            return self._ready(reaction, [], incidents, unused=chosen)
         if trigger.late == "accept":
             chosen += [m for m in waiting if self._past(reaction, m.round)]
-        return self._made(reaction, chosen, incidents)
+        return self._ready(reaction, chosen, incidents)
 
-    def _made(
-        self, reaction: Reaction, chosen: list[Message], incidents: Sequence[tuple[str, str]]
+    def _ready(
+        self,
+        reaction: Reaction,
+        chosen: list[Message],
+        incidents: Sequence[tuple[str, str]],
+        unused: Sequence[Message] = (),
     ) -> tuple[int, Ready]:
+        """The reaction with its mail, and the place in the inbox of the mail that completed it."""
         trigger = reaction.trigger
         assert not isinstance(trigger, Round)
         also = [m for kind in trigger.also for m in self._of(kind.name)]
-        stamped = [replace(m, staleness=self.round - m.round) for m in chosen]
-        swept = tuple(replace(m, staleness=self.round - m.round) for m in also)
+        stamped = [replace(m, staleness=max(0, self.round - m.round)) for m in chosen]
+        swept = tuple(replace(m, staleness=max(0, self.round - m.round)) for m in also)
         mail: Message | Inbox
         if isinstance(trigger, Each):
             mail = replace(stamped[0], also=swept)
@@ -205,27 +215,30 @@ class Mailbox:
             mail.also = swept
         places = {id(message): place for place, message in enumerate(self.inbox)}
         age = max((places[id(message)] for message in chosen), default=-1)
-        return age, Ready(reaction, mail, (*chosen, *also), tuple(incidents))
+        return age, Ready(reaction, mail, (*chosen, *unused, *also), tuple(incidents))
 
     def _of(self, kind: str) -> list[Message]:
         return [message for message in self.inbox if message.kind == kind]
 
     def _answers(self, trigger: Every, window: Window) -> dict[str, Message]:
         answers: dict[str, Message] = {}
-        members = set(window.members) - self._gone(trigger, window)
+        members = set(window.members) - self._absent(trigger, window)
         for message in self._of(trigger.kind.name):
             if message.round == window.round and message.sender in members:
                 answers.setdefault(message.sender, message)
         return answers
 
-    def _gone(self, trigger: Every, window: Window) -> set[str]:
+    def _absent(self, trigger: Every, window: Window) -> set[str]:
         refused = {s for k, s, r in self.absences if k == trigger.kind.name and r == window.round}
         return window.absent | refused
 
     def _quorum(self, trigger: Every, window: Window) -> int:
-        quorum = self.method.number(trigger.quorum) or 0.0
-        share = isinstance(quorum, float) and 0 < quorum < 1
-        return math.ceil(quorum * len(window.members)) if share else int(quorum)
+        quorum: int | float = self.method.setting(trigger.quorum)
+        if isinstance(quorum, int):
+            return quorum
+        if not 0 < quorum <= 1:
+            raise ValueError(f"a quorum is a count (int) or a share in (0, 1] (float), got {quorum}")
+        return math.ceil(quorum * len(window.members) - 1e-9)  # 0.55 * 100 is a little more than 55
 
     def _past(self, reaction: Reaction, round: int) -> bool:
         return round <= self.closed.get(reaction.name, -1) or round < self._round_of(reaction)
@@ -236,7 +249,7 @@ class Mailbox:
         for reaction in self.reactions:
             window = self.windows.get(reaction.name)
             if window is not None and isinstance(reaction.trigger, Every):
-                answered = self._answers(reaction.trigger, window).keys() | self._gone(reaction.trigger, window)
+                answered = self._answers(reaction.trigger, window).keys() | self._absent(reaction.trigger, window)
                 yield (
                     reaction.trigger.kind.name,
                     window.round,

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from heterophony import codec
 
+HEADER_LIMIT = 2**20  # of an encoded message: names of tensors, mostly
+
 LINKS = ("parent", "children", "peers", "ancestors", "descendants")
 INVERSE = {
     "parent": "children",
@@ -30,7 +32,7 @@ class Refused(ValueError):
 class Shape:
     """What a receiver's door knows of its node: enough to tell a fitting message from one that does not fit."""
 
-    weights: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    weights: Mapping[str, Mapping[str, tuple[tuple[int, ...], torch.dtype]]] = field(default_factory=dict)
     view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
 
     def rows(self, name: str) -> tuple[int, int | None]:
@@ -63,7 +65,7 @@ class Weights:
     model: str | None = None
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in value.items()}
+        return {name: _copy(tensor) for name, tensor in value.items()}
 
     def sound(self, value: Any) -> None:
         if not isinstance(value, dict):
@@ -84,8 +86,11 @@ class Weights:
             odd = sorted(value.keys() ^ wanted.keys())
             raise Refused(f"names do not match the receiver's {self.model!r}: {', '.join(odd[:3])}")
         for name, tensor in value.items():
-            if tuple(tensor.shape) != wanted[name]:
-                raise Refused(f"{name} has shape {tuple(tensor.shape)}, expected {wanted[name]}")
+            shape, dtype = wanted[name]
+            if tuple(tensor.shape) != shape:
+                raise Refused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+            if tensor.dtype != dtype:
+                raise Refused(f"{name} is {tensor.dtype}, expected {dtype}")
 
     def payload(self, value: dict[str, Tensor]) -> int:
         return sum(tensor.nbytes for tensor in value.values())
@@ -99,7 +104,7 @@ class _Tensor:
     dimensions: ClassVar[int | None] = None
 
     def freeze(self, value: Tensor) -> Tensor:
-        return value.detach().clone()
+        return _copy(value)
 
     def sound(self, value: Any) -> None:
         _finite(value)
@@ -143,7 +148,7 @@ class Rows:
     view: str | None = None
 
     def freeze(self, value: Tensor) -> Tensor:
-        return value.detach().clone()
+        return _copy(value)
 
     def sound(self, value: Any) -> None:
         if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.dim() != 1:
@@ -187,11 +192,21 @@ class Scalar:
 class Body(dict[str, Any]):
     """The fields of a message: one immutable object that serves all recipients of a send."""
 
-    __slots__ = ("verdict",)
+    __slots__ = ("verdict", "versions")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.verdict: str | None = None  # "" = sound; checked once, however many receive it
+        self.versions = self._versions()
+
+    def _versions(self) -> list[int]:
+        parts = (part for value in self.values() for part in (value.values() if isinstance(value, dict) else (value,)))
+        return [part._version for part in parts if isinstance(part, Tensor)]
+
+    @property
+    def intact(self) -> bool:
+        """Whether no tensor in it was written to since it was made."""
+        return self._versions() == self.versions
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +225,8 @@ class Kind:
     def __init__(self, name: str, *, to: str, limit: int = 2**30, **fields: Field | type[Field] | type[Any]) -> None:
         if to not in LINKS:
             raise ValueError(f"kind {name!r} goes to {to!r}; a link is one of {', '.join(LINKS)}")
+        if not isinstance(limit, int):
+            raise ValueError(f"kind {name!r}: limit is a number of bytes; a field cannot be called so")
         if taken := fields.keys() & RESERVED:
             raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
         made = {key: f() if isinstance(f, type) else f for key, f in fields.items()}
@@ -223,7 +240,8 @@ class Kind:
         if body.keys() != self.fields.keys():
             raise TypeError(f"message {self.name!r} carries {sorted(self.fields)}, got {sorted(body)}")
         frozen = Body({key: self.fields[key].freeze(value) for key, value in body.items()})
-        return Send(self, (to,) if isinstance(to, str) else None if to is None else tuple(to), round, frozen)
+        chosen = None if to is None else (to,) if isinstance(to, str) else tuple(dict.fromkeys(to))
+        return Send(self, chosen, round, frozen)
 
     def payload(self, body: Mapping[str, Any]) -> int:
         """Bytes of the values themselves, headers not counted."""
@@ -236,19 +254,16 @@ class Kind:
         if body.verdict:
             raise Refused(body.verdict)
         for key, part in self.fields.items():
-            try:
-                part.fits(body[key], receiver)
-            except Refused as error:
-                raise Refused(f"{key}: {error}") from None
+            _refusing(key, part.fits, body[key], receiver)
 
     def _verdict(self, body: Body) -> str:
         if body.keys() != self.fields.keys():
             return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
         for key, part in self.fields.items():
             try:
-                part.sound(body[key])
+                _refusing(key, part.sound, body[key])
             except Refused as error:
-                return f"{key}: {error}"
+                return str(error)
         size = self.payload(body)
         return f"{size} bytes, the limit of {self.name!r} is {self.limit}" if size > self.limit else ""
 
@@ -281,6 +296,8 @@ class Message:
     also: tuple[Message, ...] = ()
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "body":  # asked for while the object is being copied
+            raise AttributeError(name)
         try:
             return self.body[name]
         except KeyError:
@@ -302,7 +319,7 @@ class Message:
                 "round": int(round),
                 "id": (int(activation), int(index)),
                 "body": dict(body),
-            }:
+            } if 0 <= round < 2**53 and not isinstance(round, bool):
                 return cls(kind, sender, receiver, round, (activation, index), Body(body))
         raise Refused("no message header")
 
@@ -315,16 +332,30 @@ class Message:
         return codec.packed_size(self.plain())
 
     @classmethod
-    def decode(cls, data: bytes, limit: int = codec.SIZE_LIMIT) -> Message:
+    def decode(cls, data: bytes, limit: int = 2**30 + HEADER_LIMIT) -> Message:
         """The message in the bytes; raises `Refused` in one line for anything else."""
         try:
-            return cls.of(codec.unpack(data, limit))
+            return cls.of(codec.unpack(data, limit, HEADER_LIMIT))
         except codec.Malformed as error:
             raise Refused(str(error)) from None
 
 
 # What a field may not be called: it could not be read as an attribute, or given as an argument.
 RESERVED = {"to", *Message.__dataclass_fields__, *vars(Message)}
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    # Contiguous, as a decoded tensor is: sums depend on the layout.
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _refusing(key: str, check: Callable[..., None], *values: Any) -> None:
+    """Run a check; whatever a hostile value makes it raise is a refusal."""
+    try:
+        check(*values)
+    except Exception as error:
+        text = str(error) if isinstance(error, Refused) else f"cannot be checked ({type(error).__name__})"
+        raise Refused(f"{key}: {text}") from None
 
 
 def _finite(value: Any) -> None:

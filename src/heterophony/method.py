@@ -46,10 +46,9 @@ class Method:
         """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
         raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
 
-    def number(self, value: float | str | None) -> float | None:
+    def setting(self, value: Any) -> Any:
         """A trigger's number: as written, or the hyper-parameter of that name."""
-        found = getattr(self, value) if isinstance(value, str) else value
-        return None if found is None else float(found)
+        return getattr(self, value) if isinstance(value, str) else value
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:

@@ -37,7 +37,10 @@ class Slot:
             found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
         if "" in self.share:
             return found
-        return {n: t for n, t in found.items() if any(n.startswith(part + ".") for part in self.share)}
+        kept = {part: [n for n in found if n == part or n.startswith(part + ".")] for part in self.share}
+        if empty := [part for part, names in kept.items() if not names]:
+            raise ValueError(f"share names {empty[0]!r}, but the model has no such part with weights")
+        return {n: found[n] for names in kept.values() for n in names}
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes: parameters and all buffers, live."""
@@ -140,7 +143,8 @@ class Node:
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
         """A copy of what the model shares."""
-        return {name: tensor.detach().clone() for name, tensor in self.slots[model].shared().items()}
+        shared = self.slots[model].shared()
+        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in shared.items()}
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""
@@ -186,6 +190,7 @@ class Node:
 
     def check(self) -> None:
         """Raise unless every variable can be written to a snapshot or sent to another process."""
+        self.vars.data = codec.contiguous(self.vars.data)
         for name, value in self.vars.items():
             try:
                 codec.packed_size(value)
@@ -199,5 +204,7 @@ class Node:
         def view(name: str) -> tuple[int, int | None] | None:
             return (len(self.data[name]), self.data[name].classes) if name in self.data else None
 
-        weights = {n: {k: tuple(t.shape) for k, t in slot.shared().items()} for n, slot in self.slots.items()}
+        weights = {
+            n: {k: (tuple(t.shape), t.dtype) for k, t in slot.shared().items()} for n, slot in self.slots.items()
+        }
         return Shape(weights, view)

@@ -24,7 +24,7 @@ class Profile:
     available: tuple[tuple[float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.seconds_per_sample < 0 or self.latency < 0 or not self.bandwidth > 0:
+        if not self.seconds_per_sample >= 0 or not self.latency >= 0 or not self.bandwidth > 0:
             raise ValueError(f"a device profile needs times >= 0 and a bandwidth > 0, got {self}")
         edges = [edge for span in self.available for edge in span]
         if edges != sorted(edges):
@@ -52,6 +52,10 @@ class Dropout:
 
     rate: float = 0.0
     always: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rate <= 1 or isinstance(self.always, str):
+            raise ValueError(f"a dropout needs a rate in [0, 1] and a list of node ids, got {self}")
 
     def out(self, seed: int, node: str, round: int) -> bool:
         if node in self.always:

@@ -15,7 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Round:
     """The node begins a round: at the start, and whenever a reaction has raised `node.round`.
 
-    Held back once the node has done all rounds of the run; raising that number sets it going again.
+    Held back when the run has had its rounds: on nodes of the leading role, which then take no more mail either, each
+    when it has done them; on the others when all of those have. Raising the number sets it going again.
     """
 
 
@@ -32,11 +33,12 @@ class Every:
     """One message from each member of a group: a window, keyed by the node's round.
 
     `of` is a link ("children", "peers", ...) or a group that a reaction set (`node.cohort`). The window fires when
-    all have answered, or `deadline` virtual seconds after it opened, with at least `quorum` messages (a count, or a
-    share of the group). A missing, refused or withheld message is the answer "absent". Below the quorum the window
-    is re-armed once; then the reaction gets no mail at all and the round is recorded as skipped.
-    Mail for a past window is dropped, or, with `late="accept"`, comes along with the next one and tells its
-    staleness. `quorum` and `deadline` may name a hyper-parameter of the method.
+    all have answered, or `deadline` virtual seconds after it opened, with at least `quorum` messages (an int is a
+    count, a float in (0, 1] a share of the group). A missing, refused or withheld message is the answer "absent".
+    Below the quorum the window is re-armed once; then the reaction gets no mail and the round is recorded as skipped.
+    Mail for a past window is dropped, or, with `late="accept"`, stands behind the mail of the next one and tells its
+    staleness. `quorum` and `deadline` may name a hyper-parameter of the method. The window of a link opens when the
+    node's round begins, that of a group when the reaction that set it ends.
     """
 
     kind: Kind

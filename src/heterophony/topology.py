@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from heterophony.seeds import derive
@@ -57,11 +58,14 @@ class Topology:
         """A node's links in a round (only random pairs depend on round and seed)."""
         if not self.pairs:
             return self.static[node]
-        everyone = list(self.roles)
-        random.Random(derive(seed, "pairs", round)).shuffle(everyone)
-        at = everyone.index(node)
-        partner = at + 1 if at % 2 == 0 else at - 1
-        return Links(peers=(everyone[partner],) if partner < len(everyone) else ())
+        partner = _matching(tuple(self.roles), seed, round).get(node)
+        return Links(peers=() if partner is None else (partner,))
+
+    @property
+    def digest(self) -> str:
+        """A hash of who is linked to whom."""
+        text = repr((self.pairs, sorted(self.static.items())))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def route(self, sender: str, receiver: str) -> tuple[str, ...]:
         """The nodes that a message passes, both ends included: residual links use the tree's own edges."""
@@ -90,6 +94,15 @@ class Topology:
             static[upper] = replace(static[upper], descendants=(*static[upper].descendants, lower))
             static[lower] = replace(static[lower], ancestors=(*static[lower].ancestors, upper))
         return replace(self, static=static)
+
+
+@lru_cache(maxsize=8)
+def _matching(nodes: tuple[str, ...], seed: int, round: int) -> dict[str, str]:
+    """Random pairs of a round, both ways."""
+    everyone = list(nodes)
+    random.Random(derive(seed, "pairs", round)).shuffle(everyone)
+    pairs = list(zip(everyone[::2], everyone[1::2], strict=False))
+    return dict(pairs) | {b: a for a, b in pairs}
 
 
 def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:

@@ -27,7 +27,8 @@ class Fit:
     """Train models in place on a data view.
 
     All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
-    without gradients. `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
+    without gradients. `transform` changes the gradient of the one model, or by name those of some of several; it is
+    called with `aux`. `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
     The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
     """
@@ -44,9 +45,13 @@ class Fit:
     rows: Tensor | None = None
     extra: Named = field(default_factory=dict)
     teachers: tuple[str, ...] = ()
-    transform: Transform | None = None
+    transform: Transform | Mapping[str, Transform] | None = None
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
+
+    def __post_init__(self) -> None:
+        if callable(self.transform) and len(self.names) > 1:
+            raise ValueError("several models: give their transforms by name, transform={'local': ...}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,4 +119,4 @@ class Note:
 
 Work = Fit | Predict | Mark | Note
 # What a reaction with work in it is to a type checker: yields work or early messages, returns messages.
-Doings = Generator[Any, Any, Any]
+Steps = Generator[Any, Any, Any]

@@ -114,8 +114,8 @@ def test_more_rounds_continue_a_finished_run(row, tmp_path):
 
 def run_in(folder, row, rounds, create=False, **options):
     federation = row.build()
-    opened = Run.create if create else Run.open
-    with opened(folder, federation.identity(), **options) as run:
+    arguments = (folder, federation.identity(), *([rounds] if create else []))
+    with (Run.create if create else Run.open)(*arguments, **options) as run:
         engine = local(federation, record=run, **row.options)
         return engine, engine.run(rounds)
 

@@ -106,7 +106,7 @@ def test_only_touched_nodes_are_rewritten(tmp_path):
     disk.names = []
     models = {role: {"model": net()} for role in ("server", "client")}
     made = Federation(FedAvg(fraction=0.3), star(CLIENTS), models, private(CLIENTS))
-    with Run.create(tmp_path / "run", made.identity(), disk=disk, cadence=0.0) as run:
+    with Run.create(tmp_path / "run", made.identity(), 2, disk=disk, cadence=0.0) as run:
         engine = local(made, record=run)
         engine.run(1)
         disk.names.clear()
@@ -123,8 +123,9 @@ from record.test_run import federation, ROUNDS
 from heterophony.engines import local
 from heterophony.record.run import Run
 folder, made = Path({folder!r}), federation()
-opened = Run.open if (folder / "spec.json").exists() else Run.create
-with opened(folder, made.identity(), cadence=0.0) as run:
+known = (folder / "spec.json").exists()
+start = Run.open if known else Run.create
+with start(folder, made.identity(), *([] if known else [ROUNDS]), cadence=0.0) as run:
     print("ready", flush=True)
     local(made, record=run).run(ROUNDS)
 """

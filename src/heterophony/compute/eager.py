@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from heterophony.data.table import Data
 from heterophony.node import Node
 from heterophony.record.score import score
 from heterophony.seeds import seeded
-from heterophony.work import Fit, Fitted, Mark, Note, Predict, Work
+from heterophony.work import Fit, Fitted, Mark, Note, Predict, Transform, Work
 
 
 class WorkError(RuntimeError):
@@ -27,21 +28,17 @@ class Job:
 
     node: Node
     work: Work
-    tag: str  # distinguishes the randomness of a node's jobs within one activation
+    tag: str  # distinguishes the randomness of a node's jobs
     time: float = 0.0
+    evaluate: bool = True  # whether this is a round that goes into the table
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Eager:
     """The compute seam: `compute(list of jobs) -> list of answers`. A GPU cohort has the same signature."""
 
-    def __init__(
-        self,
-        tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: (),
-        record: Callable[[Node], bool] = lambda node: True,
-    ) -> None:
+    def __init__(self, tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: ()) -> None:
         self.tests = tests  # (set, split, data) that a node's products are evaluated on
-        self.record = record  # whether this node's present round is one that goes into the table
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         return [self._located(job) for job in jobs]
@@ -59,7 +56,7 @@ class Eager:
             case Fit():
                 with seeded(node.seed, node.id, node.round, "fit", job.tag):
                     fitted = fit(node, work)
-                if self.record(node):
+                if job.evaluate:
                     for model, terms in fitted.losses.items():
                         job.rows += [_row(job, "training", work.data, "train", f"{model}.{term}", value)
                                      for term, value in terms.items()]  # fmt: skip
@@ -67,10 +64,10 @@ class Eager:
             case Predict():
                 return predict(node.models[work.model], node.data[work.data], work.rows, work.batch)
             case Mark():
-                if self.record(node):
+                if job.evaluate:
                     job.rows += self._evaluate(job, work)
             case Note():
-                job.rows.append(_row(job, "note", "", "", work.quantity, work.value, work.n))
+                job.rows.append(_row(job, "note", "", "", work.quantity, float(work.value), work.n))
         return None
 
     def _evaluate(self, job: Job, mark: Mark) -> list[dict[str, Any]]:
@@ -94,14 +91,22 @@ def _row(
 
 def predict(model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512) -> Tensor:
     """A model's outputs, in evaluation mode; the model is left in the mode it was in."""
-    mode = model.training
-    model.eval()
+    with _evaluating(model), torch.no_grad():
+        x = data.x if rows is None else data.x.index_select(0, rows)
+        return torch.cat([model(part) for part in torch.split(x, batch)])
+
+
+@contextmanager
+def _evaluating(*models: nn.Module) -> Iterator[None]:
+    """Evaluation mode for the block; every sub-module gets back the mode it had."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
     try:
-        with torch.no_grad():
-            x = data.x if rows is None else data.x.index_select(0, rows)
-            return torch.cat([model(part) for part in torch.split(x, batch)])
+        yield
     finally:
-        model.train(mode)
+        for module, training in modes:
+            module.training = training
 
 
 def fit(node: Node, work: Fit) -> Fitted:
@@ -109,12 +114,17 @@ def fit(node: Node, work: Fit) -> Fitted:
     models = {name: node.models[name] for name in work.names}
     for model in models.values():
         model.train()
-    nets: dict[str, Callable[[Tensor], Tensor]] = {
-        **models,
-        **{t: _teacher(node.models[t]) for t in work.teachers},
-    }
+    with _evaluating(*(node.models[teacher] for teacher in work.teachers)):
+        return _fit(node, work, models)
+
+
+def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
+    teachers = {name: _teacher(node.models[name]) for name in work.teachers}
+    nets: dict[str, Callable[[Tensor], Tensor]] = {**models, **teachers}
     parameters = {name: dict(model.named_parameters()) for name, model in models.items()}
     optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
+    given = work.transform or {}
+    transforms = given if isinstance(given, Mapping) else {work.names[0]: given}
     start = None
     if work.answer == "displacement":
         start = {name: p.detach().clone() for name, p in parameters[work.names[0]].items()}
@@ -129,9 +139,8 @@ def fit(node: Node, work: Fit) -> Fitted:
         sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
         if work.answer == "gradient" and gradient is None:
             gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
-        if work.transform is not None:
-            for named in parameters.values():
-                _transform(work, named)
+        for name, transform in transforms.items():
+            _transform(transform, parameters[name], work.aux)
         for optimiser in optimisers.values():
             optimiser.step()
         for name, values in terms.items():
@@ -171,14 +180,14 @@ def _batches(node: Node, work: Fit) -> Any:
 def _terms(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
     if isinstance(loss, Tensor):
         return {work.names[0]: {"loss": loss}}
-    return {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
+    found = {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
+    return {name: terms for name, terms in found.items() if name in work.names}  # a teacher has no loss
 
 
-def _transform(work: Fit, parameters: Mapping[str, nn.Parameter]) -> None:
-    assert work.transform is not None
+def _transform(transform: Transform, parameters: Mapping[str, nn.Parameter], aux: Mapping[str, Any]) -> None:
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     with torch.no_grad():
-        for name, gradient in work.transform(gradients, parameters, **work.aux).items():
+        for name, gradient in transform(gradients, parameters, **aux).items():
             parameters[name].grad = gradient
 
 
@@ -197,7 +206,6 @@ def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Pa
 
 def _teacher(model: nn.Module) -> Callable[[Tensor], Tensor]:
     def ask(x: Tensor) -> Tensor:
-        model.eval()
         with torch.no_grad():
             out: Tensor = model(x)
         return out

@@ -25,6 +25,8 @@ class Data:
         return len(next(iter(self.columns.values())))
 
     def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("__") or name in self.__slots__:  # asked for while the object is being copied
+            raise AttributeError(name)
         try:
             return self.columns[name]
         except KeyError:

@@ -1,8 +1,21 @@
 """Where reactions run. Every engine drives the same clock, triggers and mailboxes; they differ in their host."""
 
+from typing import Any
+
 from heterophony.engines.engine import Engine, Stalled
-from heterophony.engines.local import local
+from heterophony.engines.local_host import Compute, LocalHost
 from heterophony.engines.network import Network
-from heterophony.engines.process import process
+from heterophony.engines.process_host import ProcessHost
+from heterophony.federation import Federation
 
 __all__ = ["Engine", "Network", "Stalled", "local", "process"]
+
+
+def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
+    """The default engine: one process, nothing to start."""
+    return Engine(federation, LocalHost(federation, compute), **options)
+
+
+def process(federation: Federation, **options: Any) -> Engine:
+    """An engine whose every reaction runs in a process of its own."""
+    return Engine(federation, ProcessHost(federation), **options)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +22,7 @@ from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
 from heterophony.federation import Federation
 from heterophony.mailbox import Mailbox
-from heterophony.message import INVERSE, LINKS, Message, Refused, Send
+from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Refused, Send
 from heterophony.reaction import Every, Round
 from heterophony.record.ledger import Ledger
 from heterophony.record.result import Result
@@ -38,20 +40,20 @@ class Stalled(RuntimeError):
 class Engine:
     """Runs a federation to its number of rounds. `encode` sends every message through its bytes."""
 
-    host: Host
-
     def __init__(
         self,
         federation: Federation,
+        host: Host,
         *,
         encode: bool = False,
         network: Callable[[Federation], Network] = Network,
         record: Run | None = None,
         progress: Callable[[Engine], None] | None = None,
     ) -> None:
-        self.federation, self.method = federation, federation.method
+        self.federation, self.method, self.host = federation, federation.method, host
         self.encode, self.network, self.record, self.progress = encode, network(federation), record, progress
         self.kinds = {kind.name: kind for kind in self.method.kinds}
+        self.leads = [n for n, role in federation.topology.roles.items() if role == self.method.roles[0]]
         self.rounds, self.clock = 0, 0.0
         self.started = False
         self.queue = Queue()
@@ -77,6 +79,8 @@ class Engine:
             if self.started:
                 self._go_on()
             else:
+                if self.record is not None:
+                    self.record.begin()
                 self._start()
                 self._save()
             self._loop()
@@ -88,6 +92,7 @@ class Engine:
         """After a load, or with more rounds to do: whoever was held back may have something to do."""
         for box in list(self.boxes.values()):
             if not box.busy:
+                self.dirty.add(box.node)
                 self._open(box, {})
                 self._fire(box)
 
@@ -146,7 +151,7 @@ class Engine:
 
     def _happen(self, event: Event, moment: float) -> str:
         """Apply an event; returns the node it concerns."""
-        if isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, event.round):
+        if isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, moment):
             return event.node  # its window has fired: a timer that means nothing does not move the clock
         self.clock = moment
         match event:
@@ -170,7 +175,10 @@ class Engine:
                 self.outside.discard(node)
                 self.cache.clear()
                 self.ledger.incident(moment, node, "joined", "")
-                self._open(self.box(node), {})
+                box, peers = self.box(node), self.links(node, 0).peers
+                # Among equals it begins with the next round: the present one has opened without it.
+                box.round = max((self.box(peer).round + 1 for peer in peers), default=0)
+                self._open(box, {})
             case Wake(node):
                 pass
         return node
@@ -187,14 +195,16 @@ class Engine:
             if math.isfinite(back):
                 self.queue.push(back, Wake(box.node))
             return
-        if ready is None:
+        if ready is None or (isinstance(ready.reaction.trigger, Round) and self._over()):
             return
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
         box.fire(ready)
         links = self.links(box.node, box.round)
-        activation = Activation(box.node, box.activations, ready.reaction.name, ready.mail, links, self.clock)
-        activation.due = self.clock
+        activation = Activation(
+            box.node, box.activations, ready.reaction.name, ready.mail, links, box.round, self.rounds,
+            frozenset(self.outside), self.clock, self.clock,
+        )  # fmt: skip
         self.host.begin(activation)
         self.pending.append(activation)
 
@@ -220,6 +230,14 @@ class Engine:
         """A node of the leading role that has done its rounds takes no more part."""
         return box.role == self.method.roles[0] and box.round >= self.rounds
 
+    def _over(self) -> bool:
+        """Whether nobody leads any more: all who do have done their rounds, or are gone for good."""
+        return not any(self._leads_on(node) for node in self.leads)
+
+    def _leads_on(self, node: str) -> bool:
+        done = node in self.boxes and self.finished(self.boxes[node])
+        return not done and math.isfinite(self.federation.profile(node).next_available(self.clock))
+
     def _dropped(self, node: str, round: int) -> bool:
         federation = self.federation
         if federation.topology.static[node].children:
@@ -229,9 +247,9 @@ class Engine:
     # -- mail ------------------------------------------------------------------------------------------------
     def _post(self, sender: str, id: tuple[int, int], departure: float, send: Send) -> list[dict[str, Any]]:
         """Put a send on its way to every recipient; returns its rows for the ledger."""
-        kind, round = send.kind, send.round
-        assert round is not None  # stamped by the host
-        receivers = self.links(sender, round).group(kind.to) if send.to is None else send.to
+        kind, round, receivers = send.kind, send.round, send.to
+        assert round is not None  # the host has set both
+        assert receivers is not None
         allowed = self.federation.egress.get(sender)
         withheld = allowed is not None and kind.name not in allowed
         payload = kind.payload(send.body)
@@ -259,10 +277,10 @@ class Engine:
         if box.knows(message):
             self.ledger.incident(self.clock, box.node, "duplicate", _describe(message))
             return
+        kind = self.kinds[message.kind]
         try:
-            kind = self.kinds[message.kind]
             if self.encode:
-                message = Message.decode(message.encode(), kind.limit + codec.HEADER_LIMIT)
+                message = self._through_bytes(message, kind.limit)
             if not self.links(box.node, message.round).has(INVERSE[kind.to], message.sender):
                 raise Refused(f"{message.sender} is none of its {INVERSE[kind.to]}")
             kind.check(message.body, self.host.shape(box.node))
@@ -271,6 +289,13 @@ class Engine:
             self.ledger.incident(self.clock, box.node, "refused", f"{_describe(message)}: {error}")
         else:
             box.take(message)
+
+    def _through_bytes(self, message: Message, limit: int) -> Message:
+        """What the bytes say; a header that is not that of the edge they came on is refused."""
+        found = Message.decode(message.encode(), limit + HEADER_LIMIT)
+        if replace(found, body=message.body) != message:
+            raise Refused("its header is not that of the edge it came on")
+        return found
 
     def links(self, node: str, round: int) -> Links:
         """A node's links among those who have joined."""
@@ -290,16 +315,10 @@ class Engine:
         return self.boxes[node]
 
     # -- the end ---------------------------------------------------------------------------------------------
-    def records(self, node: Any) -> bool:
-        """Whether a node's present round goes into the table."""
-        done = node.round + 1
-        return bool(done % self.federation.evaluate == 0 or done == self.rounds)
-
     def _check_finished(self) -> None:
-        leads = [n for n, role in self.federation.topology.roles.items() if role == self.method.roles[0]]
-        behind = [n for n in leads if n not in self.boxes or not self.finished(self.boxes[n])]
-        alive = [n for n in behind if math.isfinite(self.federation.profile(n).next_available(self.clock))]
-        if not alive and len(behind) < len(leads):
+        behind = [n for n in self.leads if n not in self.boxes or not self.finished(self.boxes[n])]
+        alive = [n for n in behind if self._leads_on(n)]
+        if not alive and len(behind) < len(self.leads):
             return  # whoever is behind has gone for good, and the others have finished
         waits = [
             f"{box.node} waits for {kind!r} of round {round} from {', '.join(map(self._describe_node, missing))}"
@@ -308,6 +327,11 @@ class Engine:
             for kind, round, missing in box.waits()
             if missing
         ]
+        lying = Counter((m.kind, box.node) for box in self.boxes.values() if not self.finished(box) for m in box.inbox)
+        if not waits:
+            waits = [f"{count} {kind!r} unread at {node}" for (kind, node), count in lying.items()][:5]
+        refused = [i for i in self.ledger.incidents if i["incident"] == "refused"]
+        waits += [f"{i['node']} refused {i['detail']}" for i in refused[-1:]]
         named = [f"{n} (round {self.boxes[n].round if n in self.boxes else 0})" for n in (alive or behind)[:5]]
         raise Stalled(
             f"the federation stopped short of {self.rounds} rounds at {', '.join(named)}: "
@@ -325,7 +349,7 @@ class Engine:
     def _result(self, seconds: float) -> Result:
         rounds = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
         about = (tuple(self.boxes), self.federation.homes, self.method.headline, self.host)
-        return Result(rounds, self.table, self.ledger, self.clock, seconds, *about)
+        return Result(rounds, Table(self.table.rows), Ledger(self.ledger.rows), self.clock, seconds, *about)
 
     # -- state -----------------------------------------------------------------------------------------------
     def _save(self) -> None:
@@ -346,6 +370,9 @@ class Engine:
 
     def encode_queue(self) -> bytes:
         """The rest of a snapshot: clock, mail in flight, timers, who has yet to join."""
+        self.queue.prune(
+            lambda event, at: isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, at)
+        )
         here = {"clock": self.clock, "rounds": self.rounds, "outside": sorted(self.outside)}
         return codec.pack({**here, "queue": self.queue.state(), "network": self.network.state(self.clock)})
 

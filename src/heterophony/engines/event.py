@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +102,11 @@ class Queue:
         while self.heap and self.heap[0][0][:2] == first:
             wave.append(heapq.heappop(self.heap)[1])
         return wave
+
+    def prune(self, meaningless: Callable[[Event, float], bool]) -> None:
+        """Drop events that would do nothing, so that they do not pile up in snapshots."""
+        self.heap = [(key, event) for key, event in self.heap if not meaningless(event, key[0])]
+        heapq.heapify(self.heap)
 
     def state(self) -> dict[str, Any]:
         """Mail in flight and timers as plain values. A body that goes to many is written once."""

@@ -16,7 +16,7 @@ class Outcome:
     """What a reaction has done, all of which commits at once."""
 
     end: float
-    sends: list[tuple[float, Send]]  # with the moment of departure; their rounds are set
+    sends: list[tuple[float, Send]]  # with the moment of departure; recipients and rounds are set
     rows: list[dict[str, Any]]
     round: int
     groups: dict[str, tuple[str, ...]]  # those that the reaction has set
@@ -31,6 +31,9 @@ class Activation:
     reaction: str
     mail: Message | Inbox | None
     links: Links
+    round: int  # the node's, when it fires
+    rounds: int  # the run's, to know the last one
+    outside: frozenset[str]  # who has not joined yet
     start: float
     due: float = 0.0  # nothing of it can leave the node before this moment
     outcome: Outcome | None = None

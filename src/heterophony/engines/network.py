@@ -12,7 +12,7 @@ from heterophony.profile import hop
 
 
 class Network:
-    """Latency, bandwidth and availability of the nodes on a message's path. Mail on an edge does not overtake.
+    """Latency and bandwidth along a message's path, availability at its ends. Mail on an edge does not overtake.
 
     A test can lose or repeat mail by another `arrivals`.
     """

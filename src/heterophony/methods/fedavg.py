@@ -18,7 +18,7 @@ from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Doings, Loss, Mark, Transform
+from heterophony.work import Loss, Mark, Steps, Transform
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -34,7 +34,7 @@ class FedAvg(Method):
 
     fraction: float = 1.0
     weighted: bool = True
-    quorum: float = 1
+    quorum: int | float = 1
     deadline: float | None = None
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -45,14 +45,14 @@ class FedAvg(Method):
         return GLOBAL(server.cohort(self.fraction), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
-    def train(self, client: Node, mail: Message) -> Doings:
+    def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
         yield self.local.fit("model", self.loss, transform=self.transform, aux={"anchor": mail.weights})
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
-    def merge(self, server: Node, mail: Inbox) -> Doings:
+    def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:  # a skipped round brings none
             shares = [m.examples for m in mail] if self.weighted else None
             server.load(mean([m.weights for m in mail], shares))

@@ -22,7 +22,7 @@ from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, kl
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Doings, Mark
+from heterophony.work import Mark, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
@@ -39,7 +39,7 @@ class FML(Method):
     alpha: float = 0.5
     beta: float = 0.5
     fraction: float = 1.0
-    quorum: float = 1
+    quorum: int | float = 1
     deadline: float | None = None
     local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
 
@@ -48,7 +48,7 @@ class FML(Method):
         return GLOBAL(server.cohort(self.fraction), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
-    def train(self, client: Node, mail: Message) -> Doings:
+    def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "meme")
         # the private model's optimiser is kept, the meme's begins anew at each fork
@@ -57,7 +57,7 @@ class FML(Method):
         return MEME(weights=client.weights("meme"))
 
     @on(Every(MEME, of="cohort", quorum="quorum", deadline="deadline"), role="server")
-    def merge(self, server: Node, mail: Inbox) -> Doings:
+    def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             server.load(mean([m.weights for m in mail]))
         yield Mark("global")

@@ -16,7 +16,7 @@ from heterophony.node import Node
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Round, on
-from heterophony.work import Doings, Loss, Mark
+from heterophony.work import Loss, Mark, Steps
 
 EVERYTHING = Training(data="all")
 
@@ -32,7 +32,7 @@ class Solo(Method):
     loss: Loss = cross_entropy
 
     @on(Round)
-    def train(self, peer: Node) -> Doings:
+    def train(self, peer: Node) -> Steps:
         yield self.local.fit("model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1

@@ -10,12 +10,13 @@ from typing import Any
 class Ledger:
     """One row a message and recipient (round, kind, from, to, status, payload, wire, hops, time), and incidents.
 
-    `payload` counts the values, `wire` the encoded message; `hops` the links it used. Withheld mail never left.
-    Incidents are refused, late, duplicate, withheld or missing messages, skipped rounds and joins.
+    `payload` counts the values, `wire` the encoded message, `hops` the links it used. The status is "sent", "withheld"
+    (it never left), "dropped" (its sender or receiver missed the round) or "lost" (the receiver is gone).
+    Incidents are refused, late and duplicate messages, timeouts, skipped rounds and joins.
     """
 
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+    def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
+        self.rows = list(rows)
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         self.rows += rows

@@ -32,7 +32,7 @@ class Result:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all final models: equal digests are equal to the bit."""
+        """A hash of all models, as they are when first asked for: equal digests are equal to the bit."""
         whole = hashlib.sha256()
         for node in sorted(self.nodes):
             whole.update(node.encode() + self.host.digest(node))

@@ -49,14 +49,14 @@ class Run:
         self.saved = time.monotonic()
 
     @classmethod
-    def create(cls, folder: Path, spec: dict[str, Any], **options: Any) -> Run:
+    def create(cls, folder: Path, spec: dict[str, Any], rounds: int, **options: Any) -> Run:
         """A new run folder; an existing run is refused."""
         run = cls(folder, **options)
         if (folder / "spec.json").exists():
             raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
         run.snapshot.mkdir(parents=True, exist_ok=True)
         run._acquire()
-        text = json.dumps({"format": FORMAT, **spec}, indent=1) + "\n"
+        text = json.dumps({"format": FORMAT, **spec, "rounds": rounds}, indent=1) + "\n"
         run.disk.replace(folder / "spec.json", text.encode())
         return run
 
@@ -102,6 +102,14 @@ class Run:
         """Whether there is a snapshot to go on from (a crash may have come before the first)."""
         return (self.snapshot / "manifest.json").exists()
 
+    def begin(self) -> None:
+        """Clear what a run left that was killed before its first snapshot."""
+        for table in ("metrics", "ledger"):
+            path = self.folder / f"{table}.jsonl"
+            if path.exists():
+                self.disk.truncate(path, 0)
+        self._sweep()
+
     def due(self) -> bool:
         return time.monotonic() - self.saved >= self.cadence
 
@@ -112,6 +120,7 @@ class Run:
             self._file(f"node-{node}", engine.encode_node(node))
         self._file("queue", engine.encode_queue())
         self.disk.sync(self.snapshot)
+        self.disk.sync(self.folder)
         self._append("metrics", engine.table.rows)
         self._append("ledger", engine.ledger.rows)
         manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
@@ -166,7 +175,9 @@ class Run:
 
     @property
     def goal(self) -> int:
-        """The number of rounds that the last snapshot was to reach."""
+        """The number of rounds that the run was to reach: as its last snapshot says, or as it was started with."""
+        if not self.exists:
+            return int(self.spec(self.folder)["rounds"])
         self._manifest()
         return int(codec.unpack(self._read("queue"))["rounds"])
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-COLUMNS = ("round", "time", "product", "node", "set", "split", "quantity", "sum", "n")
-
 
 class Table:
     """Rows of (round, virtual time, product, model's node, test set, split, quantity, sum, n)."""

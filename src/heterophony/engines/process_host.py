@@ -6,17 +6,19 @@ engine keeps nothing outside its node.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from heterophony import codec
-from heterophony.compute.eager import Eager, WorkError
-from heterophony.engines.engine import Engine
+from heterophony.compute.eager import WorkError
 from heterophony.engines.host import Activation, Outcome
-from heterophony.engines.local import LocalHost, ReactionError, model_digest
+from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
 from heterophony.federation import Federation
 from heterophony.mailbox import Inbox
 from heterophony.message import Body, Message, Send, Shape
@@ -25,8 +27,10 @@ from heterophony.message import Body, Message, Send, Shape
 class ProcessHost:
     """Holds nodes as bytes. Forked children start from the federation as it was built, never from a used node."""
 
-    def __init__(self, federation: Federation, engine: Engine) -> None:
-        self.federation, self.engine = federation, engine
+    def __init__(self, federation: Federation) -> None:
+        if federation.threads != 1:
+            raise ValueError("processes of their own need threads = 1: torch's thread pool does not survive a fork")
+        self.federation = federation
         self.states: dict[str, bytes] = {}  # of nodes that have reacted
         self.shapes: dict[str, Shape] = {}
         self.fork = multiprocessing.get_context("fork")
@@ -61,7 +65,8 @@ class ProcessHost:
 
     def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
         try:
-            host = LocalHost(self.federation, Eager(self.federation.test_sets, self.engine.records))
+            _die_with_parent()
+            host = LocalHost(self.federation)
             if state is not None:
                 host.restore(order.node, codec.unpack(state))
             order.mail = _mail_of(codec.unpack(mail))
@@ -77,7 +82,7 @@ class ProcessHost:
     def _outcome(self, value: dict[str, Any]) -> Outcome:
         if "error" in value:
             raise ReactionError(value["error"])
-        kinds = self.engine.kinds
+        kinds = {kind.name: kind for kind in self.federation.method.kinds}
         sends = [(at, Send(kinds[kind], to, round, Body(body))) for at, kind, to, round, body in value["sends"]]
         return Outcome(**{**value, "sends": sends})
 
@@ -96,6 +101,12 @@ class ProcessHost:
 
     def digest(self, node: str) -> bytes:
         return model_digest(self.state(node))
+
+
+def _die_with_parent() -> None:
+    """No orphans: Linux ends the child when its parent is gone; elsewhere its pipe breaks when it answers."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _outcome_value(outcome: Outcome) -> dict[str, Any]:
@@ -127,10 +138,3 @@ def _mail_of(value: Any) -> Message | Inbox | None:
     inbox = Inbox(map(_message_of, value["inbox"]))
     inbox.also = tuple(map(_message_of, value["also"]))
     return inbox
-
-
-def process(federation: Federation, **options: Any) -> Engine:
-    """An engine whose every reaction runs in a process of its own."""
-    engine = Engine(federation, **options)
-    engine.host = ProcessHost(federation, engine)
-    return engine

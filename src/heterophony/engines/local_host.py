@@ -10,10 +10,10 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.eager import Eager, Job
-from heterophony.engines.engine import Engine
 from heterophony.engines.host import Activation, Outcome
 from heterophony.federation import Federation
-from heterophony.message import Send, Shape
+from heterophony.mailbox import Inbox
+from heterophony.message import Message, Send, Shape
 from heterophony.node import Node
 from heterophony.topology import Links
 from heterophony.work import Work
@@ -42,8 +42,8 @@ class Frame:
 class LocalHost:
     """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
 
-    def __init__(self, federation: Federation, compute: Compute) -> None:
-        self.federation, self.compute = federation, compute
+    def __init__(self, federation: Federation, compute: Compute | None = None) -> None:
+        self.federation, self.compute = federation, compute or Eager(federation.test_sets)
         self.nodes: dict[str, Node] = {}
         self.shapes: dict[str, Shape] = {}
 
@@ -54,8 +54,7 @@ class LocalHost:
 
     def begin(self, activation: Activation) -> None:
         node = self.node(activation.node)
-        node.links = activation.links
-        node.groups = {}
+        node.links, node.round, node.groups = activation.links, activation.round, {}
         frame = activation.frame = Frame(node, activation.start)
         function = getattr(self.federation.method, activation.reaction)
         mail = () if activation.mail is None else (activation.mail,)
@@ -72,10 +71,16 @@ class LocalHost:
         for activation in activations:
             frame: Frame = activation.frame
             assert frame.work is not None
-            jobs.append(Job(frame.node, frame.work, f"{activation.number}.{frame.asked}", frame.clock))
+            tag = f"{activation.number}.{frame.asked}"
+            jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation)))
         for activation, job, answer in zip(activations, jobs, self.compute(jobs), strict=True):
             activation.frame.rows += job.rows
             self._advance(activation, answer)
+
+    def _evaluates(self, activation: Activation) -> bool:
+        """Every so many rounds, by the node's own count, and in the run's last one."""
+        done = activation.frame.node.round + 1
+        return bool(done % self.federation.evaluate == 0 or done == activation.rounds)
 
     def _advance(self, activation: Activation, answer: Any) -> None:
         """Run the reaction's code up to its next work, collecting early sends on the way."""
@@ -94,7 +99,9 @@ class LocalHost:
             frame.early, answer = True, None
         frame.work = asked
         frame.asked += 1
-        frame.clock += asked.samples(frame.node) * self.federation.profile(activation.node).seconds_per_sample
+        with _located(activation, frame.node):
+            samples = asked.samples(frame.node)
+        frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample
         # An early send leaves with the commit, so the rest of the reaction must run before the clock moves on.
         activation.due = activation.start if frame.early else frame.clock
 
@@ -104,6 +111,11 @@ class LocalHost:
         node = frame.node
         with _located(activation, node):
             node.check()
+            for message in _messages(activation.mail):
+                if not message.body.intact:
+                    raise ValueError(
+                        f"changed the message {message.kind!r} it got, which others read too: copy it first"
+                    )
         activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
         activation.frame = None
 
@@ -112,14 +124,24 @@ class LocalHost:
         frame: Frame = activation.frame
         with _located(activation, frame.node):
             for send in [result] if isinstance(result, Send) else list(result or []):
-                self._check(send, activation.links)
-                stamped = send if send.round is not None else replace(send, round=frame.node.round)
+                if not isinstance(send, Send):
+                    raise TypeError(f"expected messages or work, got {send!r:.60}")
+                round = frame.node.round if send.round is None else send.round
+                links = self._links(activation, round)
+                to = links.group(send.kind.to) if send.to is None else send.to
+                stamped = replace(send, to=to, round=round)
+                self._check(stamped, links)
                 frame.sends.append((frame.clock, stamped))
 
-    def _check(self, send: Any, links: Links) -> None:
+    def _links(self, activation: Activation, round: int) -> Links:
+        """The node's links in a round: as when the reaction fired, whoever has joined since."""
+        topology = self.federation.topology
+        if not topology.pairs:
+            return activation.links
+        return topology.links(activation.node, round, self.federation.seed).without(set(activation.outside))
+
+    def _check(self, send: Send, links: Links) -> None:
         """Only what the method declares, and only along its link."""
-        if not isinstance(send, Send):
-            raise TypeError(f"expected messages or work, got {send!r:.60}")
         kind, method = send.kind, self.federation.method
         if kind not in method.kinds:
             raise ValueError(f"{type(method).__name__} does not declare the kind {kind.name!r}")
@@ -146,6 +168,12 @@ def model_digest(state: dict[str, Any]) -> bytes:
     return hashlib.sha256(codec.pack(state["models"])).digest()
 
 
+def _messages(mail: Message | Inbox | None) -> list[Message]:
+    if mail is None:
+        return []
+    return [*mail, *mail.also] if isinstance(mail, Inbox) else [mail, *mail.also]
+
+
 class _located:
     """Say in which node, round and reaction an exception rose."""
 
@@ -158,10 +186,3 @@ class _located:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
             raise ReactionError(f"{self.where}: {type(error).__name__}: {error}") from error
-
-
-def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
-    """The default engine: one process, nothing to start."""
-    engine = Engine(federation, **options)
-    engine.host = LocalHost(federation, compute or Eager(federation.test_sets, engine.records))
-    return engine
