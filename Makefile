@@ -8,9 +8,13 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: setup test test-all lint bench clean
+.PHONY: setup demo test test-all lint bench clean
 
 setup: $(READY)
+
+# Four different networks on four rotations of real digits, embedded; about a minute and a half.
+demo: $(READY)
+	$(BIN)/heterophony demo
 
 # torch goes first and pinned, so that no later step can pull another build of it.
 $(READY): pyproject.toml constraints.txt

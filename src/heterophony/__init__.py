@@ -1,14 +1,33 @@
 """Federated learning between participants that differ: in model, data, task, hardware and place in the network."""
 
-from heterophony.data.table import Data
-from heterophony.federation import Federation, Model
-from heterophony.message import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
-from heterophony.method import Method, MethodError
-from heterophony.profile import Dropout, Profile
-from heterophony.reaction import Count, Each, Every, Round, on
-from heterophony.work import Fit, Mark, Note, Predict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heterophony.data.table import Data
+    from heterophony.federation import Federation, Model
+    from heterophony.message import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.method import Method, MethodError
+    from heterophony.profile import Dropout, Profile
+    from heterophony.reaction import Count, Each, Every, Round, on
+    from heterophony.record.result import Result
+    from heterophony.work import Fit, Mark, Note, Predict
 
 __version__ = "0.1.0.dev0"
+
+# Where each public name lives. They are imported when first used, because torch takes a second.
+_HOMES = {
+    "data.table": ("Data",),
+    "federation": ("Federation", "Model"),
+    "message": ("Kind", "Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "method": ("Method", "MethodError"),
+    "profile": ("Dropout", "Profile"),
+    "reaction": ("Count", "Each", "Every", "Round", "on"),
+    "record.result": ("Result",),
+    "work": ("Fit", "Mark", "Note", "Predict"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
 __all__ = [
     "Count",
     "Data",
@@ -28,9 +47,20 @@ __all__ = [
     "Probabilities",
     "Profile",
     "Refused",
+    "Result",
     "Round",
     "Rows",
     "Scalar",
     "Weights",
     "on",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'heterophony' has no attribute {name!r}")
+    return getattr(import_module(f"heterophony.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

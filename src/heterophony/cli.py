@@ -107,6 +107,28 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json:
 
 
 @app.command()
+def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+    """Show what left each node of a run: messages and bytes by kind and edge, and what went wrong."""
+    from heterophony import show as view
+
+    with complaints():
+        edges, incidents = view.ledger(folder)
+    if as_json:
+        print(json.dumps({"edges": edges, "incidents": incidents}))
+        return
+    grid = Grid("from", "to", "kind", "messages", "bytes", "status")
+    for edge in edges:
+        grid.add_row(
+            *(str(edge[key]) for key in ("from", "to", "kind", "messages")), view.size(edge["bytes"]), edge["status"]
+        )
+    out.print(grid)
+    for incident in incidents:
+        out.print(
+            f"{incident['time']:g} s  {incident['node']}: {incident['incident']} {incident['detail']}", highlight=False
+        )
+
+
+@app.command()
 def methods(as_json: Json = False) -> None:
     """List the methods and their options."""
     from heterophony import registry

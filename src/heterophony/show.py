@@ -9,7 +9,7 @@ from typing import Any
 from heterophony.record.ledger import Ledger
 from heterophony.record.metrics import best_round, measure
 from heterophony.record.result import Result
-from heterophony.record.run import RunError
+from heterophony.record.run import Run
 from heterophony.record.table import Table
 
 
@@ -48,14 +48,25 @@ def load(folder: Path) -> dict[str, Any]:
         return dict(json.loads((folder / "result.json").read_text()))
     except FileNotFoundError:
         pass
-    try:
-        spec = json.loads((folder / "spec.json").read_text())
-    except (FileNotFoundError, ValueError):
-        raise RunError(f"{folder} holds no run: there is no spec.json that can be read") from None
-    table, ledger = Table(_lines(folder / "metrics.jsonl")), Ledger()
-    ledger.add(_lines(folder / "ledger.jsonl"))
+    spec = Run.spec(folder)
+    table, book = Table(_lines(folder / "metrics.jsonl")), Ledger(_lines(folder / "ledger.jsonl"))
     rounds = 1 + max((row["round"] for row in table if row["product"] == spec["headline"]), default=-1)
-    return {**_about(spec, table, ledger), "rounds": rounds, "digest": None, "seconds": None, "finished": False}
+    return {**_about(spec, table, book), "rounds": rounds, "digest": None, "seconds": None, "finished": False}
+
+
+def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A run's traffic by edge, kind and status, and its incidents."""
+    Run.spec(folder)
+    book = Ledger(_lines(folder / "ledger.jsonl"))
+    edges: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in book.messages:
+        key = (row["from"], row["to"], row["kind"], row["status"])
+        names = dict(zip(("from", "to", "kind", "status"), key, strict=True))
+        edge = edges.setdefault(key, {**names, "messages": 0, "bytes": 0, "wire": 0})
+        edge["messages"] += 1
+        edge["bytes"] += row["payload"] * row["hops"]
+        edge["wire"] += row["wire"] * row["hops"]
+    return list(edges.values()), book.incidents
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -11,12 +11,13 @@ from heterophony import registry
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
+from heterophony.profile import Dropout, Profile
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, star
 
 # Keys of `--set` that change the setting; all others are options of the method.
-PARTS = ("data", "models")
+PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate")
 
 
 def assemble(
@@ -50,6 +51,10 @@ def assemble(
         private_tests=world.private_tests,
         seed=seed,
         evaluate=chosen.evaluate,
+        dropout=Dropout(chosen.dropout.rate, chosen.dropout.always),
+        profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
+        joins=chosen.joins,
+        egress=chosen.egress,
         homes=world.homes,
         recipe=recipe,
     )
@@ -91,7 +96,8 @@ def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, 
     channels, side, classes = world.shape
 
     def model(network: str, common: bool = False) -> Model:
-        return Model(partial(create, network, in_channels=channels, size=side, classes=classes), common=common)
+        build = partial(create, network, in_channels=channels, size=side, classes=classes)
+        return Model(build, setting.models.share, setting.models.buffers, common)
 
     def slots(role: str, own: str) -> dict[str, Model]:
         travelling = setting.models.travelling

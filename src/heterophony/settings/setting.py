@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from difflib import get_close_matches
 from importlib import resources
@@ -109,6 +110,8 @@ class ModelPart(Strict):
 
     participants: str | tuple[str, ...]
     global_: str | None = Field(default=None, alias="global")  # None: the first participant's
+    share: str | tuple[str, ...] = ""  # the part that travels: "body", "head", or "" for the whole
+    buffers: Literal["shared", "private"] = "shared"  # whether BatchNorm's statistics travel
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,8 +122,28 @@ class ModelPart(Strict):
         return self.global_ or self.names[0]
 
 
+class DropoutPart(Strict):
+    """Who misses rounds: at random, or always the same weak ones."""
+
+    rate: float = Field(default=0.0, ge=0, le=1)
+    always: tuple[str, ...] = ()
+
+
+class ProfilePart(Strict):
+    """A participant's device and network, in virtual seconds."""
+
+    seconds_per_sample: float = Field(default=1e-3, ge=0)
+    bandwidth: float = Field(default=math.inf, gt=0)
+    latency: float = Field(default=0.0, ge=0)
+    available: tuple[tuple[float, float], ...] = ()
+
+
 class Setting(Strict):
-    """A whole setting. `local` and `methods.NAME` are defaults for the methods' options."""
+    """A whole setting. `local` and `methods.NAME` are defaults for the methods' options.
+
+    `profiles` are by participant, role, or "" for all others; `egress` says which kinds may leave a participant;
+    `joins` says who comes later, and when.
+    """
 
     name: str
     summary: str = ""
@@ -130,6 +153,10 @@ class Setting(Strict):
     models: ModelPart
     local: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
+    dropout: DropoutPart = DropoutPart()
+    profiles: dict[str, ProfilePart] = {}
+    joins: dict[str, float] = {}
+    egress: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def load(cls, name: str) -> Setting:
