@@ -59,6 +59,7 @@ class Federation:
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
     recipe: Mapping[str, Any] | None = None  # how to build it again, where it was built from names
+    leaks: tuple[str, ...] = ()  # images on both sides of a line, where a leaky split was asked for
 
     def __post_init__(self) -> None:
         roles = set(self.topology.roles.values())
@@ -129,8 +130,10 @@ class Federation:
 
         A node that has no private test of its own, such as a server, is evaluated on everybody's.
         """
-        mine = {node: self.private_tests[node]} if node in self.private_tests else self.private_tests
-        return self._test_sets + [(name, "private-test", data) for name, data in mine.items()]
+        tests = self.private_tests
+        if node in self.homes or node in tests:
+            tests = {node: tests[node]} if node in tests else {}
+        return self._test_sets + [(name, "private-test", data) for name, data in tests.items()]
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
@@ -154,6 +157,7 @@ class Federation:
             "homes": dict(self.homes),
             "headline": self.method.headline,
             "recipe": self.recipe,
+            "leaks": list(self.leaks),
         }
 
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:

@@ -34,6 +34,7 @@ class Shape:
 
     weights: Mapping[str, Mapping[str, tuple[tuple[int, ...], torch.dtype]]] = field(default_factory=dict)
     view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
+    setting: Callable[[str], Any] = lambda name: None  # a hyper-parameter of the method
 
     def rows(self, name: str) -> tuple[int, int | None]:
         found = self.view(name)
@@ -98,9 +99,13 @@ class Weights:
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A tensor whose first dimension may have to match one of the receiver's data views."""
+    """A tensor whose first dimension may have to match one of the receiver's data views.
+
+    `sample` names a hyper-parameter that says how many rows of the view it has (None or more than there are: all).
+    """
 
     view: str | None = None
+    sample: str | None = None
     dimensions: ClassVar[int | None] = None
 
     def freeze(self, value: Tensor) -> Tensor:
@@ -115,8 +120,11 @@ class _Tensor:
         if self.view is None:
             return
         rows, classes = receiver.rows(self.view)
+        wanted = receiver.setting(self.sample) if self.sample is not None else None
+        if wanted is not None:
+            rows = min(rows, int(wanted))
         if len(value) != rows:
-            raise Refused(f"{len(value)} rows, the receiver's {self.view!r} has {rows}")
+            raise Refused(f"{len(value)} rows, the receiver expects {rows} of {self.view!r}")
         if classes is not None and value.shape[-1] != classes:
             raise Refused(f"{value.shape[-1]} classes, the receiver's {self.view!r} has {classes}")
 

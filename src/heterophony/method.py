@@ -23,8 +23,9 @@ class Method:
 
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
-    For settings it says which `models` each role needs: a participant's "own", the setting's "global", or the "same"
-    for everyone because parameters are averaged; and which product is its `headline`.
+    For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
+    start alike), the setting's "global", the "same" for everyone because parameters are averaged, or "each"
+    architecture there is; and which product is its `headline`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()
@@ -32,6 +33,7 @@ class Method:
     memory: ClassVar[tuple[str, ...]] = ()
     models: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     headline: ClassVar[str] = ""
+    public: ClassVar[bool] = False  # whether it needs public data
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:

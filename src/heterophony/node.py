@@ -156,6 +156,13 @@ class Node:
             for name, tensor in shared.items():
                 tensor.copy_(weights[name])
 
+    def copy(self, source: str, target: str) -> None:
+        """Make one model equal to another of the same architecture, private parts and all buffers included."""
+        of = self.slots[source].tensors()
+        with torch.no_grad():
+            for name, tensor in self.slots[target].tensors().items():
+                tensor.copy_(of[name])
+
     # -- randomness ------------------------------------------------------------------------------------------
     def rng(self, purpose: str) -> torch.Generator:
         """A generator that follows from (seed, node, round, purpose)."""

@@ -20,6 +20,10 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedavg": methods.FedAvg,
     "fedprox": methods.fedprox,
     "fml": methods.FML,
+    "fedmd": methods.FedMD,
+    "fedmd-global": methods.fedmd_global,
+    "fccl": methods.FCCL,
+    "feddf": methods.FedDF,
 }
 
 

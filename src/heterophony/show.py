@@ -39,6 +39,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
+        "leaks": spec.get("leaks", []),
     }
 
 
@@ -102,6 +103,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"best by validation: round {summary['best']['round'] + 1}, all domains {percent(summary['best']['acc'])}"
         )
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
+    text += [f"LEAKY: {leak}" for leak in summary["leaks"]]
     if summary["finished"]:
         text.append(f"{summary['seconds']:.1f} s, models {summary['digest'][:12]}")
     else:

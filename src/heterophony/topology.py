@@ -115,6 +115,8 @@ def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:
 def star(clients: int | Sequence[str], server: str = "server") -> Topology:
     """One server, many clients."""
     ids = _ids(clients, "c")
+    if server in ids:
+        raise ValueError(f"a client cannot be called {server!r}: that is the server")
     static = {server: Links(children=ids), **{c: Links(parent=(server,)) for c in ids}}
     return Topology({server: "server", **dict.fromkeys(ids, "client")}, static)
 

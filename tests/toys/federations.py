@@ -6,14 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import Network
-from heterophony.methods import FML, FedAvg, Solo, agg, fedprox
+from heterophony.methods import FCCL, FML, FedAvg, FedDF, FedMD, Solo, agg, fedmd_global, fedprox
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, star, tree
 from toys.bhfl import BHFL
-from toys.fccl import FCCL
 from toys.fedbuff import FedBuff
 from toys.fedh2l import FedH2L
-from toys.fedmd import FedMD
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, net, normed, points, private
 
@@ -34,6 +32,7 @@ class Row:
 
 
 B16 = Training(batch=16)
+ADAM = Training(batch=16, lr=0.01, optimiser="adam")
 CLIENTS = ["c0", "c1", "c2"]
 PEERS = ["p0", "p1", "p2"]
 
@@ -51,8 +50,16 @@ def logits_star(method, *extra, **options):
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
 
 
+def distilled_star(**options):
+    """Two clients of one architecture and one of another; the server has a model of each."""
+    models = {c: {"model": Model(net(h), common=True)} for c, h in zip(CLIENTS, (8, 8, 16), strict=True)}
+    models["server"] = {"small": net(8), "large": net(16)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    return Federation(FedDF(local=B16, distil=ADAM), star(CLIENTS), models, data, TESTS, **options)
+
+
 def mutual_star(**options):
-    models = {c: {"local": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
@@ -131,9 +138,15 @@ METHODS = [
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
-    Row("fedmd", lambda **o: logits_star(FedMD(), **o)),
+    Row("fedmd", lambda **o: logits_star(FedMD(local=B16, distil=B16, half=True), **o)),
+    Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
+    Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
-    Row("fccl", lambda **o: logits_star(FCCL(), "previous", "pretrained", **o)),
+    Row("feddf", distilled_star),
+    Row(
+        "fccl",
+        lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),
+    ),
     Row("fedh2l", peers),
     Row("fedh2l-pairs", lambda **o: peers(random_pairs, **o)),
     Row("bhfl", hierarchy),

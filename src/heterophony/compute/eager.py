@@ -73,7 +73,8 @@ class Eager:
     def _evaluate(self, job: Job, mark: Mark) -> list[dict[str, Any]]:
         rows = []
         for name, split, data in self.tests(job.node.id):
-            logits = predict(job.node.models[mark.model], data)
+            # With a joint head (private and public classes) only the outputs of the test's own classes count.
+            logits = predict(job.node.models[mark.model], data)[:, : data.classes]
             for quantity, (total, n) in score(logits, data.y).items():
                 rows.append(_row(job, mark.product, name, split, quantity, total, n))
         return rows

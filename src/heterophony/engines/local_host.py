@@ -151,7 +151,7 @@ class LocalHost:
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
-            self.shapes[node] = self.node(node).shape
+            self.shapes[node] = replace(self.node(node).shape, setting=self.federation.method.setting)
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:

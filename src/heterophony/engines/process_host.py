@@ -88,7 +88,7 @@ class ProcessHost:
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
-            self.shapes[node] = self.federation.node(node).shape
+            self.shapes[node] = replace(self.federation.node(node).shape, setting=self.federation.method.setting)
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:

@@ -1,8 +1,11 @@
 """One file a paper."""
 
+from heterophony.methods.fccl import FCCL
 from heterophony.methods.fedavg import FedAvg
+from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fml import FML
 from heterophony.methods.solo import Solo, agg
 
-__all__ = ["FML", "FedAvg", "Solo", "agg", "fedprox"]
+__all__ = ["FCCL", "FML", "FedAvg", "FedDF", "FedMD", "Solo", "agg", "fedmd_global", "fedprox"]

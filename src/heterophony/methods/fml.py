@@ -20,9 +20,10 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, kl
+from heterophony.parts.schedules import Scheduled, at
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Steps
+from heterophony.work import Loss, Mark, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
@@ -33,11 +34,11 @@ class FML(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, MEME)
-    models = {"server": {"model": "global"}, "client": {"local": "own", "meme": "global"}}
+    models = {"server": {"model": "global"}, "client": {"model": "own", "meme": "global"}}
     headline = "personalised"
 
-    alpha: float = 0.5
-    beta: float = 0.5
+    alpha: Scheduled = 0.5  # Eq. 5; larger early and smaller late, or the other way round, with a Ramp (Section 6)
+    beta: Scheduled = 0.5
     fraction: float = 1.0
     quorum: int | float = 1
     deadline: float | None = None
@@ -52,8 +53,8 @@ class FML(Method):
         client.round = mail.round
         client.load(mail.weights, "meme")
         # the private model's optimiser is kept, the meme's begins anew at each fork
-        yield self.local.fit(("local", "meme"), self.mutual, keep={"local": "own"})
-        yield Mark("personalised", "local")
+        yield self.local.fit(("model", "meme"), self.mutual(client.round), keep={"model": "own"})
+        yield Mark("personalised")
         return MEME(weights=client.weights("meme"))
 
     @on(Every(MEME, of="cohort", quorum="quorum", deadline="deadline"), role="server")
@@ -63,13 +64,18 @@ class FML(Method):
         yield Mark("global")
         server.round += 1
 
-    def mutual(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Eq. 5."""
-        local, meme = nets["local"](batch.x), nets["meme"](batch.x)
-        return {
-            "local": {"ce": self.alpha * F.cross_entropy(local, batch.y), "kl": (1 - self.alpha) * kl(meme, local)},
-            "meme": {"ce": self.beta * F.cross_entropy(meme, batch.y), "kl": (1 - self.beta) * kl(local, meme)},
-        }
+    def mutual(self, round: int) -> Loss:
+        """Eq. 5 with this round's weights."""
+        alpha, beta = at(self.alpha, round), at(self.beta, round)
+
+        def loss(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+            own, meme = nets["model"](batch.x), nets["meme"](batch.x)
+            return {
+                "model": {"ce": alpha * F.cross_entropy(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
+                "meme": {"ce": beta * F.cross_entropy(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
+            }
+
+        return loss
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))

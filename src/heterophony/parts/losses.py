@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +16,21 @@ Nets = Mapping[str, Callable[[Tensor], Tensor]]
 def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
     """Mean cross-entropy of each model with the labels."""
     return {name: {"ce": F.cross_entropy(net(batch.x), batch.y)} for name, net in nets.items()}
+
+
+def distance(target: Tensor, logits: Tensor, kind: Literal["l1", "l2", "ce"] = "l1") -> Tensor:
+    """How far logits are from a constant target: mean over elements (l1, l2) or soft cross-entropy, mean over rows."""
+    if kind == "l1":
+        return (logits - target.detach()).abs().mean()
+    if kind == "l2":
+        return (logits - target.detach()).pow(2).mean()
+    return soft_cross_entropy(target, logits)
+
+
+def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
+    """Cross-entropy with a teacher's softened prediction, a constant: summed over classes, mean over rows."""
+    soft = (teacher.detach() / temperature).softmax(-1)
+    return -(soft * (student / temperature).log_softmax(-1)).sum(-1).mean()
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:

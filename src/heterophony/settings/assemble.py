@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from heterophony import registry
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
+from heterophony.node import Slot
+from heterophony.parts.training import Training
 from heterophony.profile import Dropout, Profile
+from heterophony.seeds import seeded
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, star
@@ -33,9 +37,10 @@ def assemble(
     chosen = Setting.load(setting) if isinstance(setting, str) else setting
     theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
     chosen = chosen.changed(theirs)
+    _check_tables(chosen)
     options = {f"local.{key}": value for key, value in chosen.local.items()}
     options = {key: value for key, value in options.items() if key in entry.options()}
-    for key, value in {**chosen.methods.get(method, {}), **(changes or {})}.items():
+    for key, value in {**_flat(chosen.methods.get(method, {})), **(changes or {})}.items():
         if key not in theirs:
             options[entry.full_name(key)] = value
     made = entry.build(options)
@@ -57,6 +62,7 @@ def assemble(
         egress=chosen.egress,
         homes=world.homes,
         recipe=recipe,
+        leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
     )
 
 
@@ -64,6 +70,15 @@ def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Fed
     """The federation that a run folder describes."""
     setting = Setting.of(dict(recipe["setting"]))
     return assemble(recipe["method"], setting, seed=recipe["seed"], changes=recipe["changes"], root=root)
+
+
+def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; ramps stay whole."""
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        inner = isinstance(value, Mapping) and "over" not in value
+        found |= _flat(value, f"{before}{key}.") if inner else {before + key: value}
+    return found
 
 
 def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,10 +93,30 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
             f"{name} averages parameters, so that all must have the same network; {setting.name} has "
             f"{', '.join(different)}: set models.participants to one of them, or use a method for different networks"
         )
-    views = {"train"} if world.public is None else {"train", "own", "all"}
+    if method.public and world.public is None:
+        raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
     asked = getattr(getattr(method, "local", None), "data", "train")
-    if asked not in views:
-        raise SettingError(f"{name} trains on {asked!r}, which needs public data; {setting.name} has none")
+    if (asked != "train" or getattr(method, "initial_public", 0)) and not world.labelled:
+        raise SettingError(
+            f"{name} trains on public data here, which needs labels; {setting.name} has none: set data.public"
+        )
+    channels, side, classes = world.shape
+    for network in dict.fromkeys((*setting.models.names, setting.models.travelling)):
+        with seeded("only to see that it can be built"):
+            module = create(network, in_channels=channels, size=side, classes=classes)
+        share = setting.models.share
+        Slot(module, (share,) if isinstance(share, str) else share).shared()
+
+
+def _check_tables(setting: Setting) -> None:
+    """A misspelt name must not be passed over in silence."""
+    known = [field.name for field in fields(Training)]
+    for key in setting.local:
+        if key not in known:
+            raise SettingError(f"{setting.name}: [local] has no {key!r}; it has {', '.join(known)}")
+    for name in setting.methods:
+        if name not in registry.all_methods():
+            raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
 def _topology(method: Method, participants: list[str]) -> Topology:
@@ -100,8 +135,13 @@ def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, 
         return Model(build, setting.models.share, setting.models.buffers, common)
 
     def slots(role: str, own: str) -> dict[str, Model]:
-        travelling = setting.models.travelling
-        return {n: model(travelling if kind == "global" else own) for n, kind in method.models.get(role, {}).items()}
+        made: dict[str, Model] = {}
+        for name, kind in method.models.get(role, {}).items():
+            if kind == "each":
+                made |= {network: model(network) for network in dict.fromkeys(setting.models.names)}
+            else:
+                made[name] = model(setting.models.travelling if kind == "global" else own, common=kind == "kin")
+        return made
 
     names = setting.models.names
     found = {}

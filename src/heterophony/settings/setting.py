@@ -7,7 +7,7 @@ import tomllib
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -63,11 +63,18 @@ class Public(Strict):
     source: str | None = None
     rows: int | None = Field(default=None, ge=1)
     labelled: bool = True
+    joint: Literal["fine", "coarse"] | None = (
+        None  # another set's classes get outputs of their own, behind the private ones
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Public:
         if (self.fraction is None) == (self.source is None):
             raise ValueError("give either a fraction or a source")
+        if self.source is None and (self.rows is not None or self.joint is not None):
+            raise ValueError("rows and joint are for public data from another source")
+        if self.joint is not None and not self.labelled:
+            raise ValueError("joint outputs need labelled public data")
         return self
 
 
@@ -94,6 +101,8 @@ class DataPart(Strict):
             raise ValueError("give either domains or a source")
         if self.rotations and not self.source:
             raise ValueError("rotations need a source")
+        if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
+            raise ValueError(f"two rotations are the same: {list(self.rotations)}")
         return self
 
     def all_domains(self) -> dict[str, Domain]:
@@ -108,7 +117,7 @@ class DataPart(Strict):
 class ModelPart(Strict):
     """Whose network is which: one for all, or a list that is dealt round."""
 
-    participants: str | tuple[str, ...]
+    participants: str | Annotated[tuple[str, ...], Field(min_length=1)]
     global_: str | None = Field(default=None, alias="global")  # None: the first participant's
     share: str | tuple[str, ...] = ""  # the part that travels: "body", "head", or "" for the whole
     buffers: Literal["shared", "private"] = "shared"  # whether BatchNorm's statistics travel
@@ -164,9 +173,11 @@ class Setting(Strict):
         path = Path(name)
         if path.suffix == ".toml" or "/" in name:
             try:
-                text = path.read_text()
+                text = path.read_text(encoding="utf-8")
             except OSError as error:
-                raise SettingError(f"{name}: {error.strerror or error}".lower()) from None
+                raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+            except UnicodeDecodeError:
+                raise SettingError(f"{name}: not a text file in UTF-8") from None
             return cls.read(text, path.stem, name)
         known = shipped()
         if name not in known:
@@ -201,12 +212,22 @@ class Setting(Strict):
             place, *path = values, *key.split(".")
             for part in path[:-1]:
                 place = place.setdefault(part, {})
+                if not isinstance(place, dict):
+                    raise SettingError(f"{key}: {part} has no parts")
             place[path[-1]] = value
         return Setting.of(values)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, such as a run folder keeps."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"name": self.name}
+        values: dict[str, Any] = _listed(self.model_dump(by_alias=True, exclude_defaults=True))
+        return values | {"name": self.name}
+
+
+def _listed(value: Any) -> Any:
+    """Tuples as lists, as JSON and TOML have them."""
+    if isinstance(value, dict):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def shipped() -> dict[str, str]:

@@ -25,7 +25,7 @@ from heterophony.data import (
     to_data,
 )
 from heterophony.seeds import derive
-from heterophony.settings.setting import DataPart, Domain
+from heterophony.settings.setting import DataPart, Domain, Public
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 View = Callable[[], Data]
@@ -42,6 +42,11 @@ class World:
     private_tests: dict[str, Data]
     shape: tuple[int, int, int]  # channels, side, classes
     report: Report
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the public data have labels of the participants' own (or joint) label space."""
+        return self.public is not None and "y" in self.public().columns
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,17 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Load, split, share out and check."""
     domains = spec.all_domains()
     sources = {domain.source: load(domain.source, root) for domain in domains.values()}
-    if len({source.classes for source in sources.values()}) > 1 and len({len(s.classes) for s in sources.values()}) > 1:
-        sizes = ", ".join(f"{name} {len(source.classes)}" for name, source in sources.items())
-        raise DataError(f"the domains must have one label space, got classes: {sizes}")
+    if len({source.classes for source in sources.values()}) > 1:
+        spaces = ", ".join(f"{name} {len(source.classes)}" for name, source in sources.items())
+        raise DataError(f"the domains must have one label space, with the same names; there are classes: {spaces}")
     shares = {name: _share(spec, name, domain, sources[domain.source], seed) for name, domain in domains.items()}
-    make = partial(_data, spec, _form(spec, sources))
+    outside = load(spec.public.source, root) if spec.public is not None and spec.public.source is not None else None
+    form = _form(spec, sources)
+    make = partial(_data, form)
     names = _participants(shares)
     homes = {names[domain][i]: domain for domain, share in shares.items() for i in range(len(share.clients))}
-    public = _public(spec, shares, make, seed, root)
+    alike = outside is not None and outside.classes == next(iter(sources.values())).classes
+    public = _public(spec, shares, make, seed, outside, form[2], alike)
     views: dict[str, dict[str, View]] = {}
     for domain, share in shares.items():
         for i, rows in enumerate(share.clients):
@@ -78,9 +86,11 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
             if public is not None:
                 own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
             views[names[domain][i]] = own
-    channels, side, classes = _form(spec, sources)
+    channels, side, classes = form
+    if spec.public is not None and spec.public.joint is not None and outside is not None:
+        classes += len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
     return World(homes, views, public, _tests(shares, make), _private(shares, names, make), (channels, side, classes),
-                 _check(spec, shares, names))  # fmt: skip
+                 _check(spec, shares, names, outside, seed))  # fmt: skip
 
 
 def _rng(seed: int, *purpose: object) -> np.random.Generator:
@@ -121,6 +131,8 @@ def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
         ((domain, share),) = shares.items()
         return {domain: [f"c{i}" for i in range(len(share.clients))]}
     plain = {domain: domain.replace("/", "-").replace(" ", "-") for domain in shares}
+    if len(set(plain.values())) < len(plain):
+        raise DataError(f"two domains would have one id: {', '.join(shares)}")
     return {
         domain: [plain[domain]]
         if len(share.clients) == 1
@@ -137,7 +149,7 @@ def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int, int]:
     return channels, side, max(len(source.classes) for source in sources.values())
 
 
-def _data(spec: DataPart, form: tuple[int, int, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
+def _data(form: tuple[int, int, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
     channels, side, classes = form
     degrees = domain.degrees if domain is not None else 0.0
     return to_data(split.x[rows], split.y[rows], classes=classes, side=side, channels=channels, degrees=degrees)
@@ -146,35 +158,56 @@ def _data(spec: DataPart, form: tuple[int, int, int], split: Split, rows: Rows, 
 def _joined(*views: View) -> Data:
     parts = [view() for view in views]
     columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y")}
-    return Data(classes=parts[0].classes, **columns)
+    return Data(classes=max(part.classes or 0 for part in parts), **columns)
 
 
 def _public(
-    spec: DataPart, shares: dict[str, _Shares], make: Callable[..., Data], seed: int, root: str | Path | None
+    spec: DataPart,
+    shares: dict[str, _Shares],
+    make: Callable[..., Data],
+    seed: int,
+    outside: Source | None,
+    classes: int,
+    alike: bool,
 ) -> View | None:
     """The rows that everybody holds, in one order; `domain` tells which domain each came from (-1: another set)."""
     if spec.public is None:
         return None
-    if spec.public.source is not None:
-        other = load(spec.public.source, root).train
-        rows = np.sort(_rng(seed, "public").permutation(len(other))[: spec.public.rows])
-        return cache(partial(_outside, make, other, rows, spec.public.labelled))
-    return cache(partial(_inside, make, list(shares.values())))
-
-
-def _inside(make: Callable[..., Data], shares: list[_Shares]) -> Data:
-    parts = [make(share.train, share.public, share.spec) for share in shares]
-    domain = torch.cat([torch.full((len(part),), i) for i, part in enumerate(parts)])
-    return Data(
-        classes=parts[0].classes, x=torch.cat([p.x for p in parts]), y=torch.cat([p.y for p in parts]), domain=domain
+    if outside is None:
+        return cache(partial(_inside, make, list(shares.values()), spec.public.labelled))
+    return cache(
+        partial(_outside, make, outside, _public_rows(spec.public, outside, seed), spec.public, classes, alike)
     )
 
 
-def _outside(make: Callable[..., Data], split: Split, rows: Rows, labelled: bool) -> Data:
-    data = make(split, rows, None)
-    # Labels of another set are of another label space: only what is declared labelled keeps them.
-    columns = {"x": data.x, "domain": torch.full((len(data),), -1)}
-    return Data(classes=data.classes, **columns, **({"y": data.y} if labelled else {}))
+def _public_rows(public: Public, outside: Source, seed: int) -> Rows:
+    if public.rows is not None and public.rows > len(outside.train):
+        raise DataError(f"{public.rows} public rows wanted, {outside.name} has {len(outside.train)}")
+    if public.joint == "coarse" and outside.train.coarse is None:
+        raise DataError(f"{outside.name} has no coarse labels")
+    return np.sort(_rng(seed, "public").permutation(len(outside.train))[: public.rows])
+
+
+def _inside(make: Callable[..., Data], shares: list[_Shares], labelled: bool) -> Data:
+    parts = [make(share.train, share.public, share.spec) for share in shares]
+    columns = {"x": torch.cat([p.x for p in parts])}
+    columns["domain"] = torch.cat([torch.full((len(part),), i) for i, part in enumerate(parts)])
+    if labelled:
+        columns["y"] = torch.cat([p.y for p in parts])
+    return Data(classes=parts[0].classes, **columns)
+
+
+def _outside(make: Callable[..., Data], source: Source, rows: Rows, public: Public, classes: int, alike: bool) -> Data:
+    split = source.train
+    x = make(split, rows, None).x
+    domain = torch.full((len(x),), -1)
+    if public.joint is None:
+        # Labels of another label space mean nothing here: then only logits on the images can be compared.
+        columns = {"y": torch.from_numpy(split.y[rows])} if public.labelled and alike else {}
+        return Data(classes=classes, x=x, domain=domain, **columns)
+    labels, names = (split.y, source.classes) if public.joint == "fine" else (split.coarse, source.classes_coarse)
+    assert labels is not None
+    return Data(classes=classes + len(names), x=x, domain=domain, y=torch.from_numpy(labels[rows]) + classes)
 
 
 def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
@@ -195,8 +228,12 @@ def _private(shares: dict[str, _Shares], names: dict[str, list[str]], make: Call
     }
 
 
-def _check(spec: DataPart, shares: dict[str, _Shares], names: dict[str, list[str]]) -> Report:
+def _check(
+    spec: DataPart, shares: dict[str, _Shares], names: dict[str, list[str]], outside: Source | None, seed: int
+) -> Report:
     views: dict[str, dict[str, BaseIds]] = {}
+    if spec.public is not None and outside is not None:
+        views["everyone"] = {"public": outside.train.ids(_public_rows(spec.public, outside, seed))}
     for domain, share in shares.items():
         common = {"validation": share.train.ids(share.validation), "public": share.train.ids(share.public)}
         views[f"domain {domain}"] = {**common, "test": share.test.ids()}

@@ -1,0 +1,109 @@
+"""FedDF: ensemble distillation for model fusion.
+
+Leaves a client: its weights after local training, and how many examples they come from. Leaves the server: for each
+client the fused model of its architecture.
+Equations: Algorithm 1 and 3 (heterogeneous: one prototype an architecture). The teacher is the mean of all clients'
+logits on unlabelled public rows; the students are the averaged models of each architecture (Eq. 1: KL, batch mean).
+Deviations: the number of distillation steps is in epochs over public rows; no early stopping by validation.
+Reference: Lin et al., Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Scalar, Send, Weights
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import combine, mean
+from heterophony.parts.losses import Nets, cross_entropy, kl
+from heterophony.parts.public import public_rows
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Predict, Steps
+
+ASK = Kind("ask", to="children")
+UPDATE = Kind("update", to="parent", weights=Weights, examples=Scalar(low=0))
+FUSED = Kind("fused", to="children", weights=Weights("model"))
+
+
+class FedDF(Method):
+    """Weights are averaged within an architecture; what all of them think of public data is distilled into each."""
+
+    roles = ("server", "client")
+    kinds = (ASK, UPDATE, FUSED)
+    models = {"server": {"*": "each"}, "client": {"model": "kin"}}
+    headline = "fused"
+    public = True
+
+    grouped: bool = True  # students start from the average of their architecture, else from their last state
+    sample: int | None = None
+    fresh: bool = True
+    average: Literal["mean", "median", "trimmed"] = "mean"
+    distil: Training = Training(lr=1e-3, optimiser="adam", batch=128)
+    local: Training = Training()
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+
+    @on(Round, role="server")
+    def ask(self, server: Node) -> Send:
+        return ASK(server.cohort(self.fraction))
+
+    @on(Each(ASK), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        yield self.local.fit("model", cross_entropy)
+        yield Mark("local")
+        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def fuse(self, server: Node, mail: Inbox) -> Steps:
+        groups: dict[str, list[Message]] = {}
+        for m in mail:
+            if (slot := _prototype(server, m.weights)) is not None:
+                groups.setdefault(slot, []).append(m)
+        if groups:
+            rows = public_rows(server, self.sample, self.fresh)
+            before = {slot: server.weights(slot) for slot in groups}
+            opinions = []
+            for slot, members in groups.items():
+                for m in members:
+                    server.load(m.weights, slot)
+                    opinions.append((yield Predict(slot, "public", rows)))
+            teacher = combine(opinions, self.average)
+            for slot, members in groups.items():
+                averaged = mean([m.weights for m in members], [m.examples for m in members])
+                server.load(averaged if self.grouped or server.round == 0 else before[slot], slot)
+                yield self.distil.fit(slot, self.imitate, data="public", rows=rows, extra={"teacher": teacher})
+                yield FUSED([m.sender for m in members], weights=server.weights(slot))
+        server.round += 1
+
+    @on(Each(FUSED), role="client")
+    def take(self, client: Node, mail: Message) -> Steps:
+        client.load(mail.weights)
+        yield Mark("fused")
+
+    def imitate(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        return {slot: {"kl": kl(batch.teacher, net(batch.x))} for slot, net in nets.items()}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        if self.fraction < 1:
+            raise NotImplementedError("which architectures are drawn depends on the seed")
+        clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
+        sizes = [sum(tensor.nbytes for tensor in client.weights().values()) for client in clients]
+        return {"ask": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
+
+
+def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:
+    """The server's model of the architecture that these weights belong to."""
+    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    for slot in server.slots:
+        if {name: tensor.shape for name, tensor in server.slots[slot].shared().items()} == shapes:
+            return slot
+    return None

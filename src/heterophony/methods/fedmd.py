@@ -1,0 +1,125 @@
+"""FedMD, and FedMD+Global with learning without forgetting.
+
+Leaves a client: its logits on public rows that everyone knows by seed. Leaves the server: their average.
+Equations: Algorithm 1 and Eq. 1-4 of the second paper. The average is of logits before the softmax, the distance is L1
+(mean over elements; L2 and CE are options); LwoF adds beta times the soft cross-entropy at temperature rho with the
+client's own prediction before its local update, mean over the batch (the paper says neither rho nor the reduction).
+Deviations: the number of initial epochs is not given in the paper and is an option; the average may be a robust one.
+References: Li and Wang, FedMD, 2019; Liang et al., Closing the Gap between Client and Global Model Performance in
+Heterogeneous FL, 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Logits, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import combine
+from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
+from heterophony.parts.public import public_rows
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Fit, Mark, Predict, Steps
+
+ASK = Kind("ask", to="children")
+LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))
+CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "sample"))
+
+
+class FedMD(Method):
+    """Different networks agree on public data: everyone learns the average of all logits."""
+
+    roles = ("server", "client")
+    kinds = (ASK, LOGITS, CONSENSUS)
+    models = {"server": {"model": "global"}, "client": {"model": "own"}}
+    memory = ("initialised",)
+    headline = "personalised"
+    public = True
+
+    global_model: bool = False  # the server has a network of its own that learns the average too
+    sample: int | None = None  # public rows a round; None: all
+    fresh: bool = True  # other rows each round
+    measure: Literal["l1", "l2", "ce"] = "l1"
+    average: Literal["mean", "median", "trimmed"] = "mean"
+    half: bool = False  # logits travel as float16
+    initial_public: int = 0  # epochs before the first round, on labelled public data
+    initial_local: int = 0  # and then on local data
+    distil: Training = Training()
+    local: Training = Training()
+    lwof: float = 0.0  # beta of Eq. 4; 0 is off
+    rho: float = 2.0
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+
+    @on(Round, role="server")
+    def ask(self, server: Node) -> Send:
+        return ASK(server.cohort(self.fraction))
+
+    @on(Each(ASK), role="client")
+    def speak(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        if "initialised" not in client.vars:
+            client.vars["initialised"] = True
+            if self.initial_public:
+                yield self.local.fit("model", cross_entropy, data="public", epochs=self.initial_public)
+            if self.initial_local:
+                yield self.local.fit("model", cross_entropy, epochs=self.initial_local)
+            yield Mark("initial")
+        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        return LOGITS(logits=logits.half() if self.half else logits)
+
+    @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def agree(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            agreed = combine([m.logits for m in mail], self.average)
+            yield CONSENSUS([m.sender for m in mail], logits=agreed.half() if self.half else agreed)
+            if self.global_model:
+                yield self.match(server, agreed)
+                yield Mark("global")
+        server.round += 1
+
+    @on(Each(CONSENSUS), role="client")
+    def learn(self, client: Node, mail: Message) -> Steps:
+        yield self.match(client, mail.logits.float())
+        yield Mark("distilled")
+        if self.lwof:
+            kept = yield Predict("model", self.local.data)
+            yield self.local.fit("model", self.without_forgetting, extra={"kept": kept})
+        else:
+            yield self.local.fit("model", cross_entropy)
+        yield Mark("personalised")
+
+    def match(self, node: Node, agreed: Tensor) -> Fit:
+        """Eq. 1 on this round's public rows."""
+        rows = public_rows(node, self.sample, self.fresh)
+        return self.distil.fit("model", self.distance, data="public", rows=rows, extra={"agreed": agreed})
+
+    def distance(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure)}}
+
+    def without_forgetting(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Eq. 4."""
+        logits = nets["model"](batch.x)
+        old = soft_cross_entropy(batch.kept, logits, self.rho)
+        return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
+        public = server.data["public"]
+        rows = len(public_rows(server, self.sample, self.fresh))
+        sent = rounds * len(server.cohort(self.fraction)) * rows * int(public.classes or 0) * (2 if self.half else 4)
+        return {"ask": 0, "logits": sent, "consensus": sent}
+
+
+def fedmd_global(**fedmd: Any) -> FedMD:
+    """FedMD whose server learns a network of its own; `lwof` keeps clients from forgetting the others."""
+    return FedMD(global_model=True, **fedmd)
