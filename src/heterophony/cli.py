@@ -59,8 +59,9 @@ def run(
     from heterophony.record.run import Run
     from heterophony.settings import Setting, assemble
 
-    with complaints():
+    with complaints(to):
         _check_device(device)
+        _engine(engine)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         federation = assemble(method, setting, seed=seed, changes=changes, root=data)
@@ -86,7 +87,7 @@ def resume(
     from heterophony.record.run import Run, RunError
     from heterophony.settings import reassemble
 
-    with complaints():
+    with complaints(folder):
         spec = Run.spec(folder)
         if not spec.get("recipe"):
             raise RunError(
@@ -208,7 +209,7 @@ def export(
 
     with complaints():
         exported.save(folder, node, to, model)
-    err.print(f"wrote {to}")
+    print(f"wrote {to}", file=sys.stderr)
 
 
 @app.command()
@@ -240,13 +241,17 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 # -- running, with progress ------------------------------------------------------------------------------------
 def _execute(federation: Federation, engine: str, rounds: int, record: Any = None) -> Result:
+    with _progress(federation, rounds) as tick:
+        return _engine(engine)(federation, record=record, progress=tick).run(rounds)
+
+
+def _engine(name: str) -> Callable[..., Engine]:
     from heterophony import engines
 
     places: dict[str, Callable[..., Engine]] = {"local": engines.local, "process": engines.process}
-    if engine not in places:
-        raise ValueError(f"there is no engine {engine!r}; it is local or process")
-    with _progress(federation, rounds) as tick:
-        return places[engine](federation, record=record, progress=tick).run(rounds)
+    if name not in places:
+        raise ValueError(f"there is no engine {name!r}; it is local or process")
+    return places[name]
 
 
 @contextmanager
@@ -259,7 +264,8 @@ def _progress(federation: Federation, rounds: int) -> Iterator[Callable[[Engine]
         lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
         sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
         wanted = (engine.method.headline, "accuracy", "test")
-        scores = [r for r in engine.table.rows[-400:] if (r["product"], r["quantity"], r["split"]) == wanted]
+        scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
+        scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
         n = sum(r["n"] for r in scores)
         text = f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %" if n else ""
         from heterophony.show import size
@@ -299,21 +305,8 @@ def _progress(federation: Federation, rounds: int) -> Iterator[Callable[[Engine]
 
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
     from heterophony import show as view
-    from heterophony.record.disk import Disk
 
-    summary = view.summary(spec, result)
-    if folder is not None:
-        summary["seconds"] = round(summary["seconds"] + _earlier(folder), 3)
-        Disk().replace(folder / "result.json", (json.dumps(summary, indent=1) + "\n").encode())
-    _print(summary, as_json)
-
-
-def _earlier(folder: Path) -> float:
-    """Seconds of earlier parts of an extended run."""
-    try:
-        return float(json.loads((folder / "result.json").read_text())["seconds"] or 0.0)
-    except (OSError, ValueError, KeyError):
-        return 0.0
+    _print(view.finish(spec, result, folder), as_json)
 
 
 def _print(summary: dict[str, Any], as_json: bool) -> None:
@@ -360,18 +353,18 @@ def _check_device(device: str) -> None:
 
 # -- errors ---------------------------------------------------------------------------------------------------
 @contextmanager
-def complaints() -> Iterator[None]:
-    """One clear line and an exit code instead of a traceback."""
+def complaints(folder: Path | None = None) -> Iterator[None]:
+    """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
     from heterophony.engines import Stalled
 
     try:
         yield
     except KeyboardInterrupt:
-        err.print("\nstopped; a run with --out can be continued: heterophony resume FOLDER")
+        print(f"\nstopped; to go on: heterophony resume {folder}" if folder else "\nstopped", file=sys.stderr)
         raise typer.Exit(130) from None
     except OSError as error:
         full = error.errno == errno.ENOSPC
-        hint = ": make room, then `heterophony resume` the run" if full else ""
+        hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
         _complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
         raise typer.Exit(2) from None
     except (ValueError, Stalled) as error:

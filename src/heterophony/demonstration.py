@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,10 @@ from heterophony.record.run import Run
 from heterophony.settings import Setting, assemble
 
 RUNS = (
-    ("solo", "rotated-mnist-mixed", "each alone"),
-    ("agg", "rotated-mnist-mixed", "each alone, plus everyone's public digits"),
-    ("fml", "rotated-mnist-mixed", "private networks, a common one travels"),
-    ("fedavg", "rotated-mnist", "LeNet5 everywhere, parameters averaged"),
+    ("solo", "rotated-mnist-mixed", "four networks, each alone"),
+    ("fedmd", "rotated-mnist-mixed", "they agree on public digits"),
+    ("fml", "rotated-mnist-mixed", "a common one travels along"),
+    ("fedavg", "rotated-mnist", "LeNet5 for all, averaged"),
 )
 
 
@@ -29,7 +28,7 @@ def play(folder: Path, console: Console, execute: Callable[[Federation, int, Run
     """Run or reuse the demo's runs, and print what came out."""
     began = time.perf_counter()
     console.print(
-        "Four hospitals, so to speak: each has 650 real digits, turned by 0, 20, 40 or 60 degrees, and its own network."
+        "Four participants, each with 650 real digits that are turned by 0, 20, 40 or 60 degrees.", highlight=False
     )
     grid = Table(title="Accuracy on test digits (last round, seed 0)", title_justify="left")
     for column in ("method", "what happens", "all rotations", "own", "others", "sent"):
@@ -42,8 +41,7 @@ def play(folder: Path, console: Console, execute: Callable[[Federation, int, Run
         opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, setting.rounds)
         with opened as record:
             result = execute(federation, setting.rounds, record)
-        summary = show.summary(spec, result)
-        record.disk.replace(place / "result.json", (json.dumps(summary, indent=1) + "\n").encode())
+        summary = show.finish(spec, result, place)
         metrics: dict[str, Any] = summary["metrics"]
         figures = [show.percent(metrics[key]) for key in ("acc", "wdp", "cdp")]
         grid.add_row(method, what, *figures, show.size(summary["bytes"]["total"]))

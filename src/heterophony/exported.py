@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import nn
 
 from heterophony.data import DataError, to_tensor
 from heterophony.models import create
+from heterophony.record.disk import Disk
 from heterophony.record.run import Run, RunError
 
 FORMAT = "heterophony-model-1"
@@ -21,29 +23,22 @@ FORMAT = "heterophony-model-1"
 
 def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     """Write one of a node's models, as the run's last snapshot holds it."""
-    from heterophony.settings import reassemble
-
     spec = Run.spec(folder)
     if not spec.get("recipe"):
         raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
     if node not in spec["nodes"]:
         raise RunError(f"{folder} has no node {node!r}; it has {', '.join(spec['nodes'])}")
-    federation = reassemble(spec["recipe"])
-    slots = federation.models.get(node, {})
-    name = model or next(iter(slots), None)
-    if name is None or name not in slots:
-        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(slots) or 'none'}")
+    networks = spec["recipe"]["networks"].get(node, {})
+    name = model or next(iter(networks), None)
+    if name is None or name not in networks:
+        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
     with Run.open(folder) as run:
-        state = run.node_state(node)
-    weights = state["node"]["models"][name]
-    made: Any = slots[name]  # a Model whose factory is a partial of models.create
-    network = {"name": made.build.args[0], **made.build.keywords}
+        weights = run.node_state(node)["node"]["models"][name]
+    network = {"name": networks[name], **spec["recipe"]["shape"]}
     about = {"format": FORMAT, "network": network, "node": node, "model": name, "run": spec["recipe"]}
     data = safetensors.torch.save(
         {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}
     )
-    from heterophony.record.disk import Disk
-
     Disk().replace(to, data)
 
 
@@ -53,13 +48,13 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
         with safetensors.safe_open(str(path), framework="pt") as file:
             about = json.loads((file.metadata() or {})["heterophony"])
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        network = dict(about["network"])
+        module = create(network.pop("name"), **network)
+        module.load_state_dict(weights)
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
-    except (KeyError, ValueError, safetensors.SafetensorError):
+    except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
-    network = dict(about["network"])
-    module = create(network.pop("name"), **network)
-    module.load_state_dict(weights)
     return module.eval(), about
 
 
@@ -78,11 +73,14 @@ def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            key = next((key for key in ("x", "test_x") if key in file), None)
-            if key is None:
-                raise DataError(f"{path}: no array `x` in it; there are {', '.join(file)}")
-            found: np.ndarray[Any, np.dtype[np.uint8]] = file[key]
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {key: file[key] for key in ("x", "test_x") if key in file}
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+            raise DataError(f"{path} is no .npz of plain arrays") from None
+        if not arrays:
+            raise DataError(f"{path}: there is no array `x` in it")
+        found: np.ndarray[Any, np.dtype[np.uint8]] = next(iter(arrays.values()))
         return found[..., None] if found.ndim == 3 else found
     try:
         from PIL import Image, UnidentifiedImageError

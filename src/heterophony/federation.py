@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -196,6 +196,8 @@ def _readable(value: Any) -> Any:
         return [_readable(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _readable(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, partial):
         return [_readable(value.func), _readable(value.args), _readable(value.keywords)]
     text = getattr(value, "__qualname__", None) or repr(value)

@@ -41,8 +41,10 @@ class Entry:
     @property
     def base(self) -> type[Method]:
         """The class of what it makes."""
-        if isinstance(self.make, type):
+        if isinstance(self.make, type) and issubclass(self.make, Method):
             return self.make
+        if isinstance(self.make, type) or not callable(self.make):
+            raise OptionError(f"method {self.name!r} is no Method, and no function that makes one: {self.make!r:.60}")
         found = get_type_hints(self.make).get("return")
         if not (isinstance(found, type) and issubclass(found, Method)):
             raise OptionError(f"method {self.name!r}: its function must be annotated with the Method it returns")
@@ -55,12 +57,14 @@ class Entry:
     def options(self) -> dict[str, tuple[Any, Any]]:
         """name -> (type, default) of everything that can be set; parts are reached by a dot (`local.lr`)."""
         found: dict[str, tuple[Any, Any]] = {}
+        fixed = getattr(self.make, "fixed", ())  # what the function itself decides
         for name, (hint, default) in self._own().items():
             if is_dataclass(default) and not isinstance(default, type):
                 hints = get_type_hints(type(default))
                 for part in fields(default):
-                    found[f"{name}.{part.name}"] = hints[part.name], getattr(default, part.name)
-            elif not callable(default) and not _is_code(hint):
+                    if f"{name}.{part.name}" not in fixed:
+                        found[f"{name}.{part.name}"] = hints[part.name], getattr(default, part.name)
+            elif name not in fixed and not callable(default) and not _is_code(hint):
                 found[name] = hint, default
         return found
 
@@ -99,10 +103,16 @@ class Entry:
                 raise OptionError(f"{self.name}: {name} = {value!r}: {error.errors()[0]['msg'].lower()}") from None
             outer, _, inner = name.partition(".")
             if inner:
-                given[outer] = replace(given.get(outer, own[outer][1]), **{inner: checked})
+                try:
+                    given[outer] = replace(given.get(outer, own[outer][1]), **{inner: checked})
+                except ValueError as error:
+                    raise OptionError(f"{self.name}: {name}: {error}") from None
             else:
                 given[outer] = checked
-        return self.make(**given)
+        try:
+            return self.make(**given)
+        except ValueError as error:
+            raise OptionError(f"{self.name}: {error}") from None
 
 
 def _is_code(hint: Any) -> bool:
@@ -112,16 +122,28 @@ def _is_code(hint: Any) -> bool:
 
 def all_methods() -> dict[str, Entry]:
     """Ours, and those that other packages register."""
-    found = {name: Entry(name, make) for name, make in BUILT_IN.items()}
+    return _all()[0]
+
+
+def _all() -> tuple[dict[str, Entry], dict[str, str]]:
+    """Methods, and why those of broken packages are not among them."""
+    found, broken = {name: Entry(name, make) for name, make in BUILT_IN.items()}, {}
     for point in entry_points(group=GROUP):
-        found.setdefault(point.name, Entry(point.name, point.load()))
-    return found
+        if point.name in found:
+            continue
+        try:
+            found[point.name] = Entry(point.name, point.load())
+        except Exception as error:
+            broken[point.name] = f"{type(error).__name__}: {error}"
+    return found, broken
 
 
 def lookup(name: str) -> Entry:
-    known = all_methods()
+    known, broken = _all()
     if name in known:
         return known[name]
+    if name in broken:
+        raise OptionError(f"method {name!r} of another package cannot be loaded: {broken[name]}")
     near = get_close_matches(name, known, n=1)
     meant = f", perhaps you meant {near[0]!r}" if near else ""
     raise OptionError(f"there is no method {name!r}{meant}; `heterophony methods` lists {', '.join(known)}")

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from heterophony.record.disk import Disk
 from heterophony.record.ledger import Ledger
 from heterophony.record.metrics import best_round, measure
 from heterophony.record.result import Result
-from heterophony.record.run import Run
+from heterophony.record.run import Run, RunError
 from heterophony.record.table import Table
 
 
@@ -23,6 +24,18 @@ def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
         "seconds": round(result.seconds, 3),
         "finished": True,
     }
+
+
+def finish(spec: dict[str, Any], result: Result, folder: Path | None) -> dict[str, Any]:
+    """The object of a run that has come to its end, written into its folder unless it was there already."""
+    made = summary(spec, result)
+    if folder is None:
+        return made
+    known = written(folder)
+    if known is not None and known["rounds"] == made["rounds"]:  # nothing was left to do
+        return known
+    Disk().replace(folder / "result.json", (json.dumps(made, indent=1) + "\n").encode())
+    return made
 
 
 def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]:
@@ -45,14 +58,27 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
 
 def load(folder: Path) -> dict[str, Any]:
     """The object of a run folder: as it was written at the end, or what is known so far."""
-    try:
-        return dict(json.loads((folder / "result.json").read_text()))
-    except FileNotFoundError:
-        pass
     spec = Run.spec(folder)
+    known = written(folder)
+    if known is not None and known["rounds"] >= Run(folder).goal:
+        return known
     table, book = Table(_lines(folder / "metrics.jsonl")), Ledger(_lines(folder / "ledger.jsonl"))
     rounds = 1 + max((row["round"] for row in table if row["product"] == spec["headline"]), default=-1)
     return {**_about(spec, table, book), "rounds": rounds, "digest": None, "seconds": None, "finished": False}
+
+
+def written(folder: Path) -> dict[str, Any] | None:
+    """What a finished run wrote down at its end."""
+    path = folder / "result.json"
+    try:
+        found = dict(json.loads(path.read_text()))
+        if not {"method", "rounds", "metrics", "bytes", "digest", "seconds"} <= found.keys():
+            raise ValueError
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise RunError(f"{path} is damaged: remove it, and `heterophony resume` writes it again") from None
+    return found
 
 
 def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -75,7 +101,10 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    try:
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    except ValueError:
+        raise RunError(f"{path} is damaged: a line of it is no JSON") from None
 
 
 def table(summary: dict[str, Any]) -> Any:

@@ -205,9 +205,9 @@ def test_an_unknown_method_is_answered_with_the_nearest():
 
 
 def test_wrong_values_in_the_setting_are_refused():
-    with pytest.raises(registry.OptionError, match=r"local\.lr"):
+    with pytest.raises(SettingError, match=r"local\.lr"):
         assemble("solo", setting(**{"local.lr": "fast"}))
-    with pytest.raises(registry.OptionError, match="weightd"):
+    with pytest.raises(SettingError, match="weightd"):
         assemble("fedavg", setting(**{"methods.fedavg.weightd": True}))
     # The table of a method that is not used does no harm.
     assert assemble("solo", setting(**{"methods.fedavg.weightd": True}))

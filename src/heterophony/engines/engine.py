@@ -75,8 +75,11 @@ class Engine:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
+            more = (rounds or 0) > self.rounds
             self.rounds = max(self.rounds, rounds or 0)
             if self.started:
+                if more:
+                    self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
                 if self.record is not None:

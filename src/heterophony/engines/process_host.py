@@ -65,6 +65,7 @@ class ProcessHost:
 
     def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
         try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
             _die_with_parent()
             host = LocalHost(self.federation)
             if state is not None:

@@ -123,3 +123,6 @@ class FedMD(Method):
 def fedmd_global(**fedmd: Any) -> FedMD:
     """FedMD whose server learns a network of its own; `lwof` keeps clients from forgetting the others."""
     return FedMD(global_model=True, **fedmd)
+
+
+fedmd_global.fixed = ("global_model",)  # type: ignore[attr-defined]

@@ -44,3 +44,6 @@ class Solo(Method):
 def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:
     """Each participant alone, on its private data and all labelled public data."""
     return Solo(local=replace(local, data="all"), **solo)
+
+
+agg.fixed = ("local.data",)  # type: ignore[attr-defined]

@@ -25,6 +25,13 @@ class Training:
     optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
     data: Literal["train", "own", "all"] = "train"
 
+    def __post_init__(self) -> None:
+        if self.epochs < 0 or (self.batch is not None and self.batch < 1):
+            raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
+        if not self.lr > 0 or not self.momentum >= 0 or not self.weight_decay >= 0:
+            given = f"lr = {self.lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
+            raise ValueError(f"training needs lr > 0, momentum >= 0 and weight_decay >= 0, got {given}")
+
     def build(self) -> Optimiser:
         if self.optimiser == "sgd":
             return sgd(self.lr, self.momentum, self.weight_decay)

@@ -19,8 +19,12 @@ class Disk:
     def replace(self, path: Path, data: bytes) -> None:
         """A file that is either the old one or the new one, never half of it."""
         temporary = path.with_name(path.name + ".new")
-        self.write(temporary, data)
-        self.rename(temporary, path)
+        try:
+            self.write(temporary, data)
+            self.rename(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def rename(self, old: Path, new: Path) -> None:
         os.replace(old, new)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
 FORMAT = 1
+OURS = {"spec.json", "spec.json.new", "lock", "snapshot", "metrics.jsonl", "ledger.jsonl", "result.json"}
 
 
 class RunError(ValueError):
@@ -54,6 +55,8 @@ class Run:
         run = cls(folder, **options)
         if (folder / "spec.json").exists():
             raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
+        if others := [path.name for path in folder.glob("*") if path.name not in OURS]:
+            raise RunError(f"{folder} holds other files ({min(others)}): choose an empty or a new folder")
         run.snapshot.mkdir(parents=True, exist_ok=True)
         run._acquire()
         text = json.dumps({"format": FORMAT, **spec, "rounds": rounds}, indent=1) + "\n"
@@ -68,7 +71,8 @@ class Run:
         if spec is not None:
             for key, value in json.loads(json.dumps(spec)).items():
                 if found.get(key) != value:
-                    raise RunError(f"{folder} was run with {key} = {found.get(key)!r:.80}, not {value!r:.80}")
+                    where, was, asked = _first_difference(key, found.get(key), value)
+                    raise RunError(f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}")
         run._acquire()
         return run
 
@@ -151,26 +155,31 @@ class Run:
     def load(self, engine: Engine) -> None:
         """Put an engine where the last snapshot stands."""
         self._manifest()
-        for table in ("metrics", "ledger"):
-            rows = self._rows(table)
-            self.written[table] = len(rows)
-            getattr(engine, "table" if table == "metrics" else table).rows = rows
+        rows = {table: self._rows(table) for table in ("metrics", "ledger")}
+        engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
+        self.written = {table: len(found) for table, found in rows.items()}
         engine.restore_queue(self._read("queue"))
         for name in self.files:
             if name != "queue":
                 engine.restore_node(name.removeprefix("node-"), self._read(name))
         engine.dirty.clear()
+        for table, length in self.lengths.items():  # last, so that a damaged run stays as it is
+            path = self.folder / f"{table}.jsonl"
+            if path.exists() and path.stat().st_size > length:
+                self.disk.truncate(path, length)
         self._sweep()
 
     def _manifest(self) -> None:
         path = self.snapshot / "manifest.json"
         try:
             manifest = json.loads(path.read_text())
-            self.generation, self.files, self.sums = (manifest[k] for k in ("generation", "files", "sums"))
-            self.lengths = manifest["lengths"]
+            self.generation = int(manifest["generation"])
+            self.files, self.sums, self.lengths = (dict(manifest[k]) for k in ("files", "sums", "lengths"))
+            if self.files.keys() != self.sums.keys() or "queue" not in self.files or len(self.lengths) != 2:
+                raise KeyError
         except FileNotFoundError:
             raise RunError(f"{self.folder} has no snapshot yet") from None
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             raise RunError(f"{path} is damaged: the run cannot be resumed") from None
 
     @property
@@ -203,6 +212,16 @@ class Run:
         size = path.stat().st_size if path.exists() else 0
         if size < length:
             raise RunError(f"{path} is cut short: {size} of {length} bytes")
-        if size > length:
-            self.disk.truncate(path, length)
-        return [json.loads(line) for line in path.read_text().splitlines()] if length else []
+        try:
+            return [dict(json.loads(line)) for line in path.read_bytes()[:length].splitlines()] if length else []
+        except (ValueError, TypeError):
+            raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+
+
+def _first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """The first place where two specs differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *b]:
+            if a.get(key) != b.get(key):
+                return _first_difference(f"{where}.{key}", a.get(key), b.get(key))
+    return where, a, b

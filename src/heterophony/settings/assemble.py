@@ -40,17 +40,29 @@ def assemble(
     _check_tables(chosen)
     options = {f"local.{key}": value for key, value in chosen.local.items()}
     options = {key: value for key, value in options.items() if key in entry.options()}
-    for key, value in {**_flat(chosen.methods.get(method, {})), **(changes or {})}.items():
-        if key not in theirs:
-            options[entry.full_name(key)] = value
+    try:
+        options |= {entry.full_name(key): value for key, value in _flat(chosen.methods.get(method, {})).items()}
+        entry.build(options)
+        chosen.data.partition.build()
+    except ValueError as error:
+        raise SettingError(f"{chosen.name}.toml: {error}") from None
+    for key, value in _only(changes, theirs).items():
+        if key in ("rounds", "seed"):
+            raise SettingError(f"--set {key}={value}: use --{key} {value}")
+        options[entry.full_name(key)] = value
     made = entry.build(options)
     world = worlds.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
     recipe = {"method": method, "setting": chosen.plain(), "seed": seed, "changes": _only(changes, theirs)}
+    models = _models(made, chosen, world)
+    # What `export` needs to name a network without the data at hand.
+    shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
+    networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
+    recipe |= {"shape": shape, "networks": networks}
     return Federation(
         made,
         _topology(made, list(world.homes)),
-        _models(made, chosen, world),
+        models,
         {**world.views, **_servers(made, world)},
         world.tests,
         private_tests=world.private_tests,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -41,10 +42,14 @@ class Partition(Strict):
             "quantity": partitions.Quantity,
         }
         given = {key: value for key, value in self.model_dump(exclude={"kind"}).items() if value is not None}
-        try:
-            partition: partitions.Partition = made[self.kind](**given)
-        except TypeError as error:
-            raise SettingError(f"data.partition: {self.kind}: {error}") from None
+        chosen = made[self.kind]
+        known = {field.name: field for field in fields(chosen)}
+        wrong = [key for key in given if key not in known]
+        missing = [name for name, field in known.items() if field.default is MISSING and name not in given]
+        if wrong or missing:
+            text = f"has no {wrong[0]}" if wrong else f"needs {missing[0]}"
+            raise SettingError(f"data.partition: {self.kind} {text}")
+        partition: partitions.Partition = chosen(**given)
         return partition
 
 
@@ -203,7 +208,9 @@ class Setting(Strict):
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "setting"
-            raise SettingError(f"{field}: {first['msg'].removeprefix('Value error, ').lower()}") from None
+            text = first["msg"].removeprefix("Value error, ").lower()
+            table = first["type"] in ("model_type", "model_attributes_type")
+            raise SettingError(f"{field}: {'must be a table of its own keys' if table else text}") from None
 
     def changed(self, changes: dict[str, Any]) -> Setting:
         """With some fields replaced: `{"data.clients": 4}`."""
