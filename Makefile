@@ -12,7 +12,7 @@ export MKL_NUM_THREADS = 1
 
 setup: $(READY)
 
-# Four different networks on four rotations of real digits, embedded; about a minute and a half.
+# Four different networks on four rotations of real digits, embedded; about a minute.
 demo: $(READY)
 	$(BIN)/heterophony demo
 

@@ -276,7 +276,8 @@ def test_lists(command, expected):
     assert all(entry["summary"] for entry in found)
     answer = call(command)
     assert answer.exit_code == 0
-    assert max(map(len, answer.stdout.splitlines())) <= 80
+    table = [line for line in answer.stdout.splitlines() if not line.startswith("looked in")]  # a path may be long
+    assert max(map(len, table)) <= 80
     assert all(name in answer.stdout for name in expected)
 
 
@@ -457,6 +458,9 @@ def test_an_interrupt_is_the_parents_affair(process, tmp_path):
     os.kill(int(children.read_text().split()[0]), signal.SIGINT)
     time.sleep(0.5)
     assert parent.poll() is None
+    os.killpg(parent.pid, signal.SIGINT)
+    time.sleep(0.5)
+    assert parent.poll() is None  # it would save after the present reaction, which takes for ever
     os.killpg(parent.pid, signal.SIGINT)
     stderr = parent.communicate(timeout=20)[1]
     assert parent.returncode == 130

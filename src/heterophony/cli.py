@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from heterophony import __version__
+
+        print(f"heterophony {__version__}")
+        raise typer.Exit
 
 
 # -- commands ------------------------------------------------------------------------------------------------
@@ -130,10 +142,26 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
 
 
 @app.command()
-def methods(as_json: Json = False) -> None:
-    """List the methods and their options."""
+def models(as_json: Json = False) -> None:
+    """List the networks; any module:callable is one too."""
+    from heterophony.models import names
+
+    _list([{"name": name, "summary": summary} for name, summary in names()], as_json, ("name", "summary"))
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method, to see its options.")] = None, as_json: Json = False
+) -> None:
+    """List the methods, or the options of one."""
     from heterophony import registry
 
+    if name is not None:
+        with complaints():
+            options = registry.lookup(name).options()
+        rows = [{"option": key, "default": default} for key, (_, default) in options.items()]
+        _list(rows, as_json, ("option", "default"))
+        return
     with complaints():
         found = [
             {
@@ -144,7 +172,9 @@ def methods(as_json: Json = False) -> None:
             }
             for name, entry in registry.all_methods().items()
         ]
-    _list(found, as_json, ("name", "summary", "sends", "options"))
+    _list(found, as_json, ("name", "summary", "sends"))
+    if not as_json:
+        print("heterophony methods NAME lists the options of one")
 
 
 @app.command()
@@ -172,6 +202,7 @@ def settings(as_json: Json = False) -> None:
                     "missing": missing,
                 }
             )
+    found.sort(key=lambda setting: (len(setting["missing"]), setting["name"]))  # type: ignore[arg-type]
     _list(found, as_json, ("name", "summary", "rounds", "missing"))
 
 
@@ -195,6 +226,13 @@ def data_sets(data: DataFolder = None, as_json: Json = False) -> None:
             for listing in known(data)
         ]
     _list(found, as_json, ("name", "summary", "found", "train", "test"))
+    if not as_json:
+        from heterophony.data.root import folder
+
+        print(f"looked in {folder(data)}")
+        for row in found:
+            if row["problem"]:
+                print(row["problem"])
 
 
 @app.command()
@@ -242,7 +280,30 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 # -- running, with progress ------------------------------------------------------------------------------------
 def _execute(federation: Federation, engine: str, rounds: int, record: Any = None) -> Result:
     with _progress(federation, rounds) as tick:
-        return _engine(engine)(federation, record=record, progress=tick).run(rounds)
+        made = _engine(engine)(federation, record=record, progress=tick)
+        with _saving_on_interrupt(made):
+            return made.run(rounds)
+
+
+@contextmanager
+def _saving_on_interrupt(engine: Engine) -> Iterator[None]:
+    """The first Ctrl-C lets the engine save what it has; the second stops at once."""
+
+    def stop(*_: object) -> None:
+        if engine.stop or engine.record is None:
+            raise KeyboardInterrupt
+        engine.stop = True
+        print("\nstopping after the present reactions (Ctrl-C again: at once)", file=sys.stderr, flush=True)
+
+    try:
+        before = signal.signal(signal.SIGINT, stop)
+    except ValueError:  # not in the main thread: then Ctrl-C is somebody else's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _engine(name: str) -> Callable[..., Engine]:
@@ -317,7 +378,7 @@ def _print(summary: dict[str, Any], as_json: bool) -> None:
         return
     out.print(view.table(summary))
     for line in view.lines(summary):
-        out.print(line, highlight=False)
+        print(line)
 
 
 def _list(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:

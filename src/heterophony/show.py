@@ -125,7 +125,9 @@ def table(summary: dict[str, Any]) -> Any:
 def lines(summary: dict[str, Any]) -> list[str]:
     """What goes below the table."""
     kinds = ", ".join(f"{kind} {size(n)}" for kind, n in summary["bytes"].items() if kind != "total") or "nothing"
-    text = [f"round {summary['rounds']}, product {summary['product']!r}; worst participant on its own domain "
+    if not summary["rounds"]:
+        return ["no round is finished yet: `heterophony resume` continues it"]
+    text = [f"after {summary['rounds']} rounds, product {summary['product']!r}; worst participant on its own domain "
             f"{percent(summary['metrics']['worst'])}"]  # fmt: skip
     if summary["best"] is not None:
         text.append(

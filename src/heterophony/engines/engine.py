@@ -56,6 +56,7 @@ class Engine:
         self.leads = [n for n, role in federation.topology.roles.items() if role == self.method.roles[0]]
         self.rounds, self.clock = 0, 0.0
         self.started = False
+        self.stop = False  # set from outside (a signal): save after the present events, then stop
         self.queue = Queue()
         self.boxes: dict[str, Mailbox] = {}
         self.pending: list[Activation] = []
@@ -89,7 +90,7 @@ class Engine:
             self._loop()
             self._check_finished()
             self._save()
-        return self._result(time.perf_counter() - began)
+        return self._result(time.perf_counter() - began if self.record is None else self.record.seconds)
 
     def _go_on(self) -> None:
         """After a load, or with more rounds to do: whoever was held back may have something to do."""
@@ -133,6 +134,9 @@ class Engine:
                 self.progress(self)
             if self.record is not None and self.record.due():
                 self._save()
+            if self.stop:
+                self._save()
+                raise KeyboardInterrupt
 
     def _step(self) -> None:
         """Let the host compute everything that is pending, together; commit what has come to its end."""

@@ -7,6 +7,7 @@ engine keeps nothing outside its node.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import multiprocessing
 import signal
 import sys
@@ -30,6 +31,7 @@ class ProcessHost:
     def __init__(self, federation: Federation) -> None:
         if federation.threads != 1:
             raise ValueError("processes of their own need threads = 1: torch's thread pool does not survive a fork")
+        importlib.import_module("torch._dynamo")  # optimisers import it: once here, not in every child
         self.federation = federation
         self.states: dict[str, bytes] = {}  # of nodes that have reacted
         self.shapes: dict[str, Shape] = {}

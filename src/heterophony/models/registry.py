@@ -63,9 +63,7 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
         module, kind, further, _ = _TABLE[name]
     else:
         nearest = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"unknown network {name!r}; did you mean {nearest!r}? heterophony.models.names() lists them all"
-        )
+        raise ValueError(f"unknown network {name!r}; did you mean {nearest!r}? `heterophony models` lists them all")
     factory = getattr(importlib.import_module(f"heterophony.models.{module}"), kind)
     network: nn.Module = factory(in_channels=in_channels, size=size, classes=classes, **further)
     return network
@@ -84,7 +82,11 @@ def _imported(name: str, **shape: int) -> nn.Module:
     if not callable(factory):
         problem = "is not callable" if hasattr(found, attribute) else "does not exist"
         raise ValueError(f"network {name!r}: {attribute!r} in module {module!r} {problem}")
-    network = factory(**shape)
+    try:
+        network = factory(**shape)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"network {name!r}: the call failed ({type(error).__name__}: {reason})") from error
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r}: the call gave a {type(network).__name__}, not a torch.nn.Module")
     return network

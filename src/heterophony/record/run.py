@@ -47,7 +47,13 @@ class Run:
         self.sums: dict[str, str] = {}
         self.written = {"metrics": 0, "ledger": 0}  # rows
         self.lengths = {"metrics": 0, "ledger": 0}  # bytes
-        self.saved = time.monotonic()
+        self.saved = self.opened = time.monotonic()
+        self.earlier = 0.0  # seconds of the processes before this one, as far as they were saved
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, over all processes that worked on it."""
+        return self.earlier + time.monotonic() - self.opened
 
     @classmethod
     def create(cls, folder: Path, spec: dict[str, Any], rounds: int, **options: Any) -> Run:
@@ -72,7 +78,9 @@ class Run:
             for key, value in json.loads(json.dumps(spec)).items():
                 if found.get(key) != value:
                     where, was, asked = _first_difference(key, found.get(key), value)
-                    raise RunError(f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}")
+                    raise RunError(
+                        f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another folder"
+                    )
         run._acquire()
         return run
 
@@ -108,6 +116,8 @@ class Run:
 
     def begin(self) -> None:
         """Clear what a run left that was killed before its first snapshot."""
+        if (self.folder / "result.json").exists():
+            raise RunError(f"{self.snapshot / 'manifest.json'} is missing, but the run was finished: it is damaged")
         for table in ("metrics", "ledger"):
             path = self.folder / f"{table}.jsonl"
             if path.exists():
@@ -128,7 +138,7 @@ class Run:
         self._append("metrics", engine.table.rows)
         self._append("ledger", engine.ledger.rows)
         manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
-        manifest |= {"lengths": self.lengths}
+        manifest |= {"lengths": self.lengths, "seconds": round(self.seconds, 3)}
         self.disk.replace(self.snapshot / "manifest.json", json.dumps(manifest).encode())
         self._sweep()
         engine.dirty.clear()
@@ -155,6 +165,7 @@ class Run:
     def load(self, engine: Engine) -> None:
         """Put an engine where the last snapshot stands."""
         self._manifest()
+        self.earlier = float(json.loads((self.snapshot / "manifest.json").read_text()).get("seconds", 0.0))
         rows = {table: self._rows(table) for table in ("metrics", "ledger")}
         engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
         self.written = {table: len(found) for table, found in rows.items()}
