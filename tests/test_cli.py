@@ -18,7 +18,7 @@ import torch
 from click.testing import Result as Answer
 from typer.testing import CliRunner
 
-from heterophony import cli, demonstration, engines, exported
+from heterophony import cli, demonstration, engines, exported, progress
 from heterophony.data import load
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
@@ -230,7 +230,7 @@ def test_shipped_settings_need_no_data_folder(tmp_path):
 
 def test_progress_goes_to_stderr(small, monkeypatch):
     clock = iter(range(0, 100_000, 10))
-    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     answer = call("run", "fedavg", "--on", small, "--json")
     assert said(answer)["rounds"] == 2
     assert "fedavg: round 2 of 2  accuracy" in answer.stderr
@@ -239,7 +239,7 @@ def test_progress_goes_to_stderr(small, monkeypatch):
 def test_progress_tells_the_accuracy_of_the_last_round(tmp_path, monkeypatch):
     setting = written(tmp_path / "s.toml", SMALL.replace("rows = 32", "rows = 300").replace("rounds = 2", "rounds = 6"))
     clock = iter(range(0, 100_000, 10))
-    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     answer = call("run", "fedavg", "--on", setting, "--json")
     last = [line for line in answer.stderr.splitlines() if "round 6 of 6" in line][-1]
     assert f"accuracy {100 * said(answer)['metrics']['acc']:.1f} %" in last

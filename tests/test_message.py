@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterophony import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
-from heterophony.message import Body, Message, Shape
+from heterophony.fields import Shape
+from heterophony.message import Body, Message
 
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 SHAPE = Shape({"model": {"w": ((2, 3), torch.float32), "b": ((3,), torch.float32)}}, {"public": (5, 4)}.get)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation, Model
-    from heterophony.message import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.message import Kind
     from heterophony.method import Method, MethodError
     from heterophony.profile import Dropout, Profile
     from heterophony.reaction import Count, Each, Every, Round, on
@@ -19,7 +20,8 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation", "Model"),
-    "message": ("Kind", "Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "message": ("Kind",),
     "method": ("Method", "MethodError"),
     "profile": ("Dropout", "Profile"),
     "reaction": ("Count", "Each", "Every", "Round", "on"),

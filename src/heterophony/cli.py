@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
+
+from heterophony import progress
+from heterophony.progress import saving_on_interrupt
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
@@ -279,31 +279,10 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 # -- running, with progress ------------------------------------------------------------------------------------
 def _execute(federation: Federation, engine: str, rounds: int, record: Any = None) -> Result:
-    with _progress(federation, rounds) as tick:
+    with progress.shown(federation, rounds) as tick:
         made = _engine(engine)(federation, record=record, progress=tick)
-        with _saving_on_interrupt(made):
+        with saving_on_interrupt(made):
             return made.run(rounds)
-
-
-@contextmanager
-def _saving_on_interrupt(engine: Engine) -> Iterator[None]:
-    """The first Ctrl-C lets the engine save what it has; the second stops at once."""
-
-    def stop(*_: object) -> None:
-        if engine.stop or engine.record is None:
-            raise KeyboardInterrupt
-        engine.stop = True
-        print("\nstopping after the present reactions (Ctrl-C again: at once)", file=sys.stderr, flush=True)
-
-    try:
-        before = signal.signal(signal.SIGINT, stop)
-    except ValueError:  # not in the main thread: then Ctrl-C is somebody else's business
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _engine(name: str) -> Callable[..., Engine]:
@@ -313,55 +292,6 @@ def _engine(name: str) -> Callable[..., Engine]:
     if name not in places:
         raise ValueError(f"there is no engine {name!r}; it is local or process")
     return places[name]
-
-
-@contextmanager
-def _progress(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], None]]:
-    """A bar on a terminal; elsewhere a line every few seconds."""
-    name = (federation.recipe or {}).get("method", type(federation.method).__name__)
-    state = {"round": -1, "said": time.monotonic()}
-
-    def facts(engine: Engine) -> tuple[int, str]:
-        lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
-        sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
-        wanted = (engine.method.headline, "accuracy", "test")
-        scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
-        scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
-        n = sum(r["n"] for r in scores)
-        text = f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %" if n else ""
-        from heterophony.show import size
-
-        return min(lead, default=0), text + (f", sent {size(sent)}" if sent else "")
-
-    if err.is_terminal:
-        columns = (
-            TextColumn(name),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(name, total=rounds, text="")
-
-            def tick(engine: Engine) -> None:
-                done, text = facts(engine)
-                if done != state["round"]:
-                    state["round"] = done
-                    bar.update(task, completed=done, text=text)
-
-            yield tick
-        return
-
-    def log(engine: Engine) -> None:
-        now = time.monotonic()
-        if now - state["said"] >= 5:
-            done, text = facts(engine)
-            if done != state["round"]:
-                state["round"], state["said"] = done, now
-                print(f"{name}: round {done} of {rounds}  {text}", file=sys.stderr, flush=True)
-
-    yield log
 
 
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:

@@ -112,6 +112,10 @@ class Federation:
             seed=self.seed,
         )
 
+    def first(self, role: str) -> Node:
+        """The first node of a role, as built."""
+        return self.node(next(node for node, other in self.topology.roles.items() if other == role))
+
     def profile(self, node: str) -> Profile:
         """A node's device and network."""
         found: Profile = self.of(self.profiles, node) or self.profiles.get("") or Profile()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from heterophony import codec
 from heterophony.data.table import Data
-from heterophony.message import Shape
+from heterophony.fields import Shape
 from heterophony.seeds import derive, generator
 from heterophony.topology import Links
 

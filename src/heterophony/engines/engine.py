@@ -21,8 +21,9 @@ from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, J
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
 from heterophony.federation import Federation
+from heterophony.fields import Refused
 from heterophony.mailbox import Mailbox
-from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Refused, Send
+from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send
 from heterophony.reaction import Every, Round
 from heterophony.record.ledger import Ledger
 from heterophony.record.result import Result

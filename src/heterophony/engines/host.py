@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from heterophony.fields import Shape
 from heterophony.mailbox import Inbox
-from heterophony.message import Message, Send, Shape
+from heterophony.message import Message, Send
 from heterophony.topology import Links
 
 

@@ -12,8 +12,9 @@ from heterophony import codec
 from heterophony.compute.eager import Eager, Job
 from heterophony.engines.host import Activation, Outcome
 from heterophony.federation import Federation
+from heterophony.fields import Shape
 from heterophony.mailbox import Inbox
-from heterophony.message import Message, Send, Shape
+from heterophony.message import Message, Send
 from heterophony.node import Node
 from heterophony.topology import Links
 from heterophony.work import Work

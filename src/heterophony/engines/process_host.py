@@ -21,8 +21,9 @@ from heterophony.compute.eager import WorkError
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
 from heterophony.federation import Federation
+from heterophony.fields import Shape
 from heterophony.mailbox import Inbox
-from heterophony.message import Body, Message, Send, Shape
+from heterophony.message import Body, Message, Send
 
 
 class ProcessHost:

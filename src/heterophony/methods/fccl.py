@@ -19,13 +19,14 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
+from heterophony.fields import Logits
 from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Logits, Message, Send
+from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import public_rows
+from heterophony.parts.public import logits_traffic, public_rows
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Note, Predict, Steps
@@ -135,8 +136,5 @@ class FCCL(Method):
         return {"model": {"ce": F.cross_entropy(logits, batch.y), **terms}}
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
-        public = server.data["public"]
-        rows = len(public_rows(server, self.sample, self.fresh))
-        sent = rounds * len(server.cohort(self.fraction)) * rows * int(public.classes or 0) * (2 if self.half else 4)
+        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, self.half)
         return {"ask": 0, "logits": sent, "consensus": sent}

@@ -10,8 +10,9 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 from __future__ import annotations
 
 from heterophony.federation import Federation
+from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Scalar, Send, Weights
+from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
@@ -60,7 +61,7 @@ class FedAvg(Method):
         server.round += 1
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
+        server = federation.first("server")
         model = sum(tensor.nbytes for tensor in server.weights().values())
         sent = rounds * len(server.cohort(self.fraction))
         return {"global": sent * model, "update": sent * (model + 8)}

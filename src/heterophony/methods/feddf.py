@@ -16,8 +16,9 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
+from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Scalar, Send, Weights
+from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import combine, mean

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
+from heterophony.fields import Weights
 from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send, Weights
+from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
@@ -78,7 +79,7 @@ class FML(Method):
         return loss
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.node(next(n for n, r in federation.topology.roles.items() if r == "server"))
+        server = federation.first("server")
         model = sum(tensor.nbytes for tensor in server.weights().values())
         sent = rounds * len(server.cohort(self.fraction)) * model
         return {"global": sent, "meme": sent}

@@ -9,6 +9,13 @@ from heterophony.node import Node
 from heterophony.seeds import generator
 
 
+def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:
+    """Bytes of logits that one way of such an exchange costs."""
+    public = server.data["public"]
+    rows = len(public_rows(server, sample))
+    return rounds * len(server.cohort(fraction)) * rows * int(public.classes or 0) * (2 if half else 4)
+
+
 def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "public") -> Tensor:
     """`count` rows of the public view (None: all), drawn anew each round or once; the same on every node."""
     total = len(node.data[view])

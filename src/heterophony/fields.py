@@ -1,0 +1,197 @@
+"""The typed parts of a message, and what each refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+
+class Refused(ValueError):
+    """A message that does not fit its declaration. It is counted and dropped; the federation goes on."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a receiver's door knows of its node: enough to tell a fitting message from one that does not fit."""
+
+    weights: Mapping[str, Mapping[str, tuple[tuple[int, ...], torch.dtype]]] = field(default_factory=dict)
+    view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
+    setting: Callable[[str], Any] = lambda name: None  # a hyper-parameter of the method
+
+    def rows(self, name: str) -> tuple[int, int | None]:
+        found = self.view(name)
+        if found is None:
+            raise Refused(f"the receiver has no data view {name!r}")
+        return found
+
+
+class Field(Protocol):
+    """One typed part of a message."""
+
+    def freeze(self, value: Any) -> Any:
+        """The sender's value as an immutable copy."""
+
+    def sound(self, value: Any) -> None:
+        """Raise `Refused` unless the value is of this type, whoever receives it."""
+
+    def fits(self, value: Any, receiver: Shape) -> None:
+        """Raise `Refused` unless the value fits this receiver."""
+
+    def payload(self, value: Any) -> int:
+        """Bytes of the value itself, headers not counted."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Named float tensors: the shared part of a model. `model` names the receiver's model that they must fit."""
+
+    model: str | None = None
+
+    def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: _copy(tensor) for name, tensor in value.items()}
+
+    def sound(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise Refused(f"expected named tensors, got a {type(value).__name__}")
+        for name, tensor in value.items():
+            try:
+                _finite(tensor)
+            except Refused as error:
+                raise Refused(f"{name}: {error}") from None
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        if self.model is None:
+            return
+        wanted = receiver.weights.get(self.model)
+        if wanted is None:
+            raise Refused(f"the receiver has no model {self.model!r}")
+        if value.keys() != wanted.keys():
+            odd = sorted(value.keys() ^ wanted.keys())
+            raise Refused(f"names do not match the receiver's {self.model!r}: {', '.join(odd[:3])}")
+        for name, tensor in value.items():
+            shape, dtype = wanted[name]
+            if tuple(tensor.shape) != shape:
+                raise Refused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+            if tensor.dtype != dtype:
+                raise Refused(f"{name} is {tensor.dtype}, expected {dtype}")
+
+    def payload(self, value: dict[str, Tensor]) -> int:
+        return sum(tensor.nbytes for tensor in value.values())
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor whose first dimension may have to match one of the receiver's data views.
+
+    `sample` names a hyper-parameter that says how many rows of the view it has (None or more than there are: all).
+    """
+
+    view: str | None = None
+    sample: str | None = None
+    dimensions: ClassVar[int | None] = None
+
+    def freeze(self, value: Tensor) -> Tensor:
+        return _copy(value)
+
+    def sound(self, value: Any) -> None:
+        _finite(value)
+        if self.dimensions is not None and value.dim() != self.dimensions:
+            raise Refused(f"expected {self.dimensions} dimensions, got shape {tuple(value.shape)}")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        if self.view is None:
+            return
+        rows, classes = receiver.rows(self.view)
+        wanted = receiver.setting(self.sample) if self.sample is not None else None
+        if wanted is not None:
+            rows = min(rows, int(wanted))
+        if len(value) != rows:
+            raise Refused(f"{len(value)} rows, the receiver expects {rows} of {self.view!r}")
+        if classes is not None and value.shape[-1] != classes:
+            raise Refused(f"{value.shape[-1]} classes, the receiver's {self.view!r} has {classes}")
+
+    def payload(self, value: Tensor) -> int:
+        return value.nbytes
+
+
+class Logits(_Tensor):
+    """Pre-softmax outputs, one row a sample."""
+
+    dimensions = 2
+
+
+class Probabilities(_Tensor):
+    """Softmax outputs, one row a sample."""
+
+    dimensions = 2
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        if value.numel() and ((value < 0).any() or ((value.sum(-1) - 1).abs() > 1e-2).any()):
+            raise Refused("rows are no probabilities")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row numbers of a data view that sender and receiver both hold."""
+
+    view: str | None = None
+
+    def freeze(self, value: Tensor) -> Tensor:
+        return _copy(value)
+
+    def sound(self, value: Any) -> None:
+        if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.dim() != 1:
+            raise Refused("expected row numbers (a one-dimensional int64 tensor)")
+        if value.numel() and int(value.min()) < 0:
+            raise Refused("negative row number")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        if self.view is None or not value.numel():
+            return
+        if int(value.max()) >= receiver.rows(self.view)[0]:
+            raise Refused(f"row {int(value.max())} is beyond the receiver's {self.view!r}")
+
+    def payload(self, value: Tensor) -> int:
+        return value.nbytes
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One finite number between `low` and `high`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def freeze(self, value: float | Tensor) -> float:
+        return float(value)
+
+    def sound(self, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise Refused(f"expected a finite number, got {value!r:.40}")
+        if not self.low <= value <= self.high:
+            raise Refused(f"{value} is outside [{self.low}, {self.high}]")
+
+    def fits(self, value: float, receiver: Shape) -> None:
+        pass
+
+    def payload(self, value: float) -> int:
+        return 8
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    # Contiguous, as a decoded tensor is: sums depend on the layout.
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _finite(value: Any) -> None:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise Refused("expected a float tensor")
+    # A sum is finite only if all its terms are, and far cheaper; if it overflowed, look at each.
+    if not math.isfinite(value.sum().item()) and not bool(torch.isfinite(value).all()):
+        raise Refused("holds values that are not finite")

@@ -1,0 +1,89 @@
+"""Progress of a run, and what Ctrl-C does to it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from heterophony.engines.engine import Engine
+    from heterophony.federation import Federation
+
+err = Console(stderr=True)
+
+
+@contextmanager
+def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], None]]:
+    """A bar on a terminal; elsewhere a line every few seconds."""
+    name = (federation.recipe or {}).get("method", type(federation.method).__name__)
+    state = {"round": -1, "said": time.monotonic()}
+
+    def facts(engine: Engine) -> tuple[int, str]:
+        lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
+        sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
+        wanted = (engine.method.headline, "accuracy", "test")
+        scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
+        scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
+        n = sum(r["n"] for r in scores)
+        text = f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %" if n else ""
+        from heterophony.show import size
+
+        return min(lead, default=0), text + (f", sent {size(sent)}" if sent else "")
+
+    if err.is_terminal:
+        columns = (
+            TextColumn(name),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=err, transient=True) as bar:
+            task = bar.add_task(name, total=rounds, text="")
+
+            def tick(engine: Engine) -> None:
+                done, text = facts(engine)
+                if done != state["round"]:
+                    state["round"] = done
+                    bar.update(task, completed=done, text=text)
+
+            yield tick
+        return
+
+    def log(engine: Engine) -> None:
+        now = time.monotonic()
+        if now - state["said"] >= 5:
+            done, text = facts(engine)
+            if done != state["round"]:
+                state["round"], state["said"] = done, now
+                print(f"{name}: round {done} of {rounds}  {text}", file=sys.stderr, flush=True)
+
+    yield log
+
+
+@contextmanager
+def saving_on_interrupt(engine: Engine) -> Iterator[None]:
+    """The first Ctrl-C lets the engine save what it has; the second stops at once."""
+
+    def stop(*_: object) -> None:
+        if engine.stop or engine.record is None:
+            raise KeyboardInterrupt
+        engine.stop = True
+        print("\nstopping after the present reactions (Ctrl-C again: at once)", file=sys.stderr, flush=True)
+
+    try:
+        before = signal.signal(signal.SIGINT, stop)
+    except ValueError:  # not in the main thread: then Ctrl-C is somebody else's business
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
