@@ -86,7 +86,7 @@ def test_unknown_name_names_the_nearest_and_the_list(name: str, nearest: str) ->
     text = refusal(name)
     assert repr(name) in text
     assert repr(nearest) in text
-    assert "heterophony.models.names()" in text
+    assert "`heterophony models`" in text
 
 
 def test_even_an_empty_name_is_answered() -> None:
