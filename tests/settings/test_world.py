@@ -441,3 +441,10 @@ def test_the_shipped_rotations_are_these(name):
     data = Setting.load(name).data
     assert not data.leaky
     assert build(data, 0).report.images == {"train": 650, "validation": 100, "public": 100, "test": 150}
+
+
+def test_rows_of_a_source_are_those_of_each_domain_made_of_it(digits):
+    made = world(rows=120)
+    first, second = (rows_of(digits, made.views[f"M{angle}"]["train"](), angle) for angle in (0, 20))
+    assert first == second
+    assert len(first) == 120

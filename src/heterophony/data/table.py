@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 
 class Data:
@@ -20,6 +24,15 @@ class Data:
             raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
         self.columns = columns
         self.classes = classes
+
+    @classmethod
+    def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
+        """Columns `x` and `y` from a torch `Dataset`, or any sequence, of (input, label) pairs; read once, whole."""
+        rows = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
+        if not rows:
+            raise ValueError("the data set is empty")
+        x = torch.stack([torch.as_tensor(x, dtype=torch.float32) for x, _ in rows])
+        return cls(classes=classes, x=x, y=torch.as_tensor([int(y) for _, y in rows]))
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

@@ -89,6 +89,7 @@ class DataPart(Strict):
     domains: dict[str, Domain] = {}
     source: str | None = None  # with rotations, or alone
     rotations: tuple[float, ...] = ()
+    rows: int | None = Field(default=None, ge=1)  # private rows of each domain made of it; None: all
     clients: int = Field(default=1, ge=1)  # of each domain
     partition: Partition = Partition()
     public: Public | None = None
@@ -106,6 +107,8 @@ class DataPart(Strict):
             raise ValueError("give either domains or a source")
         if self.rotations and not self.source:
             raise ValueError("rotations need a source")
+        if self.rows is not None and not self.source:
+            raise ValueError("rows go with a source; domains have rows of their own")
         if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
             raise ValueError(f"two rotations are the same: {list(self.rotations)}")
         return self
@@ -115,8 +118,8 @@ class DataPart(Strict):
             return self.domains
         assert self.source is not None
         if not self.rotations:
-            return {self.source: Domain(source=self.source)}
-        return {f"M{angle:g}": Domain(source=self.source, degrees=angle) for angle in self.rotations}
+            return {self.source: Domain(source=self.source, rows=self.rows)}
+        return {f"M{angle:g}": Domain(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations}
 
 
 class ModelPart(Strict):
