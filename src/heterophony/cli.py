@@ -207,11 +207,19 @@ def settings(as_json: Json = False) -> None:
 
 
 @app.command("data")
-def data_sets(data: DataFolder = None, as_json: Json = False) -> None:
+def data_sets(
+    data: DataFolder = None,
+    fetch: Annotated[str | None, typer.Option(help="Download this set first, from its official source.")] = None,
+    as_json: Json = False,
+) -> None:
     """List every known data set: whether it was found, where, and how large it is."""
+    from heterophony.data.download import download
     from heterophony.data.sources.catalogue import known
 
     with complaints():
+        if fetch is not None:
+            for path in download(fetch, data):
+                print(f"fetched {path}", file=sys.stderr)
         found = [
             {
                 "name": listing.entry.name,
