@@ -72,11 +72,11 @@ def run(
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
-        _check_device(device)
+        place = _device(device)
         _engine(engine)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
-        federation = assemble(method, setting, seed=seed, changes=changes, root=data)
+        federation = assemble(method, setting, seed=seed, changes=changes, root=data, device=place)
         wanted = rounds or setting.rounds
         if to is None:
             result = _execute(federation, engine, wanted)
@@ -339,15 +339,19 @@ def _cell(value: Any) -> str:
     )
 
 
-def _check_device(device: str) -> None:
+def _device(device: str) -> str:
+    """Where models are trained; `auto` is a GPU if torch finds one."""
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"there is no device {device!r}; it is auto, cpu or cuda")
-    if device == "cuda":
-        import torch
+    if device == "cpu":
+        return device
+    import torch
 
-        if not torch.cuda.is_available():
-            raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
-        raise ValueError("--device cuda: this version computes on the CPU; use --device cpu or auto")
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
+    return "cpu"
 
 
 # -- errors ---------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class Federation:
     homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own
     seed: int = 0
     threads: int = 1
+    device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
     evaluate: int = 1  # every so many rounds, and in the last one
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
     dropout: Dropout = field(default_factory=Dropout)
@@ -98,7 +99,7 @@ class Federation:
         for name, model in (self.of(self.models, id) or {}).items():
             made = _model(model)
             with seeded(self.seed, "init", "" if made.common else id, name):
-                module = made.build()
+                module = made.build().to(self.device)
             share = (made.share,) if isinstance(made.share, str) else made.share
             slots[name] = Slot(module, share, made.buffers)
             slots[name].shared()  # raises where `share` names nothing
@@ -110,6 +111,7 @@ class Federation:
             memory=self.method.memory,
             links=self.topology.links(id, 0, self.seed),
             seed=self.seed,
+            device=self.device,
         )
 
     def first(self, role: str) -> Node:
@@ -153,6 +155,7 @@ class Federation:
             "tests": [[name, split, len(data)] for name, split, data in self._test_sets],
             "seed": self.seed,
             "threads": self.threads,
+            "device": self.device,
             "evaluate": self.evaluate,
             "profiles": {key: _readable(asdict(value)) for key, value in self.profiles.items()},
             "dropout": {"rate": self.dropout.rate, "always": sorted(self.dropout.always)},

@@ -185,8 +185,8 @@ class Scalar:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    # Contiguous, as a decoded tensor is: sums depend on the layout.
-    return tensor.detach().clone(memory_format=torch.contiguous_format)
+    # On the CPU and contiguous, as a decoded tensor is: sums depend on device and layout.
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _finite(value: Any) -> None:

@@ -62,11 +62,17 @@ class Variables(UserDict[str, Any]):
 
 
 class Views(UserDict[str, Any]):
-    """A node's data by name; a factory is called when its view is first needed."""
+    """A node's data by name; a factory is called, and data go to the node's device, when a view is first needed."""
+
+    def __init__(self, views: Mapping[str, Any], device: str = "cpu") -> None:
+        self.device = device
+        super().__init__(views)
 
     def __getitem__(self, name: str) -> Data:
         found = super().__getitem__(name)
         made: Data = found if isinstance(found, Data) else found()
+        if made.device.type != torch.device(self.device).type:
+            made = made.to(self.device)
         self.data[name] = made
         return made
 
@@ -76,6 +82,7 @@ class Node:
 
     __slots__ = (
         "data",
+        "device",
         "epochs",
         "groups",
         "id",
@@ -98,10 +105,11 @@ class Node:
         memory: Iterable[str] = (),
         links: Links | None = None,
         seed: int = 0,
+        device: str = "cpu",
     ) -> None:
-        self.id, self.role, self.seed = id, role, seed
+        self.id, self.role, self.seed, self.device = id, role, seed, device
         self.slots = dict(slots or {})
-        self.data = Views(data or {})
+        self.data = Views(data or {}, device)
         self.vars = Variables(memory)
         self.links = links or Links()
         self.round = 0
@@ -142,9 +150,9 @@ class Node:
         return {name: slot.module for name, slot in self.slots.items()}
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
-        """A copy of what the model shares."""
+        """A copy of what the model shares, on the CPU."""
         shared = self.slots[model].shared()
-        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in shared.items()}
+        return {n: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for n, t in shared.items()}
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""

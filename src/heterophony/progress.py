@@ -32,10 +32,10 @@ def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], No
         scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
         scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
         n = sum(r["n"] for r in scores)
-        text = f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %" if n else ""
+        texts = [f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %"] if n else []
         from heterophony.show import size
 
-        return min(lead, default=0), text + (f", sent {size(sent)}" if sent else "")
+        return min(lead, default=0), ", ".join([*texts, *([f"sent {size(sent)}"] if sent else [])])
 
     if err.is_terminal:
         columns = (

@@ -75,7 +75,7 @@ class Eager:
         for name, split, data in self.tests(job.node.id):
             # With a joint head (private and public classes) only the outputs of the test's own classes count.
             logits = predict(job.node.models[mark.model], data)[:, : data.classes]
-            for quantity, (total, n) in score(logits, data.y).items():
+            for quantity, (total, n) in score(logits, data.y.cpu()).items():
                 rows.append(_row(job, mark.product, name, split, quantity, total, n))
         return rows
 
@@ -93,8 +93,9 @@ def _row(
 def predict(model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512) -> Tensor:
     """A model's outputs, in evaluation mode; the model is left in the mode it was in."""
     with _evaluating(model), torch.no_grad():
-        x = data.x if rows is None else data.x.index_select(0, rows)
-        return torch.cat([model(part) for part in torch.split(x, batch)])
+        x = data.x if rows is None else data.x.index_select(0, rows.to(data.device))
+        device = next((p.device for p in model.parameters()), x.device)
+        return torch.cat([model(part.to(device)) for part in torch.split(x, batch)]).cpu()
 
 
 @contextmanager
@@ -124,6 +125,7 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
     nets: dict[str, Callable[[Tensor], Tensor]] = {**models, **teachers}
     parameters = {name: dict(model.named_parameters()) for name, model in models.items()}
     optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
+    aux = _on(node.device, work.aux)
     given = work.transform or {}
     transforms = given if isinstance(given, Mapping) else {work.names[0]: given}
     start = None
@@ -139,9 +141,9 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
         parts = [value for named in terms.values() for value in named.values()]
         sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
         if work.answer == "gradient" and gradient is None:
-            gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
+            gradient = {n: p.grad.cpu().clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
         for name, transform in transforms.items():
-            _transform(transform, parameters[name], work.aux)
+            _transform(transform, parameters[name], aux)
         for optimiser in optimisers.values():
             optimiser.step()
         for name, values in terms.items():
@@ -156,7 +158,7 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
     losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
     displacement = None
     if start is not None:
-        displacement = {n: start[n] - p.detach() for n, p in parameters[work.names[0]].items()}
+        displacement = {n: (start[n] - p.detach()).cpu() for n, p in parameters[work.names[0]].items()}
     for named in parameters.values():
         for parameter in named.values():
             parameter.grad = None
@@ -165,17 +167,24 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
 
 def _batches(node: Node, work: Fit) -> Any:
     view = node.data[work.data]
-    data = view if work.rows is None else view.take(work.rows)
+    data = view if work.rows is None else view.take(work.rows.to(node.device))
     if work.extra:
-        data = data.with_columns(**work.extra)
+        data = data.with_columns(**_on(node.device, work.extra))
     sizes = work.sizes(node)
     while sizes:
-        order = node.order(work.data, len(data))
+        order = node.order(work.data, len(data)).to(node.device)
         at = 0
         while sizes and at + sizes[0] <= len(data):
             size = sizes.pop(0)
             yield data.take(order[at : at + size])
             at += size
+
+
+def _on(device: str, value: Any) -> Any:
+    """Tensors in a work order, on the node's device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    return {key: _on(device, item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
 def _terms(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
@@ -201,7 +210,11 @@ def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Pa
     optimiser = work.optimiser.build(p for p in parameters.values() if p.requires_grad)
     key = _kept(work, model)
     for name, state in node.optimisers.get(key, {}).items() if key else ():
-        optimiser.state[parameters[name]] = dict(state)
+        # moments follow their parameter; step counters stay where torch keeps them
+        here = parameters[name].device
+        optimiser.state[parameters[name]] = {
+            k: v.to(here) if torch.is_tensor(v) and v.dim() else v for k, v in state.items()
+        }
     return optimiser
 
 

@@ -53,5 +53,9 @@ class Data:
         """The same rows with further columns, such as a teacher's logits."""
         return Data(classes=self.classes, **{**self.columns, **columns})
 
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.columns.values())).device
+
     def to(self, device: torch.device | str) -> Data:
         return Data(classes=self.classes, **{n: c.to(device) for n, c in self.columns.items()})

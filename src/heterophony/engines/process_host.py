@@ -32,6 +32,8 @@ class ProcessHost:
     def __init__(self, federation: Federation) -> None:
         if federation.threads != 1:
             raise ValueError("processes of their own need threads = 1: torch's thread pool does not survive a fork")
+        if federation.device != "cpu":
+            raise ValueError("processes of their own compute on the CPU: CUDA does not survive a fork")
         importlib.import_module("torch._dynamo")  # optimisers import it: once here, not in every child
         self.federation = federation
         self.states: dict[str, bytes] = {}  # of nodes that have reacted

@@ -31,6 +31,7 @@ def assemble(
     seed: int = 0,
     changes: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
+    device: str = "cpu",
 ) -> Federation:
     """The federation that `heterophony run METHOD --on SETTING --set ...` runs."""
     entry = registry.lookup(method)
@@ -53,7 +54,13 @@ def assemble(
     made = entry.build(options)
     world = worlds.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
-    recipe = {"method": method, "setting": chosen.plain(), "seed": seed, "changes": _only(changes, theirs)}
+    recipe = {
+        "method": method,
+        "setting": chosen.plain(),
+        "seed": seed,
+        "changes": _only(changes, theirs),
+        "device": device,
+    }
     models = _models(made, chosen, world)
     # What `export` needs to name a network without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
@@ -68,6 +75,7 @@ def assemble(
         private_tests=world.private_tests,
         seed=seed,
         evaluate=chosen.evaluate,
+        device=device,
         dropout=Dropout(chosen.dropout.rate, chosen.dropout.always),
         profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
         joins=chosen.joins,
@@ -81,7 +89,8 @@ def assemble(
 def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Federation:
     """The federation that a run folder describes."""
     setting = Setting.of(dict(recipe["setting"]))
-    return assemble(recipe["method"], setting, seed=recipe["seed"], changes=recipe["changes"], root=root)
+    same = {"seed": recipe["seed"], "changes": recipe["changes"], "device": recipe["device"]}
+    return assemble(recipe["method"], setting, root=root, **same)
 
 
 def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:

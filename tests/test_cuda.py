@@ -1,0 +1,45 @@
+"""The same federations on a GPU; skipped where there is none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from toys.federations import METHODS
+
+from heterophony.engines import local
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name),
+]
+
+
+def on(row, device, rounds=None, **options):
+    return local(replace(row.build(), device=device), **row.options, **options).run(rounds or row.rounds)
+
+
+def test_agrees_with_the_cpu_within_rounding(row):
+    """One round: later ones amplify the last bits."""
+    cpu, gpu = on(row, "cpu", 1), on(row, "cuda", 1)
+    assert gpu.ledger.rows == cpu.ledger.rows
+    assert gpu.clock == cpu.clock
+    if row.name == "fedavg-normed":
+        return  # dropout draws from another generator there
+    for node in cpu.nodes:
+        for slot, tensors in cpu.state(node)["models"].items():
+            for name, tensor in tensors.items():
+                assert torch.allclose(tensor, gpu.state(node)["models"][slot][name].cpu(), atol=1e-3), (
+                    node,
+                    slot,
+                    name,
+                )
+
+
+def test_encoded_equals_in_memory_and_resume_equals_uninterrupted(row, tmp_path):
+    whole = on(row, "cuda")
+    assert on(row, "cuda", encode=True).digest == whole.digest
+    federation = replace(row.build(), device="cuda")
+    federation.run(row.rounds - 1, tmp_path / "run", **row.options)
+    resumed = federation.resume(tmp_path / "run", row.rounds, **row.options)
+    if row.waits:
+        assert resumed.digest == whole.digest
