@@ -62,17 +62,24 @@ class Variables(UserDict[str, Any]):
 
 
 class Views(UserDict[str, Any]):
-    """A node's data by name; a factory is called, and data go to the node's device, when a view is first needed."""
+    """A node's data by name, on the CPU, where reactions read them; a factory is called when first needed."""
 
     def __init__(self, views: Mapping[str, Any], device: str = "cpu") -> None:
         self.device = device
+        self.copies: dict[str, Data] = {}
         super().__init__(views)
+
+    def placed(self, name: str) -> Data:
+        """A view on the node's device, where work reads it."""
+        if self.device == "cpu":
+            return self[name]
+        if name not in self.copies:
+            self.copies[name] = self[name].to(self.device)
+        return self.copies[name]
 
     def __getitem__(self, name: str) -> Data:
         found = super().__getitem__(name)
         made: Data = found if isinstance(found, Data) else found()
-        if made.device.type != torch.device(self.device).type:
-            made = made.to(self.device)
         self.data[name] = made
         return made
 

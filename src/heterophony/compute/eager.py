@@ -62,7 +62,7 @@ class Eager:
                                      for term, value in terms.items()]  # fmt: skip
                 return fitted
             case Predict():
-                return predict(node.models[work.model], node.data[work.data], work.rows, work.batch)
+                return predict(node.models[work.model], node.data.placed(work.data), work.rows, work.batch)
             case Mark():
                 if job.evaluate:
                     job.rows += self._evaluate(job, work)
@@ -75,7 +75,7 @@ class Eager:
         for name, split, data in self.tests(job.node.id):
             # With a joint head (private and public classes) only the outputs of the test's own classes count.
             logits = predict(job.node.models[mark.model], data)[:, : data.classes]
-            for quantity, (total, n) in score(logits, data.y.cpu()).items():
+            for quantity, (total, n) in score(logits, data.y).items():
                 rows.append(_row(job, mark.product, name, split, quantity, total, n))
         return rows
 
@@ -166,7 +166,7 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
 
 
 def _batches(node: Node, work: Fit) -> Any:
-    view = node.data[work.data]
+    view = node.data.placed(work.data)
     data = view if work.rows is None else view.take(work.rows.to(node.device))
     if work.extra:
         data = data.with_columns(**_on(node.device, work.extra))
