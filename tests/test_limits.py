@@ -12,7 +12,7 @@ from heterophony.seeds import generator
 from heterophony.topology import star, tree
 from toys.bhfl import BHFL
 from toys.federations import B16, CLIENTS, mutual_star, weights_star
-from toys.world import net, points, private
+from toys.world import net, private
 
 
 def server(result, node="server"):
@@ -142,4 +142,3 @@ def test_the_world_is_learnable():
     accuracy = local(federation).run(30).table.select(product="global", set="here", quantity="accuracy")
     assert accuracy.last().mean() > 0.8
     assert accuracy.rows[0]["sum"] / accuracy.rows[0]["n"] < 0.8
-    assert len(points("x")) == 48

@@ -217,3 +217,25 @@ def test_the_state_comes_back(order, arrived, expired):
     assert twin.state() == made.state()
     assert list(twin.waits()) == list(made.waits())
     assert (twin.ready() is None) == (made.ready() is None)
+
+
+def test_an_old_timer_means_nothing_to_a_window_that_was_opened_again():
+    """A group set twice in one round: the deadline counts from the second time."""
+    made = box(Every(MAIL, of="cohort", deadline=1.0))
+    made.open(Links(), {"cohort": ("a", "b")}, 0.3)
+    made.open(Links(), {"cohort": ("a",)}, 0.8)
+    assert not made.awaits("react", 1.3)
+    assert made.awaits("react", 1.8)
+    assert list(made.waits()) == [("mail", 0, ["a"])]
+
+
+def test_the_answers_of_a_skipped_window_are_used_up():
+    made = opened(Every(MAIL, of="children", quorum=3, late="accept"), members=("a", "b", "c"))
+    made.take(mail("a"))
+    made.take(mail("b"))
+    made.absent("mail", "c", 0)
+    ready = made.ready()
+    assert senders(ready) == []
+    made.fire(ready)
+    assert made.inbox == []
+    assert made.late() == []

@@ -29,7 +29,6 @@ from heterophony.methods import FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.training import Training
 from heterophony.topology import random_pairs, star
-from toys.bhfl import BHFL
 from toys.federations import (
     AWAY,
     B16,
@@ -212,15 +211,15 @@ def test_a_node_that_dies_is_done_without(engine):
 
 
 def test_a_node_that_returns_takes_part_again(engine):
-    """c2 leaves at 0.05 s, in the middle of its work, and is back at 0.25 s: what it had done is late by then."""
+    """c2 leaves at 0.05 s, in the middle of its work, and is back at 0.25 s with a backlog: what it does is late until
+    it has caught up; its answer of round 4 leaves at 0.474 s, before that round's deadline.
+    """
     result = engine(timed(2, 0.1, slow(1e-3, available=AWAY))).run(5)
-    used = [r["round"] for r in result.ledger.messages if r["from"] == "c2" and r["status"] == "sent"]
-    assert used == [0, 1, 2, 3, 4]
-    late = [i[2] for i in incidents(result, "late")]
-    assert late == ["'update' of round 0 from c2", "'update' of round 1 from c2"] or late[0].endswith("0 from c2")
-    missed = [i[2] for i in incidents(result, "timeout")]
-    assert missed == ["update from c2, round 0", "update from c2, round 1"] or missed[0].endswith("round 0")
-    assert not any("round 4" in text for text in late + missed)
+    sent = [(r["round"], r["time"]) for r in result.ledger.messages if r["from"] == "c2" and r["status"] == "sent"]
+    assert [round for round, _ in sent] == [0, 1, 2, 3, 4]
+    assert [moment for _, moment in sent] == pytest.approx([0.056, 0.306, 0.362, 0.418, 0.474])
+    assert [i[2] for i in incidents(result, "late")] == [f"'update' of round {r} from c2" for r in range(4)]
+    assert [i[2] for i in incidents(result, "timeout")] == [f"update from c2, round {r}" for r in range(4)]
 
 
 def test_peers_go_on_when_one_disappears(engine):
@@ -511,7 +510,6 @@ def test_bhfl_momentum_states_are_apart():
     assert set(result.state("root")["vars"]["momentum"]) == {"up"}
     assert set(result.state("e0")["vars"]["momentum"]) == {"up", "down"}
     assert set(result.state("l0")["vars"]["momentum"]) == {"down", "far-down"}
-    assert isinstance(BHFL().turns, tuple)
 
 
 # -- found by review -------------------------------------------------------------------------------------------
@@ -628,38 +626,6 @@ def test_a_header_that_is_not_that_of_its_edge_is_refused(lie, monkeypatch):
         f"'update' of round {r} from c0: its header is not that of the edge it came on" for r in range(2)
     ]
     assert equal(server_weights(result), merged_without(federation, lambda round: {"c0"}, 2))
-
-
-def test_an_old_timer_means_nothing_to_a_window_that_was_opened_again():
-    """The server asks twice in round 0, at 0 s and at 0.016 s; the deadline counts from the second time."""
-
-    class Twice(Method):
-        roles = ("server", "client")
-        kinds = (PING, PONG)
-        memory = ("asked",)
-
-        @on(Round, role="server")
-        def begin(self, server):
-            server.cohort()
-            return PING(server.children[:1], value=1)
-
-        @on(Each(PING), role="client")
-        def hear(self, client, mail):
-            if client.id == "c0":
-                yield Predict("model", "train")
-                return PONG(value=1)
-
-        @on(Every(PONG, of="cohort", deadline=0.05, quorum=1), role="server")
-        def gather(self, server, mail):
-            if "asked" not in server.vars:
-                server.vars["asked"] = True
-                server.cohort()
-            else:
-                server.round += 1
-
-    federation = Federation(Twice(), star(["c0"]), {"client": {"model": net()}}, private(["c0"]))
-    with pytest.raises(Stalled, match="stopped short"):  # a fired window does not open again in the same round
-        local(federation).run(1)
 
 
 def test_a_newcomer_among_peers_starts_where_they_are(engine):

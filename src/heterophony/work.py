@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from heterophony.parts.aggregate import Named
 from heterophony.parts.optimisers import Optimiser, sgd
 
 if TYPE_CHECKING:
     from heterophony.node import Node
 
-Named = Mapping[str, Tensor]
 # loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
 Loss = Callable[[Mapping[str, Callable[[Tensor], Tensor]], Any], Any]
 # transform(gradients, parameters, **aux) -> gradients. No data-dependent branches: it may run in a captured graph.
