@@ -54,6 +54,9 @@ class Federation:
     seed: int = 0
     threads: int = 1
     device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
+    executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
+    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    deterministic: bool = True  # a GPU, too, repeats to the bit
     evaluate: int = 1  # every so many rounds, and in the last one
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
     dropout: Dropout = field(default_factory=Dropout)
@@ -156,6 +159,9 @@ class Federation:
             "seed": self.seed,
             "threads": self.threads,
             "device": self.device,
+            "executor": self.executor,
+            "precision": self.precision,
+            "deterministic": self.deterministic,
             "evaluate": self.evaluate,
             "profiles": {key: _readable(asdict(value)) for key, value in self.profiles.items()},
             "dropout": {"rate": self.dropout.rate, "always": sorted(self.dropout.always)},

@@ -53,11 +53,14 @@ class Weights:
     model: str | None = None
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: _copy(tensor) for name, tensor in value.items()}
+        # They stay where the models are: on one machine, a cohort's weights need not leave the GPU.
+        return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in value.items()}
 
     def sound(self, value: Any) -> None:
         if not isinstance(value, dict):
             raise Refused(f"expected named tensors, got a {type(value).__name__}")
+        if _finite_together(value):
+            return
         for name, tensor in value.items():
             try:
                 _finite(tensor)
@@ -195,3 +198,11 @@ def _finite(value: Any) -> None:
     # A sum is finite only if all its terms are, and far cheaper; if it overflowed, look at each.
     if not math.isfinite(value.sum().item()) and not bool(torch.isfinite(value).all()):
         raise Refused("holds values that are not finite")
+
+
+def _finite_together(value: Mapping[str, Tensor]) -> bool:
+    """Whether many tensors on a GPU are surely all finite: one question to the device instead of one each."""
+    tensors = list(value.values())
+    if not tensors or not all(isinstance(t, Tensor) and t.is_cuda and t.dtype == torch.float32 for t in tensors):
+        return False
+    return math.isfinite(torch.stack(torch._foreach_norm(tensors, 1)).sum().item())

@@ -6,6 +6,7 @@ import random
 from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,6 +33,15 @@ class Slot:
 
     def shared(self) -> dict[str, Tensor]:
         """The tensors that travel, live."""
+        return self._shared
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes: parameters and all buffers, live."""
+        return self._tensors
+
+    # Walking through a module costs more than training a small one for a step, so both are looked up once.
+    @cached_property
+    def _shared(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = dict(self.module.named_parameters())
         if self.buffers == "shared":
             found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
@@ -42,9 +52,22 @@ class Slot:
             raise ValueError(f"share names {empty[0]!r}, but the model has no such part with weights")
         return {n: found[n] for names in kept.values() for n in names}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything that changes: parameters and all buffers, live."""
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+
+def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy many tensors in few launches; where a pair differs in place or layout, one by one."""
+    pairs = list(zip(targets, sources, strict=True))
+    with torch.no_grad():
+        alike = [(to, of) for to, of in pairs if to.device == of.device and to.stride() == of.stride()]
+        if alike:
+            torch._foreach_copy_([to for to, _ in alike], [of for _, of in alike])
+        if len(alike) < len(pairs):
+            for to, of in pairs:
+                if to.device != of.device or to.stride() != of.stride():
+                    to.copy_(of, non_blocking=True)
 
 
 class Variables(UserDict[str, Any]):
@@ -66,16 +89,13 @@ class Views(UserDict[str, Any]):
 
     def __init__(self, views: Mapping[str, Any], device: str = "cpu") -> None:
         self.device = device
-        self.copies: dict[str, Data] = {}
         super().__init__(views)
 
     def placed(self, name: str) -> Data:
         """A view on the node's device, where work reads it."""
         if self.device == "cpu":
             return self[name]
-        if name not in self.copies:
-            self.copies[name] = self[name].to(self.device)
-        return self.copies[name]
+        return self[name].placed(self.device)
 
     def __getitem__(self, name: str) -> Data:
         found = super().__getitem__(name)
@@ -157,9 +177,9 @@ class Node:
         return {name: slot.module for name, slot in self.slots.items()}
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
-        """A copy of what the model shares, on the CPU."""
+        """A copy of what the model shares, where the model is."""
         shared = self.slots[model].shared()
-        return {n: t.detach().to("cpu", copy=True, memory_format=torch.contiguous_format) for n, t in shared.items()}
+        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in shared.items()}
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""
@@ -167,16 +187,12 @@ class Node:
         if weights.keys() != shared.keys():
             odd = ", ".join(sorted(weights.keys() ^ shared.keys())[:3])
             raise ValueError(f"node {self.id}: weights do not match model {model!r}: {odd}")
-        with torch.no_grad():
-            for name, tensor in shared.items():
-                tensor.copy_(weights[name])
+        copy_into(shared.values(), [weights[name] for name in shared])
 
     def copy(self, source: str, target: str) -> None:
         """Make one model equal to another of the same architecture, private parts and all buffers included."""
-        of = self.slots[source].tensors()
-        with torch.no_grad():
-            for name, tensor in self.slots[target].tensors().items():
-                tensor.copy_(of[name])
+        of, to = self.slots[source].tensors(), self.slots[target].tensors()
+        copy_into(to.values(), [of[name] for name in to])
 
     # -- randomness ------------------------------------------------------------------------------------------
     def rng(self, purpose: str) -> torch.Generator:
@@ -203,7 +219,7 @@ class Node:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state, which is the node's from then on."""
         self.round = state["round"]
-        self.vars.data = dict(state["vars"])
+        self.vars.data = self._at_home(dict(state["vars"]))
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
         with torch.no_grad():
             for name, slot in self.slots.items():
@@ -212,12 +228,22 @@ class Node:
 
     def check(self) -> None:
         """Raise unless every variable can be written to a snapshot or sent to another process."""
-        self.vars.data = codec.contiguous(self.vars.data)
+        self.vars.data = codec.contiguous(self._at_home(self.vars.data))
         for name, value in self.vars.items():
             try:
                 codec.packed_size(value)
             except TypeError as error:
                 raise TypeError(f"variable {name!r}: {error}") from None
+
+    def _at_home(self, value: Any) -> Any:
+        """Variables live where the models are, whole numbers on the CPU; after a snapshot as before it."""
+        if self.device == "cpu":
+            return value
+        if isinstance(value, Tensor):
+            return value.to(self.device if value.is_floating_point() else "cpu")
+        if isinstance(value, list | tuple):
+            return type(value)(self._at_home(item) for item in value)
+        return {key: self._at_home(item) for key, item in value.items()} if isinstance(value, dict) else value
 
     @property
     def shape(self) -> Shape:

@@ -1,1 +1,20 @@
-"""How a list of work is computed: one at a time on the CPU, or together on a GPU."""
+"""How pending work is computed: one after the other, or a whole cohort together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heterophony.compute.cohort import Cohort
+from heterophony.compute.eager import Eager, Job
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+
+
+def executor(federation: Federation) -> Callable[[Sequence[Job]], list[Any]]:
+    """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
+    chosen = federation.executor
+    if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
+        return Eager(federation.test_sets, federation.precision)
+    return Cohort(federation.test_sets, federation.precision)

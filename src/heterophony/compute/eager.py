@@ -15,11 +15,19 @@ from heterophony.data.table import Data
 from heterophony.node import Node
 from heterophony.record.score import score
 from heterophony.seeds import seeded
-from heterophony.work import Fit, Fitted, Mark, Note, Predict, Transform, Work
+from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
+
+GPU_BATCH = 4096  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
 
 
 class WorkError(RuntimeError):
     """A piece of work failed: says whose it was."""
+
+
+def located(job: Job, error: Exception) -> WorkError:
+    """The error, saying whose work it was."""
+    where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
+    return WorkError(f"{where}: {type(error).__name__}: {error}")
 
 
 @dataclass
@@ -37,32 +45,32 @@ class Job:
 class Eager:
     """The compute seam: `compute(list of jobs) -> list of answers`. A GPU cohort has the same signature."""
 
-    def __init__(self, tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: ()) -> None:
+    def __init__(
+        self, tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: (), precision: str = "fp32"
+    ) -> None:
         self.tests = tests  # (set, split, data) that a node's products are evaluated on
+        self.precision = precision
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
-        return [self._located(job) for job in jobs]
+        return [self.one(job) for job in jobs]
 
-    def _located(self, job: Job) -> Any:
+    def one(self, job: Job) -> Any:
         try:
             return self._one(job)
         except Exception as error:
-            where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
-            raise WorkError(f"{where}: {type(error).__name__}: {error}") from error
+            raise located(job, error) from error
 
     def _one(self, job: Job) -> Any:
         node, work = job.node, job.work
         match work:
             case Fit():
                 with seeded(node.seed, node.id, node.round, "fit", job.tag):
-                    fitted = fit(node, work)
-                if job.evaluate:
-                    for model, terms in fitted.losses.items():
-                        job.rows += [_row(job, "training", work.data, "train", f"{model}.{term}", value)
-                                     for term, value in terms.items()]  # fmt: skip
+                    fitted = fit(node, work, self.precision)
+                job.rows += loss_rows(job, fitted)
                 return fitted
             case Predict():
-                return predict(node.models[work.model], node.data.placed(work.data), work.rows, work.batch)
+                data = node.data.placed(work.data)
+                return predict(node.models[work.model], data, work.rows, work.batch, self.precision)
             case Mark():
                 if job.evaluate:
                     job.rows += self._evaluate(job, work)
@@ -74,10 +82,23 @@ class Eager:
         rows = []
         for name, split, data in self.tests(job.node.id):
             # With a joint head (private and public classes) only the outputs of the test's own classes count.
-            logits = predict(job.node.models[mark.model], data)[:, : data.classes]
+            logits = predict(job.node.models[mark.model], data.placed(job.node.device), precision=self.precision)[
+                :, : data.classes
+            ]
             for quantity, (total, n) in score(logits, data.y).items():
                 rows.append(_row(job, mark.product, name, split, quantity, total, n))
         return rows
+
+
+def loss_rows(job: Job, fitted: Fitted) -> list[dict[str, Any]]:
+    """The loss terms of a fit, for the table."""
+    if not job.evaluate or not isinstance(job.work, Fit):
+        return []
+    return [
+        _row(job, "training", job.work.data, "train", f"{model}.{term}", value)
+        for model, terms in fitted.losses.items()
+        for term, value in terms.items()
+    ]
 
 
 def _row(
@@ -90,12 +111,29 @@ def _row(
     return {**place, "set": set, "split": split, "quantity": quantity, "sum": finite, "n": n}
 
 
-def predict(model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512) -> Tensor:
+def predict(
+    model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
+) -> Tensor:
     """A model's outputs, in evaluation mode; the model is left in the mode it was in."""
     with _evaluating(model), torch.no_grad():
         x = data.x if rows is None else data.x.index_select(0, rows.to(data.device))
         device = next((p.device for p in model.parameters()), x.device)
-        return torch.cat([model(part.to(device)) for part in torch.split(x, batch)]).cpu()
+        net = precise(model, precision)
+        batch = batch if device.type == "cpu" else max(batch, GPU_BATCH)
+        return torch.cat([net(part.to(device)) for part in torch.split(x, batch)]).cpu()
+
+
+def precise(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[Tensor], Tensor]:
+    """The network in the given precision, with answers in float32."""
+    if precision != "bf16":
+        return net
+
+    def ask(x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            out: Tensor = net(x)
+        return out.float()
+
+    return ask
 
 
 @contextmanager
@@ -111,23 +149,23 @@ def _evaluating(*models: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def fit(node: Node, work: Fit) -> Fitted:
+def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
     """Train in place, step by step."""
     models = {name: node.models[name] for name in work.names}
     for model in models.values():
         model.train()
     with _evaluating(*(node.models[teacher] for teacher in work.teachers)):
-        return _fit(node, work, models)
+        return _fit(node, work, models, precision)
 
 
-def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
-    teachers = {name: _teacher(node.models[name]) for name in work.teachers}
-    nets: dict[str, Callable[[Tensor], Tensor]] = {**models, **teachers}
+def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) -> Fitted:
+    teachers = {name: teacher(node.models[name]) for name in work.teachers}
+    asked: dict[str, Callable[[Tensor], Tensor]] = {**models, **teachers}
+    nets = {name: precise(net, precision) for name, net in asked.items()}
     parameters = {name: dict(model.named_parameters()) for name, model in models.items()}
     optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
-    aux = _on(node.device, work.aux)
-    given = work.transform or {}
-    transforms = given if isinstance(given, Mapping) else {work.names[0]: given}
+    aux = on_device(node.device, work.aux)
+    transforms = transforms_of(work)
     start = None
     if work.answer == "displacement":
         start = {name: p.detach().clone() for name, p in parameters[work.names[0]].items()}
@@ -135,41 +173,69 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module]) -> Fitted:
     sums: dict[str, dict[str, Tensor]] = {}
     steps = 0
     for batch in _batches(node, work):
-        terms = _terms(work, work.loss(nets, batch))
-        for optimiser in optimisers.values():
-            optimiser.zero_grad(set_to_none=True)
-        parts = [value for named in terms.values() for value in named.values()]
-        sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
+        terms = backward(work, work.loss, nets, batch, optimisers)
         if work.answer == "gradient" and gradient is None:
-            gradient = {n: p.grad.cpu().clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
-        for name, transform in transforms.items():
-            _transform(transform, parameters[name], aux)
-        for optimiser in optimisers.values():
-            optimiser.step()
+            gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
+        update(transforms, parameters, aux, optimisers)
         for name, values in terms.items():
-            kept = sums.setdefault(name, {})
+            totals = sums.setdefault(name, {})
             for term, value in values.items():
-                kept[term] = kept[term] + value.detach() if term in kept else value.detach()
+                totals[term] = totals[term] + value.detach() if term in totals else value.detach()
         steps += 1
     for name in models:
-        if (key := _kept(work, name)) is not None:
+        if (key := kept(work, name)) is not None:
             state = optimisers[name].state
             node.optimisers[key] = {n: dict(state[p]) for n, p in parameters[name].items() if p in state}
     losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
     displacement = None
     if start is not None:
-        displacement = {n: (start[n] - p.detach()).cpu() for n, p in parameters[work.names[0]].items()}
+        displacement = {n: start[n] - p.detach() for n, p in parameters[work.names[0]].items()}
     for named in parameters.values():
         for parameter in named.values():
             parameter.grad = None
     return Fitted(losses, steps, gradient, displacement)
 
 
+def backward(
+    work: Fit,
+    loss: Loss,
+    nets: Mapping[str, Callable[[Tensor], Tensor]],
+    batch: Data,
+    optimisers: Mapping[str, torch.optim.Optimizer],
+) -> dict[str, dict[str, Tensor]]:
+    """The first half of a step, the same for every way of computing: loss terms, and gradients on the parameters."""
+    terms = terms_of(work, loss(nets, batch))
+    for optimiser in optimisers.values():
+        optimiser.zero_grad(set_to_none=True)
+    parts = [value for named in terms.values() for value in named.values()]
+    sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
+    return terms
+
+
+def update(
+    transforms: Mapping[str, Transform],
+    parameters: Mapping[str, Mapping[str, nn.Parameter]],
+    aux: Mapping[str, Any],
+    optimisers: Mapping[str, torch.optim.Optimizer],
+) -> None:
+    """The second half: gradients as the method wants them, then a step."""
+    for name, transform in transforms.items():
+        _transform(transform, parameters[name], aux)
+    for optimiser in optimisers.values():
+        optimiser.step()
+
+
+def transforms_of(work: Fit) -> Mapping[str, Transform]:
+    """By model."""
+    given = work.transform or {}
+    return given if isinstance(given, Mapping) else {work.names[0]: given}
+
+
 def _batches(node: Node, work: Fit) -> Any:
     view = node.data.placed(work.data)
     data = view if work.rows is None else view.take(work.rows.to(node.device))
     if work.extra:
-        data = data.with_columns(**_on(node.device, work.extra))
+        data = data.with_columns(**on_device(node.device, work.extra))
     sizes = work.sizes(node)
     while sizes:
         order = node.order(work.data, len(data)).to(node.device)
@@ -180,14 +246,15 @@ def _batches(node: Node, work: Fit) -> Any:
             at += size
 
 
-def _on(device: str, value: Any) -> Any:
+def on_device(device: str, value: Any) -> Any:
     """Tensors in a work order, on the node's device."""
     if isinstance(value, Tensor):
         return value.to(device)
-    return {key: _on(device, item) for key, item in value.items()} if isinstance(value, Mapping) else value
+    return {key: on_device(device, item) for key, item in value.items()} if isinstance(value, Mapping) else value
 
 
-def _terms(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
+def terms_of(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
+    """What a loss gave, as named terms per model."""
     if isinstance(loss, Tensor):
         return {work.names[0]: {"loss": loss}}
     found = {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
@@ -201,14 +268,15 @@ def _transform(transform: Transform, parameters: Mapping[str, nn.Parameter], aux
             parameters[name].grad = gradient
 
 
-def _kept(work: Fit, model: str) -> str | None:
+def kept(work: Fit, model: str) -> str | None:
+    """Under which name a model's optimiser state is kept, if it is."""
     name = work.keep if isinstance(work.keep, str) or work.keep is None else work.keep.get(model)
     return None if name is None else f"{model}/{name}"
 
 
 def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
     optimiser = work.optimiser.build(p for p in parameters.values() if p.requires_grad)
-    key = _kept(work, model)
+    key = kept(work, model)
     for name, state in node.optimisers.get(key, {}).items() if key else ():
         # moments follow their parameter; step counters stay where torch keeps them
         here = parameters[name].device
@@ -218,7 +286,9 @@ def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Pa
     return optimiser
 
 
-def _teacher(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def teacher(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A model that can only be asked."""
+
     def ask(x: Tensor) -> Tensor:
         with torch.no_grad():
             out: Tensor = model(x)

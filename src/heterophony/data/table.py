@@ -16,7 +16,7 @@ class Data:
     A batch is a `Data` too. `classes` is the size of the label space where there is one.
     """
 
-    __slots__ = ("classes", "columns")
+    __slots__ = ("classes", "columns", "copies")
 
     def __init__(self, *, classes: int | None = None, **columns: Tensor) -> None:
         lengths = {name: len(column) for name, column in columns.items()}
@@ -24,6 +24,7 @@ class Data:
             raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
         self.columns = columns
         self.classes = classes
+        self.copies: dict[str, Data] = {}
 
     @classmethod
     def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
@@ -56,6 +57,14 @@ class Data:
     @property
     def device(self) -> torch.device:
         return next(iter(self.columns.values())).device
+
+    def placed(self, device: str) -> Data:
+        """The same on a device: copied once, however many participants share it."""
+        if self.device.type == torch.device(device).type:
+            return self
+        if device not in self.copies:
+            self.copies[device] = self.to(device)
+        return self.copies[device]
 
     def to(self, device: torch.device | str) -> Data:
         return Data(classes=self.classes, **{n: c.to(device) for n, c in self.columns.items()})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from heterophony import codec
+from heterophony.compute.numerics import numerics
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
@@ -73,7 +74,9 @@ class Engine:
         Called again with more rounds, it goes on from there.
         """
         began = time.perf_counter()
-        with _threads(self.federation.threads):
+        federation = self.federation
+        exact = numerics(federation.device, federation.precision, federation.deterministic)
+        with _threads(federation.threads), exact:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True

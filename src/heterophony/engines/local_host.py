@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heterophony import codec
-from heterophony.compute.eager import Eager, Job
+from heterophony.compute import executor
+from heterophony.compute.eager import Job
 from heterophony.engines.host import Activation, Outcome
 from heterophony.federation import Federation
-from heterophony.fields import Shape
+from heterophony.fields import Shape, Weights
 from heterophony.mailbox import Inbox
-from heterophony.message import Message, Send
+from heterophony.message import Body, Kind, Message, Send
 from heterophony.node import Node
 from heterophony.topology import Links
 from heterophony.work import Work
@@ -44,7 +45,8 @@ class LocalHost:
     """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
 
     def __init__(self, federation: Federation, compute: Compute | None = None) -> None:
-        self.federation, self.compute = federation, compute or Eager(federation.test_sets)
+        self.federation, self.compute = federation, compute or executor(federation)
+        self.kinds = {kind.name: kind for kind in federation.method.kinds}
         self.nodes: dict[str, Node] = {}
         self.shapes: dict[str, Shape] = {}
 
@@ -58,6 +60,8 @@ class LocalHost:
         node.links, node.round, node.groups = activation.links, activation.round, {}
         frame = activation.frame = Frame(node, activation.start)
         function = getattr(self.federation.method, activation.reaction)
+        if node.device != "cpu":
+            activation.mail = _brought(activation.mail, self.kinds, node.device)
         mail = () if activation.mail is None else (activation.mail,)
         with _located(activation, node):
             result = function(node, *mail)
@@ -173,6 +177,22 @@ def _messages(mail: Message | Inbox | None) -> list[Message]:
     if mail is None:
         return []
     return [*mail, *mail.also] if isinstance(mail, Inbox) else [mail, *mail.also]
+
+
+def _brought(mail: Any, kinds: Mapping[str, Kind], device: str) -> Any:
+    """Mail with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
+    if mail is None:
+        return None
+    if isinstance(mail, Inbox):
+        found = Inbox(_brought(m, kinds, device) for m in mail)
+        found.also = tuple(_brought(m, kinds, device) for m in mail.also)
+        return found
+    weights = [name for name, field in kinds[mail.kind].fields.items() if isinstance(field, Weights)]
+    also = tuple(_brought(m, kinds, device) for m in mail.also)
+    if not any(tensor.device.type == "cpu" for name in weights for tensor in mail.body[name].values()):
+        return replace(mail, also=also) if also else mail
+    moved = {name: {n: t.to(device) for n, t in mail.body[name].items()} for name in weights}
+    return replace(mail, body=Body({**mail.body, **moved}), also=also)
 
 
 class _located:

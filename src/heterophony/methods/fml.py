@@ -9,6 +9,8 @@ Reference: Shen et al., Federated Mutual Learning, 2020.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -24,7 +26,7 @@ from heterophony.parts.losses import Nets, kl
 from heterophony.parts.schedules import Scheduled, at
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Loss, Mark, Steps
+from heterophony.work import Mark, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
@@ -54,7 +56,8 @@ class FML(Method):
         client.round = mail.round
         client.load(mail.weights, "meme")
         # the private model's optimiser is kept, the meme's begins anew at each fork
-        yield self.local.fit(("model", "meme"), self.mutual(client.round), keep={"model": "own"})
+        loss = partial(self.mutual, alpha=at(self.alpha, client.round), beta=at(self.beta, client.round))
+        yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})
         yield Mark("personalised")
         return MEME(weights=client.weights("meme"))
 
@@ -65,18 +68,13 @@ class FML(Method):
         yield Mark("global")
         server.round += 1
 
-    def mutual(self, round: int) -> Loss:
-        """Eq. 5 with this round's weights."""
-        alpha, beta = at(self.alpha, round), at(self.beta, round)
-
-        def loss(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-            own, meme = nets["model"](batch.x), nets["meme"](batch.x)
-            return {
-                "model": {"ce": alpha * F.cross_entropy(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
-                "meme": {"ce": beta * F.cross_entropy(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
-            }
-
-        return loss
+    def mutual(self, nets: Nets, batch: Data, alpha: float, beta: float) -> dict[str, dict[str, Tensor]]:
+        """Eq. 5."""
+        own, meme = nets["model"](batch.x), nets["meme"](batch.x)
+        return {
+            "model": {"ce": alpha * F.cross_entropy(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
+            "meme": {"ce": beta * F.cross_entropy(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
+        }
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")

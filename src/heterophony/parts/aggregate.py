@@ -19,11 +19,11 @@ def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
         raise ValueError(f"{len(items)} items need as many weights >= 0 that are not all zero, got {shares}")
     total = sum(shares)
-    merged = {name: tensor * (shares[0] / total) for name, tensor in items[0].items()}
+    names = list(items[0])
+    merged = torch._foreach_mul([items[0][name] for name in names], shares[0] / total)  # one launch for many tensors
     for item, share in zip(items[1:], shares[1:], strict=True):
-        for name, tensor in merged.items():
-            tensor.add_(item[name], alpha=share / total)
-    return merged
+        torch._foreach_add_(merged, [item[name] for name in names], alpha=share / total)
+    return dict(zip(names, merged, strict=True))
 
 
 def combine(items: Sequence[Tensor], how: Literal["mean", "median", "trimmed"] = "mean") -> Tensor:

@@ -18,8 +18,9 @@ class Optimiser:
     lr: float
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
-        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=self.lr, **self.options)
+    def build(self, parameters: Iterable[Parameter], **how: bool) -> torch.optim.Optimizer:
+        """The optimiser; `how` it computes (fused, capturable) does not change what."""
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=self.lr, **self.options, **how)
         return made
 
 

@@ -1,0 +1,369 @@
+"""A place where one kind of training runs: networks, optimisers and data at fixed addresses, and graphs of its steps.
+
+A node's state is copied in, the captured steps are replayed, and the state is copied back; so a graph that was captured
+for one participant serves every other whose work is the same program. On a CPU the steps are run instead of replayed,
+with the same bits as one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from itertools import groupby
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from heterophony.compute import signature
+from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
+from heterophony.data.table import Data
+from heterophony.node import Node
+from heterophony.parts.optimisers import Optimiser
+from heterophony.seeds import derive, seeded
+from heterophony.work import Fit, Fitted
+
+CHUNKS = (16, 4, 1)  # steps in one graph: long ones spare the host, short ones fill up
+Pairs = list[tuple[Tensor, Tensor]]  # (to, from)
+
+
+class Rows:
+    """What a fit trains on: a view's columns, which of its rows, and columns beside them."""
+
+    def __init__(self, node: Node, work: Fit) -> None:
+        self.view = node.data.placed(work.data)
+        self.rows = work.rows
+        self.extra = on_device(node.device, work.extra)
+        self.count = len(self.view) if work.rows is None else len(work.rows)
+
+    @property
+    def form(self) -> tuple[tuple[str, tuple[int, ...], torch.dtype], ...]:
+        columns = {**self.view.columns, **self.extra}
+        return tuple((name, tuple(column.shape[1:]), column.dtype) for name, column in columns.items())
+
+
+class Networks:
+    """Architectures by number: equal ones share it. A module is looked through once."""
+
+    def __init__(self) -> None:
+        self.numbers: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+        self.known: dict[Hashable, int] = {}
+
+    def number(self, module: nn.Module) -> int:
+        if module not in self.numbers:
+            self.numbers[module] = self.known.setdefault(signature.of_module(module), len(self.known))
+        return self.numbers[module]
+
+
+def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
+    """What makes two fits the same program; raises `signature.Unknown` where that cannot be said."""
+    node, work = job.node, job.work
+    assert isinstance(work, Fit)
+    if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
+        raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
+    models = tuple((name, networks.number(node.models[name])) for name in (*work.names, *work.teachers))
+    transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
+    return (
+        models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
+        work.batch, signature.of_value(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
+    )  # fmt: skip
+
+
+def capacity(rows: int) -> int:
+    """Room for so many rows: steps of a quarter of a power of two, so that unequal participants share lanes."""
+    if rows <= 16:
+        return 16
+    step = 1 << max(0, (rows - 1).bit_length() - 3)
+    return -(-rows // step) * step
+
+
+def plan(sizes: Sequence[int], apart: bool) -> list[tuple[int, int, bool]]:
+    """(batch, steps, whether the gradient is kept) of each graph to replay; `apart` sets off the first step."""
+    calls = [(sizes[0], 1, True)] if apart and sizes else []
+    for batch, run in groupby(sizes[len(calls) :]):
+        left = len(list(run))
+        for chunk in CHUNKS:
+            calls += [(batch, chunk, False)] * (left // chunk)
+            left %= chunk
+    return calls
+
+
+class Lane:
+    """Room for fits of one kind: for one, or as a stack (see `stack.py`) for several that step together."""
+
+    def __init__(
+        self, job: Job, rows: Rows, precision: str = "fp32", seats: int = 1, channels_last: bool = False
+    ) -> None:
+        node, work = job.node, job.work
+        assert isinstance(work, Fit)
+        self.work, self.device, self.precision, self.seats = work, torch.device(node.device), precision, seats
+        self.cuda, self.channels_last = self.device.type == "cuda", channels_last
+        self.classes, self.transforms = rows.view.classes, transforms_of(work)
+        self._furnish({name: node.models[name] for name in (*work.names, *work.teachers)})
+        room = capacity(rows.count)
+        self.columns = {name: self.zeros(room, *shape, dtype=dtype) for name, shape, dtype in rows.form}
+        self.order = self.zeros(room, dtype=torch.int64)
+        self.at = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.aux = self._room(work.aux)
+        self.numbers = {n: self.zeros(dtype=torch.float32) for n in signature.numbers(work.loss)}
+        self.first: dict[str, Tensor] = {}  # gradients of the first step
+        self.terms: list[tuple[str, str]] = []
+        self.total: Tensor | None = None
+        self.graphs: dict[tuple[int, int, bool], Any] = {}
+        self.staged: dict[int, Data] = {}  # by seat: the view that its columns hold, whole
+        self.served: tuple[str, ...] = ()  # the nodes that were here last
+        if self.cuda:
+            self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+            self.pool = torch.cuda.graph_pool_handle()
+            self.generator = torch.Generator(self.device)
+
+    def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
+        """Networks and optimisers of its own."""
+        work = self.work
+        copies = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        if self.channels_last:
+            for module in copies.values():
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.tensors = {name: _tensors(module) for name, module in copies.items()}
+        self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
+        self.optimisers = {n: _optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        nets: dict[str, Callable[[Tensor], Tensor]] = {name: copies[name] for name in work.names}
+        nets |= {name: teacher(copies[name]) for name in work.teachers}
+        self.nets = {name: precise(net, self.precision) for name, net in nets.items()}
+
+    def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def seat(self, tensor: Tensor, i: int) -> Tensor:
+        """The part of a tensor that belongs to the i-th fit."""
+        return tensor
+
+    # -- in and out ------------------------------------------------------------------------------------------
+    def enter(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
+        """Take nodes' work: what is to be copied in, and what is to be set to zero."""
+        work = jobs[0].work
+        assert isinstance(work, Fit)
+        self.work, self.sizes = work, work.sizes(jobs[0].node)
+        self.plan = plan(self.sizes, work.answer == "gradient")
+        copies: Pairs = []
+        for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
+            copies += self._seat(i, job, own)
+        self._warm()
+        zeros = [self.at] + ([self.total] if self.total is not None else [])
+        for i, job in enumerate(jobs):
+            for name in work.names:
+                put, clear = self._moments(i, job.node, name)
+                copies, zeros = copies + put, zeros + clear
+        if self.cuda:
+            self.generator.manual_seed(derive(*_purpose(jobs[0])))
+        return copies, zeros
+
+    def _seat(self, i: int, job: Job, rows: Rows) -> Pairs:
+        node, work = job.node, job.work
+        assert isinstance(work, Fit)
+        copies: Pairs = []
+        for name, own in self.tensors.items():
+            source = node.slots[name].tensors()
+            copies += [(self.seat(tensor, i), source[n]) for n, tensor in own.items()]
+        copies += [(self.seat(to, i), of) for to, of in _copies(self.aux, work.aux)]
+        for name, number in signature.numbers(work.loss).items():
+            self.seat(self.numbers[name], i).fill_(number)
+        self._stage(i, rows)
+        order = torch.cat(list(_orders(node, work, rows.count, self.sizes)))
+        if len(order) > self.order.shape[-1]:
+            grown = self.zeros(2 * len(order), dtype=torch.int64)
+            grown[..., : self.order.shape[-1]] = self.order
+            self.order = grown
+            self.graphs.clear()  # they read the old one
+        self.seat(self.order, i)[: len(order)].copy_(order, non_blocking=True)
+        return copies
+
+    def _stage(self, i: int, rows: Rows) -> None:
+        """Put the rows where the graphs read them, unless they are there already."""
+        whole = rows.rows is None and not rows.extra
+        if whole and self.staged.get(i) is rows.view:
+            return
+        chosen = None if rows.rows is None else rows.rows.to(self.device)
+        for name, column in self.columns.items():
+            source, to = rows.extra.get(name), self.seat(column, i)[: rows.count]
+            if source is None and chosen is not None:
+                torch.index_select(rows.view.columns[name], 0, chosen, out=to)
+            else:
+                to.copy_(rows.view.columns[name] if source is None else source)
+        self.staged.pop(i, None)
+        if whole:
+            self.staged[i] = rows.view
+
+    def _moments(self, i: int, node: Node, name: str) -> tuple[Pairs, list[Tensor]]:
+        """An optimiser's state: as kept by the node, or fresh, which is zero."""
+        key = kept(self.work, name)
+        before = node.optimisers.get(key, {}) if key else {}
+        copies: Pairs = []
+        zeros: list[Tensor] = []
+        for n, parameter in self.parameters[name].items():
+            for part, tensor in self.optimisers[name].state.get(parameter, {}).items():
+                if not torch.is_tensor(tensor):
+                    continue
+                if n in before:
+                    copies.append((self.seat(tensor, i) if tensor.dim() else tensor, before[n][part]))
+                else:
+                    zeros.append(self.seat(tensor, i) if tensor.dim() else tensor)
+        return copies, zeros
+
+    def leave(self, jobs: Sequence[Job]) -> Pairs:
+        """Give nodes their models and moments back: what is to be copied out."""
+        copies: Pairs = []
+        for i, job in enumerate(jobs):
+            for name in self.work.names:
+                target = job.node.slots[name].tensors()
+                copies += [(target[n], self.seat(tensor, i)) for n, tensor in self.tensors[name].items()]
+                if (key := kept(self.work, name)) is not None:
+                    state = self.optimisers[name].state
+                    job.node.optimisers[key] = {
+                        n: {part: self._out(value, i) for part, value in state[p].items()}
+                        for n, p in self.parameters[name].items()
+                        if p in state
+                    }
+        return copies
+
+    def _out(self, value: Any, i: int) -> Any:
+        if not torch.is_tensor(value):
+            return value
+        return (self.seat(value, i) if value.dim() else value).clone()
+
+    def fitted(self, i: int, job: Job, totals: Sequence[float]) -> Fitted:
+        """The answer to the i-th fit, before its state goes back; `totals` are the sums of the loss terms."""
+        losses: dict[str, dict[str, float]] = {}
+        for (model, term), value in zip(self.terms, totals, strict=True):
+            losses.setdefault(model, {})[term] = value / len(self.sizes)
+        first = self.work.names[0]
+        gradient = displacement = None
+        if self.work.answer == "gradient":
+            gradient = {n: self.seat(g, i).clone() for n, g in self.first.items()}
+        elif self.work.answer == "displacement":
+            before = dict(job.node.models[first].named_parameters())
+            after = self.parameters[first]
+            displacement = {n: p.detach() - self.seat(after[n], i).detach() for n, p in before.items()}
+        return Fitted(losses, len(self.sizes), gradient, displacement)
+
+    # -- steps -----------------------------------------------------------------------------------------------
+    def step(self, batch: int, keep: bool) -> None:
+        """One step on the next rows of the order: what is captured."""
+        terms = self._descend(self.at + torch.arange(batch, device=self.device))
+        self.at.add_(batch)
+        if keep:
+            for name, parameter in self.parameters[self.work.names[0]].items():
+                if parameter.grad is not None:
+                    self.first.setdefault(name, torch.zeros_like(parameter)).copy_(parameter.grad)
+        self._update()
+        values = torch.stack([value.detach() for named in terms.values() for value in named.values()], dim=-1)
+        if self.total is None:
+            self.terms = [(model, term) for model, named in terms.items() for term in named]
+            self.total = torch.zeros_like(values)
+        self.total.add_(values)
+
+    def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
+        """Loss terms, and gradients on the parameters."""
+        rows = self.order.index_select(0, places)
+        columns = {n: c.index_select(0, rows) for n, c in self.columns.items()}
+        if self.channels_last:
+            columns = {n: _last(column) for n, column in columns.items()}
+        batch = Data(classes=self.classes, **columns)
+        loss = signature.with_numbers(self.work.loss, self.numbers) if self.cuda else self.work.loss
+        return backward(self.work, loss, self.nets, batch, self.optimisers)
+
+    def _update(self) -> None:
+        update(self.transforms, self.parameters, self.aux, self.optimisers)
+
+    def _warm(self) -> None:
+        """Before the state is copied in: let everything be allocated that steps need, and capture what is missing."""
+        keep = self.work.answer == "gradient"
+        if not self.cuda:
+            if self.total is None:
+                with seeded("warming up"):
+                    self.step(max(self.sizes), keep)
+            return
+        for call in dict.fromkeys(self.plan):
+            if call not in self.graphs:
+                self.graphs[call] = self._capture(*call)
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+    def _capture(self, batch: int, steps: int, keep: bool) -> Any:
+        graph = torch.cuda.CUDAGraph()
+        default = torch.cuda.default_generators[self.device.index or 0]
+        before = default.graphsafe_get_state()
+        default.graphsafe_set_state(self.generator)  # dropout draws from the lane's own: graphs replay side by side
+        try:
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(self.stream):
+                self.at.zero_()
+                self.step(batch, keep)  # a batch size that was never run may still need workspaces
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                for _ in range(steps):
+                    self.step(batch, keep)
+        finally:
+            default.graphsafe_set_state(before)
+        return graph
+
+    def replay(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """Run all steps; yields after each piece, so that lanes can be fed in turn."""
+        if not self.cuda:
+            with seeded(*_purpose(jobs[0])):
+                for batch, steps, keep in self.plan:
+                    for _ in range(steps):
+                        self.step(batch, keep)
+            return
+        for call in self.plan:
+            with torch.cuda.stream(self.stream):
+                self.graphs[call].replay()
+            yield
+
+    def _room(self, aux: Any) -> Any:
+        if isinstance(aux, Tensor):
+            return self.zeros(*aux.shape, dtype=aux.dtype)
+        return {key: self._room(value) for key, value in aux.items()} if isinstance(aux, Mapping) else aux
+
+
+def _last(column: Tensor) -> Tensor:
+    return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _purpose(job: Job) -> tuple[object, ...]:
+    return job.node.seed, job.node.id, job.node.round, "fit", job.tag
+
+
+def _orders(node: Node, work: Fit, count: int, sizes: Sequence[int]) -> Iterator[Tensor]:
+    """The rows of all batches in their order, as one at a time would draw them."""
+    sizes = list(sizes)
+    while sizes:
+        order, at = node.order(work.data, count), 0
+        while sizes and at + sizes[0] <= count:
+            at += sizes.pop(0)
+        yield order[:at]
+
+
+def _optimiser(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer:
+    trained = [p for p in parameters if p.requires_grad]
+    if not cuda:
+        return optimiser.build(trained)
+    capturable = {} if optimiser.name == "SGD" else {"capturable": True}
+    return optimiser.build(trained, fused=True, **capturable)
+
+
+def _structure(aux: Any) -> Hashable:
+    if isinstance(aux, Tensor):
+        return tuple(aux.shape), aux.dtype
+    if isinstance(aux, Mapping):
+        return tuple((key, _structure(value)) for key, value in aux.items())
+    return signature.of_value(aux)
+
+
+def _copies(to: Any, of: Any) -> Pairs:
+    if isinstance(to, Tensor):
+        return [(to, of)]
+    return [pair for key in to for pair in _copies(to[key], of[key])] if isinstance(to, Mapping) else []

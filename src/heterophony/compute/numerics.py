@@ -1,0 +1,40 @@
+"""Torch's global switches for exactness, set for a run and put back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def numerics(device: str, precision: str, deterministic: bool) -> Iterator[None]:
+    """On a GPU: which precision products have, and whether only kernels that repeat to the bit are used."""
+    if device == "cpu":
+        yield
+        return
+    if deterministic:
+        # cuBLAS reads it when it is first used; without it, two streams may not repeat
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    memory: Any = torch.utils.deterministic
+    wanted: list[tuple[Any, str, bool]] = [
+        (torch.backends.cuda.matmul, "allow_tf32", precision != "fp32"),
+        (torch.backends.cudnn, "allow_tf32", precision != "fp32"),
+        (torch.backends.cudnn, "deterministic", deterministic),
+        (torch.backends.cudnn, "benchmark", not deterministic),
+        (memory, "fill_uninitialized_memory", False),
+    ]
+    before = [(where, name, getattr(where, name)) for where, name, _ in wanted]
+    strict = torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.use_deterministic_algorithms(deterministic)
+        for where, name, value in wanted:
+            setattr(where, name, value)
+        yield
+    finally:
+        for where, name, value in before:
+            setattr(where, name, value)
+        torch.use_deterministic_algorithms(strict)

@@ -1,0 +1,87 @@
+"""When two pieces of work are the same program, so that what was prepared for one serves the other.
+
+A signature is hashable. `Unknown` is raised for what cannot be compared by value: such work runs one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# What a module keeps beside its settings: its tensors, sub-modules, hooks, and the mode that `Fit` sets anyway.
+_MACHINERY = frozenset(nn.Module().__dict__)
+
+
+class Unknown(TypeError):
+    """Something that two programs cannot be compared by; the text names it."""
+
+
+def of_module(module: nn.Module) -> Hashable:
+    """Classes, settings, names and shapes: two modules that compute the same from the same weights."""
+    parts = []
+    for name, part in module.named_modules():
+        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+            raise Unknown(f"{name or type(part).__name__} has hooks")
+        own = {key: value for key, value in part.__dict__.items() if key not in _MACHINERY}
+        parts.append((name, type(part), tuple((key, of_value(value)) for key, value in sorted(own.items()))))
+    parameters = tuple((n, p.shape, p.dtype, p.requires_grad) for n, p in module.named_parameters())
+    buffers = tuple((n, b.shape, b.dtype) for n, b in module.named_buffers())
+    return tuple(parts), parameters, buffers
+
+
+def of_function(function: Any) -> Hashable:
+    """By code and by what it has closed over. The numbers of a `partial` are not part of it (see `numbers`)."""
+    match function:
+        case partial():
+            rest = {key: None if _number(value) else of_value(value) for key, value in function.keywords.items()}
+            return "partial", of_function(function.func), of_value(function.args), tuple(sorted(rest.items()))
+        case MethodType():
+            return function.__func__, of_value(function.__self__)
+        case FunctionType():
+            cells = tuple(of_value(cell.cell_contents) for cell in function.__closure__ or ())
+            return function.__code__, cells, of_value(function.__defaults__), of_value(function.__kwdefaults__ or {})
+    return of_value(function)
+
+
+def numbers(function: Any) -> dict[str, float]:
+    """The numbers that a `partial` passes by name: they may change from round to round within one program."""
+    if not isinstance(function, partial):
+        return {}
+    return {key: float(value) for key, value in function.keywords.items() if _number(value)}
+
+
+def with_numbers(function: Any, values: Mapping[str, Tensor]) -> Any:
+    """The same function with tensors in place of its numbers."""
+    return partial(function, **values) if values else function
+
+
+def of_value(value: Any) -> Hashable:
+    """A setting, by value where its type says what equality means."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | torch.dtype() | torch.device() | type():
+            return value
+        case list() | tuple() | torch.Size():
+            return type(value).__name__, tuple(of_value(item) for item in value)
+        case dict() | Mapping():
+            return "dict", tuple((key, of_value(item)) for key, item in value.items())
+        case set() | frozenset():
+            return "set", frozenset(of_value(item) for item in value)
+        case Tensor():
+            raise Unknown("a tensor that is not given as data, extra or aux")
+        case partial() | MethodType() | FunctionType():
+            return of_function(value)
+    if is_dataclass(value) and getattr(type(value), "__dataclass_params__").frozen:  # noqa: B009
+        return type(value), tuple((field.name, of_value(getattr(value, field.name))) for field in fields(value))
+    if isinstance(value, BuiltinFunctionType):  # torch's own operations
+        return value
+    raise Unknown(f"a {type(value).__qualname__}")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

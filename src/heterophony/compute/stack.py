@@ -1,0 +1,145 @@
+"""Equal networks as one: their weights stacked, a step of all of them as one step (`torch.func.vmap`).
+
+Many small equal participants are limited by the number of kernels, not by arithmetic: a layer of fifty of them is one
+batched product here. Optimisers work element by element, so torch's own step a whole stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from types import MethodType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from heterophony.compute import signature
+from heterophony.compute.eager import Job, kept, precise, terms_of
+from heterophony.compute.lane import Lane, Rows, _optimiser
+from heterophony.data.table import Data
+from heterophony.work import Fit
+
+
+def stackable(job: Job) -> bool:
+    """Whether a fit can be one of a stack: running statistics are written in place, and Adam counts its own steps."""
+    work = job.work
+    assert isinstance(work, Fit)
+    modules = [job.node.models[name] for name in (*work.names, *work.teachers)]
+    if any(module._buffers for model in modules for module in model.modules()):
+        return False
+    return work.optimiser.name == "SGD" or not any(kept(work, name) for name in work.names)
+
+
+class Stack(Lane):
+    """A lane with several seats."""
+
+    def __init__(
+        self,
+        job: Job,
+        rows: Rows,
+        precision: str = "fp32",
+        seats: int = 1,
+        products: bool = False,
+        compiled: bool = False,
+    ) -> None:
+        self.products, self.compiled = products, compiled
+        super().__init__(job, rows, precision, seats)
+
+    def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
+        work = self.work
+        self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        self.tensors = {}
+        for name, module in self.skeletons.items():
+            stacked = {n: torch.stack([p.detach()] * self.seats) for n, p in module.named_parameters()}
+            self.tensors[name] = {
+                n: nn.Parameter(t, requires_grad=p.requires_grad)
+                for (n, p), t in zip(module.named_parameters(), stacked.values(), strict=True)
+            }
+            if self.products:
+                for part in module.modules():
+                    if isinstance(part, nn.Conv2d) and part.groups == 1 and part.padding_mode == "zeros":
+                        part.forward = MethodType(convolved, part)  # type: ignore[method-assign]
+        self.parameters = {name: self.tensors[name] for name in work.names}  # type: ignore[misc]
+        self.optimisers = {n: _optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        step = vmap(grad(self._loss, has_aux=True), randomness="different")
+        self.gradients = torch.compile(step) if self.compiled else step
+
+    def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        return super().zeros(self.seats, *shape, dtype=dtype)
+
+    def seat(self, tensor: Tensor, i: int) -> Tensor:
+        return tensor.detach()[i]
+
+    def _loss(
+        self,
+        parameters: Mapping[str, Mapping[str, Tensor]],
+        teachers: Mapping[str, Mapping[str, Tensor]],
+        columns: Mapping[str, Tensor],
+        numbers: Mapping[str, Tensor],
+    ) -> tuple[Tensor, Any]:
+        """What one seat minimises."""
+
+        def net(name: str, weights: Mapping[str, Tensor]) -> Any:
+            return precise(lambda x: functional_call(self.skeletons[name], dict(weights), (x,)), self.precision)
+
+        def asked(name: str, weights: Mapping[str, Tensor]) -> Any:
+            return lambda x: net(name, weights)(x).detach()
+
+        nets = {name: net(name, weights) for name, weights in parameters.items()}
+        nets |= {name: asked(name, weights) for name, weights in teachers.items()}
+        loss = signature.with_numbers(self.work.loss, dict(numbers))
+        terms = terms_of(self.work, loss(nets, Data(classes=self.classes, **columns)))
+        parts = [value for named in terms.values() for value in named.values()]
+        return sum(parts[1:], start=parts[0]), terms
+
+    def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
+        rows = self.order.index_select(1, places)
+        seats = torch.arange(self.seats, device=self.device).unsqueeze(1)
+        columns = {name: column[seats, rows] for name, column in self.columns.items()}
+        trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
+        teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
+        gradients, terms = self.gradients(trained, teachers, columns, self.numbers)
+        for name, own in self.parameters.items():
+            for key, parameter in own.items():
+                parameter.grad = gradients[name][key].contiguous() if parameter.requires_grad else None
+        found: dict[str, dict[str, Tensor]] = terms
+        return found
+
+    def _update(self) -> None:
+        for name, transform in self.transforms.items():
+            own = {n: p for n, p in self.parameters[name].items() if p.grad is not None}
+            gradients = {n: p.grad for n, p in own.items()}
+            with torch.no_grad():
+                changed = vmap(lambda g, p, a, t=transform: t(g, p, **a))(gradients, own, self.aux)
+                for n, gradient in changed.items():
+                    own[n].grad = gradient
+        for optimiser in self.optimisers.values():
+            optimiser.step()
+
+
+def convolved(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    """A convolution as one product over its shifted inputs: stacked, that is one batched product for all seats."""
+    (high, wide), (down, across) = layer.kernel_size, layer.stride
+    (spread, apart) = layer.dilation
+    if isinstance(layer.padding, tuple):
+        x = F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
+    rows = (x.shape[-2] - spread * (high - 1) - 1) // down + 1
+    columns = (x.shape[-1] - apart * (wide - 1) - 1) // across + 1
+    shifted = [
+        x[
+            :,
+            :,
+            i * spread : i * spread + (rows - 1) * down + 1 : down,
+            j * apart : j * apart + (columns - 1) * across + 1 : across,
+        ]
+        for i in range(high)
+        for j in range(wide)
+    ]
+    taps = torch.stack(shifted, dim=-1).permute(0, 2, 3, 1, 4).reshape(x.shape[0] * rows * columns, -1)
+    out = taps @ layer.weight.reshape(layer.out_channels, -1).T
+    if layer.bias is not None:
+        out = out + layer.bias
+    return out.view(x.shape[0], rows, columns, layer.out_channels).permute(0, 3, 1, 2)

@@ -1,0 +1,240 @@
+"""Whole cohorts in lanes and stacks: on a CPU, where steps are run instead of replayed, against one at a time."""
+
+import logging
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from heterophony import Data, Federation
+from heterophony.compute import signature
+from heterophony.compute.cohort import Cohort
+from heterophony.compute.eager import Eager, Job, WorkError
+from heterophony.compute.lane import CHUNKS, capacity, plan
+from heterophony.compute.stack import Stack, convolved
+from heterophony.engines import local
+from heterophony.methods import FML, FedAvg, fedprox
+from heterophony.node import Node, Slot
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.optimisers import adam, sgd
+from heterophony.parts.training import Training
+from heterophony.parts.transforms import Proximal
+from heterophony.seeds import seeded
+from heterophony.topology import star
+from heterophony.work import Fit
+from toys.federations import METHODS
+from toys.world import TESTS, net, normed, points
+
+
+@pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
+def test_lanes_equal_one_at_a_time_to_the_bit(row):
+    federation = row.build()
+    alone = local(federation, **row.options).run(row.rounds)
+    cohort = Cohort(federation.test_sets)
+    together = local(federation, compute=cohort, **row.options).run(row.rounds)
+    assert together.digest == alone.digest
+    assert together.table.rows == alone.table.rows
+    assert together.ledger.rows == alone.ledger.rows
+    assert cohort.lanes
+    assert not cohort.alone
+
+
+def job(i, work, factory=None, rows=48, device="cpu"):
+    with seeded("cohort test", i):
+        slots = {"model": Slot((factory or net())()), "teacher": Slot(net()())}
+    return Job(Node(f"c{i}", "client", slots=slots, data={"train": points(f"c{i}", rows)}, device=device), work, "0")
+
+
+def after(compute, jobs):
+    answers = compute(jobs)
+    return answers, [{n: t.clone() for n, t in j.node.slots["model"].tensors().items()} for j in jobs]
+
+
+def soft(nets, batch):
+    """A loss with a teacher and a number."""
+    return {"model": {"soft": ((nets["model"](batch.x) - nets["teacher"](batch.x)) ** 2).mean()}}
+
+
+WORKS = {
+    "short last batch": Fit("model", cross_entropy, epochs=2, batch=20, optimiser=sgd(0.1)),
+    "momentum": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=sgd(0.1, momentum=0.9, weight_decay=0.01)),
+    "kept momentum": Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1, momentum=0.9), keep="own"),
+    "adam": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=adam(0.01, amsgrad=True)),
+    "teacher": Fit("model", soft, batch=16, optimiser=sgd(0.1), teachers=("teacher",)),
+    "gradient": Fit("model", cross_entropy, steps=5, batch=16, optimiser=sgd(0.1), answer="gradient"),
+    "displacement": Fit("model", cross_entropy, steps=5, batch=16, optimiser=sgd(0.1), answer="displacement"),
+    "some rows": Fit("model", cross_entropy, rows=torch.arange(7, 40), batch=8, optimiser=sgd(0.1)),
+    "all rows at once": Fit("model", cross_entropy, steps=3, optimiser=sgd(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", WORKS)
+@pytest.mark.parametrize("way", ["lanes", "stack"])
+def test_every_kind_of_work_twice_in_a_row(name, way):
+    """Twice: the second time the lane is used again, by other nodes' turns and with what was kept."""
+    work = WORKS[name]
+    ones, others = [job(i, work) for i in range(3)], [job(i, work) for i in range(3)]
+    eager, cohort = Eager(), Cohort(stacked={} if way == "stack" else None)
+    for _ in range(2):
+        expected, states = after(eager, ones)
+        found, weights = after(cohort, others)
+        for a, b, x, y in zip(expected, found, states, weights, strict=True):
+            same = (lambda p, q: torch.allclose(p, q, atol=1e-6)) if way == "stack" else torch.equal
+            assert all(same(x[n], y[n]) for n in x)
+            assert a.steps == b.steps
+            assert b.losses["model"] == pytest.approx(a.losses["model"], rel=0 if way == "lanes" else 1e-5)
+            for part in ("gradient", "displacement"):
+                if getattr(a, part) is not None:
+                    assert all(same(t, getattr(b, part)[n]) for n, t in getattr(a, part).items())
+        ones, others = ones[::-1], others[::-1]
+    for a, b in zip(ones, others, strict=True):
+        assert a.node.epochs == b.node.epochs
+        assert a.node.optimisers.keys() == b.node.optimisers.keys()
+    stacks = [lane for lanes in cohort.lanes.values() for lane in lanes if isinstance(lane, Stack)]
+    assert bool(stacks) == (way == "stack")
+
+
+def test_a_transform_is_stacked_too():
+    anchors = [{n: torch.zeros_like(p) for n, p in net()().named_parameters()} for _ in range(3)]
+    works = [
+        Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1), transform=Proximal(0.5), aux={"anchor": a})
+        for a in anchors
+    ]
+    _, one = after(Eager(), [job(i, w) for i, w in enumerate(works)])
+    cohort = Cohort(stacked={})
+    _, stacked = after(cohort, [job(i, w) for i, w in enumerate(works)])
+    assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
+    assert all(torch.allclose(a[n], b[n], atol=1e-6) for a, b in zip(one, stacked, strict=True) for n in a)
+
+
+def test_networks_with_running_statistics_are_not_stacked_and_stay_right():
+    work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1))
+    _, one = after(Eager(), [job(i, work, normed) for i in range(2)])
+    cohort = Cohort(stacked={})
+    _, laned = after(cohort, [job(i, work, normed) for i in range(2)])
+    assert not any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes)
+    assert all(torch.equal(a[n], b[n]) for a, b in zip(one, laned, strict=True) for n in a)
+
+
+def test_lanes_follow_the_cohort_not_the_population():
+    clients = [f"c{i}" for i in range(40)]
+    data = {c: {"train": points(c, 32)} for c in clients}
+    models = {role: {"model": net()} for role in ("server", "client")}
+    method = FedAvg(fraction=0.1, local=Training(batch=16))
+    federation = Federation(method, star(clients), models, data, TESTS)
+    cohort = Cohort(federation.test_sets)
+    result = local(federation, compute=cohort).run(6)
+    assert len(result.nodes) > 12  # many were drawn
+    assert sum(map(len, cohort.lanes.values())) == 4  # four at a time
+    assert result.digest == federation.run(6).digest
+
+
+def test_a_changing_number_of_a_loss_is_no_new_program():
+    """FML with a schedule: the weights of the two terms change every round, the lanes stay."""
+    from heterophony.parts.schedules import Ramp
+
+    row = next(row for row in METHODS if row.name == "fml")
+    federation = replace(row.build(), method=FML(alpha=Ramp(0.9, 0.1, 3), beta=0.3, local=Training(batch=16)))
+    cohort = Cohort(federation.test_sets)
+    assert local(federation, compute=cohort).run(4).digest == federation.run(4).digest
+    assert sum(map(len, cohort.lanes.values())) == 3
+
+
+class Counting(nn.Module):
+    """Keeps something that cannot be compared."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.odd = nn.Linear(8, 4), object()
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_what_cannot_be_compared_runs_one_at_a_time_and_says_so(caplog):
+    work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1))
+    jobs = [job(0, work, Counting), job(1, work)]
+    cohort = Cohort()
+    with caplog.at_level(logging.WARNING):
+        cohort(jobs)
+        cohort(jobs)
+    assert [r.message for r in caplog.records] == ["node c0 runs one at a time: cannot be told from others: a object"]
+    assert sum(map(len, cohort.lanes.values())) == 1
+    ones = [job(0, work, Counting), job(1, work)]
+    Eager()(ones)
+    Eager()(ones)
+    assert all(
+        torch.equal(a, b)
+        for x, y in zip(ones, jobs, strict=True)
+        for a, b in zip(x.node.slots["model"].tensors().values(), y.node.slots["model"].tensors().values(), strict=True)
+    )
+
+
+def test_an_error_names_its_node():
+    def broken(nets, batch):
+        raise KeyError("no such thing")
+
+    with pytest.raises(WorkError, match=r"node c1, round 0, Fit: KeyError: 'no such thing'"):
+        Cohort()([job(1, Fit("model", broken, batch=16))])
+
+
+@pytest.mark.parametrize("sizes", [[], [16], [16] * 5, [16] * 37 + [3], [16, 16, 3, 16, 16, 3]])
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_plan_takes_every_batch_once_in_order(sizes, apart):
+    calls = plan(sizes, apart)
+    assert [batch for batch, steps, _ in calls for _ in range(steps)] == sizes
+    assert [keep for _, _, keep in calls] == ([apart] + [False] * len(calls))[: len(calls)]
+    assert all(steps in CHUNKS for _, steps, _ in calls)
+
+
+def test_room_is_enough_and_not_much_more():
+    assert all(n <= capacity(n) <= max(16, 1.25 * n) for n in range(1, 3000))
+
+
+def test_signatures_tell_programs_apart():
+    of = signature.of_module
+    assert of(net(8)()) == of(net(8)())
+    assert of(net(8)()) != of(net(9)())
+    assert of(nn.Sequential(nn.Conv2d(1, 1, 3))) != of(nn.Sequential(nn.Conv2d(1, 1, 3, padding=1, stride=2)))
+    assert of(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) != of(nn.Sequential(nn.Linear(2, 2), nn.Tanh()))
+    frozen = net(8)()
+    frozen[0].weight.requires_grad_(False)
+    assert of(frozen) != of(net(8)())
+    hooked = net(8)()
+    hooked[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(signature.Unknown, match="hooks"):
+        of(hooked)
+
+    def scaled(by):
+        return lambda nets, batch: by * nets["model"](batch.x).sum()
+
+    assert signature.of_function(scaled(1.0)) == signature.of_function(scaled(1.0))
+    assert signature.of_function(scaled(1.0)) != signature.of_function(scaled(2.0))
+    method = FML(alpha=0.5)
+    a, b = partial(method.mutual, alpha=0.1, beta=0.2), partial(method.mutual, alpha=0.3, beta=0.4)
+    assert signature.of_function(a) == signature.of_function(b)
+    assert signature.numbers(a) == {"alpha": 0.1, "beta": 0.2}
+    assert signature.of_function(method.mutual) != signature.of_function(FML(alpha=0.6).mutual)
+    assert signature.of_function(fedprox(mu=0.1).transform) != signature.of_function(fedprox(mu=0.2).transform)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 3},
+        {"kernel_size": 5, "stride": 2, "padding": 2},
+        {"kernel_size": (3, 1), "dilation": 2, "bias": False},
+    ],
+)
+def test_a_convolution_as_a_product_is_a_convolution(options):
+    with seeded("convolution"):
+        layer, x = nn.Conv2d(3, 7, **options).double(), torch.randn(4, 3, 16, 13, dtype=torch.float64)
+    torch.testing.assert_close(convolved(layer, x), layer(x), rtol=1e-12, atol=1e-12)
+
+
+def test_data_on_a_device_are_copied_once_for_all_who_share_them():
+    data = Data(x=torch.zeros(2, 3), y=torch.zeros(2, dtype=torch.int64))
+    assert data.placed("cpu") is data
+    assert data.placed("meta") is data.placed("meta")
