@@ -15,6 +15,7 @@ import torch
 from rounds import PflCnn
 
 from heterophony import Data
+from heterophony.compute.choice import COMPILED, LAST, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.numerics import numerics
@@ -105,11 +106,10 @@ def main() -> None:
 
 WAYS = {
     "branches": lambda p: Cohort(precision=p),
-    "channels-last": lambda p: Cohort(precision=p, channels_last=True),
-    "stacked": lambda p: Cohort(precision=p, stacked={}),
-    "products": lambda p: Cohort(precision=p, stacked={"products": True}),
-    "stacked, compiled": lambda p: Cohort(precision=p, stacked={"compiled": True}),
-    "products, compiled": lambda p: Cohort(precision=p, stacked={"products": True, "compiled": True}),
+    "channels-last": lambda p: Cohort(precision=p, only=LAST),
+    "stacked": lambda p: Cohort(precision=p, executor="stacked", only=STACKED),
+    "compiled": lambda p: Cohort(precision=p, executor="stacked", only=COMPILED),
+    "chosen": lambda p: Cohort(precision=p, executor="auto"),
 }
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def test_every_kind_of_work_twice_in_a_row(name, way):
     """Twice: the second time the lane is used again, by other nodes' turns and with what was kept."""
     work = WORKS[name]
     ones, others = [job(i, work) for i in range(3)], [job(i, work) for i in range(3)]
-    eager, cohort = Eager(), Cohort(stacked={} if way == "stack" else None)
+    eager, cohort = Eager(), Cohort(executor="stacked" if way == "stack" else "branches")
     for _ in range(2):
         expected, states = after(eager, ones)
         found, weights = after(cohort, others)
@@ -103,7 +103,7 @@ def test_a_transform_is_stacked_too():
         for a in anchors
     ]
     _, one = after(Eager(), [job(i, w) for i, w in enumerate(works)])
-    cohort = Cohort(stacked={})
+    cohort = Cohort(executor="stacked")
     _, stacked = after(cohort, [job(i, w) for i, w in enumerate(works)])
     assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
     assert all(torch.allclose(a[n], b[n], atol=1e-6) for a, b in zip(one, stacked, strict=True) for n in a)
@@ -112,7 +112,7 @@ def test_a_transform_is_stacked_too():
 def test_networks_with_running_statistics_are_not_stacked_and_stay_right():
     work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1))
     _, one = after(Eager(), [job(i, work, normed) for i in range(2)])
-    cohort = Cohort(stacked={})
+    cohort = Cohort(executor="stacked")
     _, laned = after(cohort, [job(i, work, normed) for i in range(2)])
     assert not any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes)
     assert all(torch.equal(a[n], b[n]) for a, b in zip(one, laned, strict=True) for n in a)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heterophony.compute.choice import Choices, machine_file
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 
@@ -12,9 +14,10 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
 
 
-def executor(federation: Federation) -> Callable[[Sequence[Job]], list[Any]]:
+def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], list[Any]]:
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
     chosen = federation.executor
     if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
         return Eager(federation.test_sets, federation.precision)
-    return Cohort(federation.test_sets, federation.precision)
+    remembered = Choices(choices, machine_file() if chosen == "auto" else None)
+    return Cohort(federation.test_sets, federation.precision, chosen, remembered)

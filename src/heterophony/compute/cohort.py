@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from heterophony.compute import signature
+from heterophony.compute.choice import BRANCHES, COMPILED, LAST, STACKED, WAYS, Choices, Way, key_of
 from heterophony.compute.eager import Eager, Job, located, loss_rows
 from heterophony.compute.lane import Lane, Networks, Pairs, Rows, kind_of
 from heterophony.compute.stack import Stack, stackable
@@ -30,70 +32,150 @@ class Seated:
     rows: list[Rows]
 
 
+Entry = tuple[int, Job, Rows]
+PATIENCE = 30.0  # seconds that compiling may take, and that it must earn back
+GAIN = 0.2  # the share of a step that compiling is expected to save
+
+
 class Cohort:
-    """The compute seam with captured graphs: the same answers as `Eager`, to the bit on a CPU."""
+    """The compute seam with captured graphs: the same answers as `Eager`, to the bit on a CPU.
+
+    `executor` is "branches" (each fit in a lane of its own), "stacked" (equal networks as one, where that can be), or
+    "auto": the faster of all ways, timed at first use and remembered in `choices`.
+    """
 
     def __init__(
         self,
         tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: (),
         precision: str = "fp32",
-        stacked: dict[str, bool] | None = None,
-        channels_last: bool = False,
+        executor: str = "branches",
+        choices: Choices | None = None,
+        only: Way | None = None,
     ) -> None:
-        self.channels_last = channels_last
-        self.eager, self.precision, self.stacked = Eager(tests, precision), precision, stacked
+        self.eager, self.precision, self.executor, self.only = Eager(tests, precision), precision, executor, only
+        self.choices = choices or Choices()
         self.networks = Networks()
         self.lanes: dict[Hashable, list[Lane]] = {}
         self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
+        self.calls = 0
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        self.calls += 1
         fits = [(i, job) for i, job in enumerate(jobs) if isinstance(job.work, Fit)]
         answers = self._fit(self._place(fits))
+        self._tidy()
         return [answers[i] if i in answers else self.eager.one(job) for i, job in enumerate(jobs)]
 
     def _place(self, fits: Sequence[tuple[int, Job]]) -> list[Seated]:
-        """A lane for each fit that can have one: that of its last time, or one that is free, or a new one."""
-        wanted: dict[Hashable, list[tuple[int, Job, Rows]]] = {}
+        """A lane for each fit that can have one; fits of one kind that are always pending together choose together."""
+        groups: dict[tuple[Hashable, tuple[Hashable, ...]], list[Entry]] = {}
         for i, job in fits:
             if job.node.id in self.alone:
                 continue
             try:
                 rows = Rows(job.node, job.work)  # type: ignore[arg-type]
-                if job.work.sizes(job.node):  # type: ignore[union-attr]
-                    wanted.setdefault(kind_of(job, rows, self.networks), []).append((i, job, rows))
+                sizes = tuple(job.work.sizes(job.node))  # type: ignore[union-attr]
+                kind = kind_of(job, rows, self.networks)
             except signature.Unknown as reason:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
-        return [seated for kind, entries in wanted.items() for seated in self._seat(kind, entries)]
+                continue
+            if sizes:
+                together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
+                groups.setdefault((kind, together), []).append((i, job, rows))
+        found: list[Seated] = []
+        for (kind, pending), entries in groups.items():
+            way = self._way(kind, pending[1:], entries)
+            found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
+        return found
 
-    def _seat(self, kind: Hashable, entries: list[tuple[int, Job, Rows]]) -> list[Seated]:
-        if self.stacked is not None and len(entries) > 1 and all(stackable(job) for _, job, _ in entries):
-            return self._stack(kind, entries)
-        lanes = self.lanes.setdefault(kind, [])
-        here = {lane.served: lane for lane in lanes}
-        mine = {i: here.pop((job.node.id,)) for i, job, _ in entries if (job.node.id,) in here}
+    def _branch(self, kind: Hashable, entries: Sequence[Entry], way: Way) -> list[Seated]:
+        """A lane each: that of its last time, or one that is free, or a new one."""
+        lanes = self.lanes.setdefault((way, kind), [])
+        busy = [lane for lane in lanes if lane.used == self.calls]
+        here = {lane.served: lane for lane in lanes if lane not in busy}
+        mine = {i: here.pop(job.node.id) for i, job, _ in entries if job.node.id in here}
         free = list(here.values())
         found = []
         for i, job, rows in entries:
             lane = mine.get(i) or (free.pop() if free else None)
             if lane is None:
-                lane = Lane(job, rows, self.precision, channels_last=self.channels_last)
+                lane = Lane(job, rows, self.precision, channels_last=way.channels_last)
                 lanes.append(lane)
-            lane.served = (job.node.id,)
+            lane.served, lane.used = job.node.id, self.calls
             found.append(Seated(lane, [i], [job], [rows]))
         return found
 
-    def _stack(self, kind: Hashable, entries: list[tuple[int, Job, Rows]]) -> list[Seated]:
-        """Fits with the same batches together; whoever has other ones, or is left over, in a stack of its own."""
-        groups: dict[tuple[int, ...], list[tuple[int, Job, Rows]]] = {}
-        for entry in entries:
-            groups.setdefault(tuple(entry[1].work.sizes(entry[1].node)), []).append(entry)  # type: ignore[union-attr]
-        found = []
-        for sizes, members in groups.items():
-            lanes = self.lanes.setdefault(("stack", kind, sizes, len(members)), [])
-            if not lanes:
-                lanes.append(Stack(members[0][1], members[0][2], self.precision, len(members), **self.stacked or {}))
-            found.append(Seated(lanes[0], *(list(part) for part in zip(*members, strict=True))))
-        return found
+    def _stack(self, kind: Hashable, entries: Sequence[Entry], way: Way) -> list[Seated]:
+        """One stack for all."""
+        _, job, rows = entries[0]
+        lanes = self.lanes.setdefault((way, kind, len(entries)), [])
+        lane = next((lane for lane in lanes if lane.used != self.calls), None)
+        if lane is None:
+            lane = Stack(job, rows, self.precision, len(entries), products=way.products, compiled=way.compiled)
+            lanes.append(lane)
+        lane.used = self.calls
+        places, jobs, views = (list(part) for part in zip(*entries, strict=True))
+        return [Seated(lane, places, jobs, views)]
+
+    # -- the choice ------------------------------------------------------------------------------------------
+    def _way(self, kind: Hashable, sizes: tuple[Hashable, ...], entries: Sequence[Entry]) -> Way:
+        """How these fits are computed: as asked, as remembered, or as timed now."""
+        job = entries[0][1]
+        many = bool(sizes) and len(entries) > 1
+        if self.only is not None and (many or not self.only.stacked):
+            return self.only
+        if self.executor == "branches" or job.node.device == "cpu":
+            return STACKED if many and self.executor == "stacked" else BRANCHES
+        key = key_of(kind, sizes, len(entries) if many else 1, self.precision, self.executor)
+        chosen = self.choices.way(key)
+        if chosen is None:
+            chosen = self._timed(key, kind, entries, many)
+        return chosen if many or not chosen.stacked else BRANCHES
+
+    def _timed(self, key: str, kind: Hashable, entries: Sequence[Entry], many: bool) -> Way:
+        """Try the ways on this work, before any state comes in, and remember the fastest."""
+        ways = [] if many and self.executor == "stacked" else [BRANCHES, LAST]
+        ways += [STACKED] if many else []
+        times: dict[str, float] = {}
+        for way in ways:
+            self._try(way, kind, entries, times)
+        job = entries[0][1]
+        if many and times:
+            steps = job.left * len(job.work.sizes(job.node))  # type: ignore[union-attr]
+            if steps * min(times.values()) * GAIN > PATIENCE:
+                began = time.perf_counter()
+                self._try(COMPILED, kind, entries, times)
+                log.info("compiling took %.0f s", time.perf_counter() - began)
+        if not times:
+            return BRANCHES  # which will say why it cannot be
+        best = WAYS[min(times, key=lambda name: times[name])]
+        for place in list(self.lanes):
+            if isinstance(place, tuple) and place[1] == kind and place[0] != best:
+                del self.lanes[place]
+        names = " and ".join(type(job.node.models[name]).__name__ for name in job.work.names)  # type: ignore[union-attr]
+        self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {job.work.batch}")  # type: ignore[union-attr]
+        return best
+
+    def _try(self, way: Way, kind: Hashable, entries: Sequence[Entry], times: dict[str, float]) -> None:
+        """Seconds of a step of all of them; a way that does not work here is left out."""
+        seated = self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
+        try:
+            for each in seated:
+                each.lane.prepare(each.jobs[0])
+            times[way.name] = _seconds([each.lane for each in seated])
+        except Exception as error:
+            log.info("%s: cannot be used: %s", way.name, str(error).splitlines()[0][:200] if str(error) else error)
+            self.lanes.pop((way, kind, len(entries)) if way.stacked else (way, kind), None)
+        for each in seated:
+            each.lane.used = -1
+
+    def _tidy(self) -> None:
+        """Lanes that nobody has asked for lately give their memory back."""
+        lanes = [lane for found in self.lanes.values() for lane in found]
+        current = sum(lane.used == self.calls for lane in lanes)
+        if current and len(lanes) > 64 + 4 * current:
+            old = {id(lane) for lane in sorted(lanes, key=lambda lane: lane.used)[: len(lanes) - 32 - 2 * current]}
+            self.lanes = {key: [lane for lane in found if id(lane) not in old] for key, found in self.lanes.items()}
 
     def _fit(self, seated: Sequence[Seated]) -> dict[int, Any]:
         running: list[Seated] = []
@@ -155,6 +237,26 @@ class Cohort:
     def _leave_alone(self, job: Job, why: str) -> None:
         self.alone.add(job.node.id)
         log.warning("node %s runs one at a time: %s", job.node.id, why)
+
+
+def _seconds(lanes: Sequence[Lane], repeats: int = 5) -> float:
+    """What a step of all lanes takes on the device, with whatever happens to be in them."""
+    call = max(lanes[0].plan, key=lambda call: call[1])
+    main = torch.cuda.current_stream()
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    for repeat in range(repeats + 1):
+        if repeat == 1:  # the first one is for warming up
+            began.record(main)
+        for lane in lanes:
+            lane.at.zero_()
+            lane.stream.wait_stream(main)
+            with torch.cuda.stream(lane.stream):
+                lane.graphs[call].replay()
+        for lane in lanes:
+            main.wait_stream(lane.stream)
+    ended.record(main)
+    ended.synchronize()
+    return float(began.elapsed_time(ended)) / 1e3 / repeats / call[1]
 
 
 def _copy(pairs: Pairs) -> None:

@@ -39,6 +39,8 @@ class Job:
     tag: str  # distinguishes the randomness of a node's jobs
     time: float = 0.0
     evaluate: bool = True  # whether this is a round that goes into the table
+    wave: tuple[float, int] = (0.0, 0)  # equal for jobs that are always computed together, snapshot or not
+    left: int = 1  # rounds in which such work is still to come
     rows: list[dict[str, Any]] = field(default_factory=list)
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.compute import signature
+from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
 from heterophony.data.table import Data
 from heterophony.node import Node
@@ -44,16 +45,15 @@ class Rows:
 
 
 class Networks:
-    """Architectures by number: equal ones share it. A module is looked through once."""
+    """Architectures by a name that equal ones share. A module is looked through once."""
 
     def __init__(self) -> None:
-        self.numbers: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-        self.known: dict[Hashable, int] = {}
+        self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
-    def number(self, module: nn.Module) -> int:
-        if module not in self.numbers:
-            self.numbers[module] = self.known.setdefault(signature.of_module(module), len(self.known))
-        return self.numbers[module]
+    def name(self, module: nn.Module) -> str:
+        if module not in self.known:
+            self.known[module] = key_of(signature.of_module(module))
+        return self.known[module]
 
 
 def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
@@ -62,7 +62,7 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
     assert isinstance(work, Fit)
     if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
-    models = tuple((name, networks.number(node.models[name])) for name in (*work.names, *work.teachers))
+    models = tuple((name, networks.name(node.models[name])) for name in (*work.names, *work.teachers))
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
@@ -112,7 +112,8 @@ class Lane:
         self.total: Tensor | None = None
         self.graphs: dict[tuple[int, int, bool], Any] = {}
         self.staged: dict[int, Data] = {}  # by seat: the view that its columns hold, whole
-        self.served: tuple[str, ...] = ()  # the nodes that were here last
+        self.served: str | None = None  # the node that was here last
+        self.used = -1  # the call in which it was used last
         if self.cuda:
             self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
@@ -142,14 +143,11 @@ class Lane:
     # -- in and out ------------------------------------------------------------------------------------------
     def enter(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
         """Take nodes' work: what is to be copied in, and what is to be set to zero."""
-        work = jobs[0].work
-        assert isinstance(work, Fit)
-        self.work, self.sizes = work, work.sizes(jobs[0].node)
-        self.plan = plan(self.sizes, work.answer == "gradient")
+        self.prepare(jobs[0])
+        work = self.work
         copies: Pairs = []
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
             copies += self._seat(i, job, own)
-        self._warm()
         zeros = [self.at] + ([self.total] if self.total is not None else [])
         for i, job in enumerate(jobs):
             for name in work.names:
@@ -158,6 +156,17 @@ class Lane:
         if self.cuda:
             self.generator.manual_seed(derive(*_purpose(jobs[0])))
         return copies, zeros
+
+    def prepare(self, job: Job) -> None:
+        """Have everything ready for such a fit, before any state comes in; nothing of the node changes."""
+        work = job.work
+        assert isinstance(work, Fit)
+        self.work, self.sizes = work, work.sizes(job.node)
+        self.plan = plan(self.sizes, work.answer == "gradient")
+        if sum(self.sizes) > self.order.shape[-1]:
+            self.order = self.zeros(2 * sum(self.sizes), dtype=torch.int64)
+            self.graphs.clear()  # they read the old one
+        self._warm()
 
     def _seat(self, i: int, job: Job, rows: Rows) -> Pairs:
         node, work = job.node, job.work
@@ -171,11 +180,6 @@ class Lane:
             self.seat(self.numbers[name], i).fill_(number)
         self._stage(i, rows)
         order = torch.cat(list(_orders(node, work, rows.count, self.sizes)))
-        if len(order) > self.order.shape[-1]:
-            grown = self.zeros(2 * len(order), dtype=torch.int64)
-            grown[..., : self.order.shape[-1]] = self.order
-            self.order = grown
-            self.graphs.clear()  # they read the old one
         self.seat(self.order, i)[: len(order)].copy_(order, non_blocking=True)
         return copies
 

@@ -37,13 +37,7 @@ class Stack(Lane):
     """A lane with several seats."""
 
     def __init__(
-        self,
-        job: Job,
-        rows: Rows,
-        precision: str = "fp32",
-        seats: int = 1,
-        products: bool = False,
-        compiled: bool = False,
+        self, job: Job, rows: Rows, precision: str, seats: int, products: bool = False, compiled: bool = False
     ) -> None:
         self.products, self.compiled = products, compiled
         super().__init__(job, rows, precision, seats)

@@ -1,19 +1,25 @@
 """Where reactions run. Every engine drives the same clock, triggers and mailboxes; they differ in their host."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from heterophony.compute.choice import FILE
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.engines.local_host import Compute, LocalHost
 from heterophony.engines.network import Network
 from heterophony.engines.process_host import ProcessHost
 from heterophony.federation import Federation
 
+if TYPE_CHECKING:
+    from heterophony.record.run import Run
+
 __all__ = ["Engine", "Network", "Stalled", "local", "process"]
 
 
 def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
     """The default engine: one process, nothing to start."""
-    return Engine(federation, LocalHost(federation, compute), **options)
+    record: Run | None = options.get("record")
+    host = LocalHost(federation, compute, record.folder / FILE if record is not None else None)
+    return Engine(federation, host, **options)
 
 
 def process(federation: Federation, **options: Any) -> Engine:

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from heterophony import codec
@@ -44,8 +45,8 @@ class Frame:
 class LocalHost:
     """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
 
-    def __init__(self, federation: Federation, compute: Compute | None = None) -> None:
-        self.federation, self.compute = federation, compute or executor(federation)
+    def __init__(self, federation: Federation, compute: Compute | None = None, choices: Path | None = None) -> None:
+        self.federation, self.compute = federation, compute or executor(federation, choices)
         self.kinds = {kind.name: kind for kind in federation.method.kinds}
         self.nodes: dict[str, Node] = {}
         self.shapes: dict[str, Shape] = {}
@@ -77,7 +78,8 @@ class LocalHost:
             frame: Frame = activation.frame
             assert frame.work is not None
             tag = f"{activation.number}.{frame.asked}"
-            jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation)))
+            wave, left = (activation.start, frame.asked), activation.rounds - frame.node.round
+            jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation), wave, left))
         for activation, job, answer in zip(activations, jobs, self.compute(jobs), strict=True):
             activation.frame.rows += job.rows
             self._advance(activation, answer)

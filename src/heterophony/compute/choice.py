@@ -1,0 +1,118 @@
+"""Which way of computing was the fastest for a kind of work on this machine: timed once, then remembered.
+
+A choice by timing must not change a run's bits, so it is written into the run's folder, which a resumed run reads, and
+into a file of the machine, which the next run reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import torch
+
+from heterophony.record.disk import Disk
+
+log = logging.getLogger(__name__)
+FILE = "choices.json"
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of computing the fits of a kind that are pending together."""
+
+    name: str
+    stacked: bool = False
+    channels_last: bool = False
+    products: bool = False
+    compiled: bool = False
+
+
+BRANCHES = Way("branches")
+LAST = Way("branches, channels-last", channels_last=True)
+STACKED = Way("stacked", stacked=True)
+COMPILED = Way("stacked, compiled", stacked=True, compiled=True)
+WAYS = {way.name: way for way in (BRANCHES, LAST, STACKED, COMPILED)}
+
+
+class Choices:
+    """What was chosen, by kind of work: that of the run, else that of the machine."""
+
+    def __init__(self, run: Path | None = None, machine: Path | None = None) -> None:
+        self.run, self.machine = run, machine
+        self.made: dict[str, dict[str, Any]] = _read(run) | {}
+        self.known = _read(machine)
+
+    def way(self, key: str) -> Way | None:
+        found = self.made.get(key)
+        if found is None and (found := self.known.get(_here(key))) is not None:
+            self._write(key, found)
+        return WAYS.get(found["way"]) if found is not None else None
+
+    def keep(self, key: str, way: Way, times: Mapping[str, float], what: str) -> None:
+        """Remember a choice, and say it: `times` are seconds a step."""
+        said = ", ".join(f"{name} {1e3 * seconds:.2f}" for name, seconds in times.items())
+        log.info("%s: %s (ms a step: %s)", what, way.name, said)
+        milliseconds = {name: round(1e3 * seconds, 3) for name, seconds in times.items()}
+        entry = {"way": way.name, "of": what, "milliseconds": milliseconds}
+        self._write(key, entry)
+        if self.machine is not None:
+            self.known = _read(self.machine) | {_here(key): entry}  # others may have written meanwhile
+            try:
+                self.machine.parent.mkdir(parents=True, exist_ok=True)
+                Disk().replace(self.machine, _text(self.known))
+            except OSError as error:  # a home that cannot be written costs a second timing, nothing else
+                log.info("the choice is not remembered for other runs: %s", error)
+
+    def _write(self, key: str, entry: dict[str, Any]) -> None:
+        self.made[key] = entry
+        if self.run is not None:
+            Disk().replace(self.run, _text(self.made))
+
+
+def machine_file() -> Path:
+    """Where a machine's choices are: under HETEROPHONY_CACHE, or the user's cache folder."""
+    given = os.environ.get("HETEROPHONY_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) / "heterophony" / FILE
+
+
+def key_of(*parts: Hashable) -> str:
+    """A short name of a kind of work that means the same in another process."""
+    return hashlib.sha256(_said(parts).encode()).hexdigest()[:20]
+
+
+def _said(value: Any) -> str:
+    match value:
+        case tuple() | list():
+            return f"({','.join(map(_said, value))})"
+        case frozenset():
+            return f"{{{','.join(sorted(map(_said, value)))}}}"
+        case CodeType():
+            return f"{value.co_qualname}:{hashlib.sha256(value.co_code).hexdigest()[:12]}:{_said(value.co_consts)}"
+    if isinstance(value, type) or callable(value):
+        return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
+    return repr(value)
+
+
+def _here(key: str) -> str:
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return f"{name}, torch {torch.__version__}: {key}"
+
+
+def _read(path: Path | None) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text()) if path is not None and path.exists() else {}
+    except (OSError, ValueError):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, dict) and value.get("way") in WAYS}
+
+
+def _text(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
