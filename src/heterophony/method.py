@@ -35,6 +35,7 @@ class Method:
     headline: ClassVar[str] = ""
     public: ClassVar[bool] = False  # whether it needs public data
     tasks: ClassVar[bool] = False  # whether participants may have different classes
+    correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
