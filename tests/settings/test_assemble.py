@@ -228,6 +228,76 @@ def test_a_part_that_is_shared_in_one_label_space(part):
     assert products == {"personalised"}  # the server's other part has learnt nothing
 
 
+# -- FCCL ------------------------------------------------------------------------------------------------------
+def digit_domains(store, **changes):
+    """The shipped digits, made small: tiny sets under their names."""
+    store("mnist", shape=(28, 28, 1))
+    store("usps", shape=(16, 16, 1))
+    store("svhn", shape=(32, 32, 3))
+    root = store("mnistm", train=30, test=15, shape=(32, 32, 3), train_index=np.arange(30), test_index=np.arange(15))
+    rows = {f"data.domains.{name}.rows": 20 for name in ("mnist", "usps", "svhn", "mnistm")}
+    few = {"data.test_rows": 10, "data.public.rows": 12, "models.participants": ["mlp", "lenet5"], "local.epochs": 1}
+    return Setting.load("digits").changed({**rows, **few, **changes}), root
+
+
+@pytest.mark.parametrize("source", ["cifar100", "fashion-mnist", "folder:excerpt"])
+def test_public_data_for_the_digits(store, tmp_path, source):
+    """CIFAR-100, Fashion-MNIST and a folder of images, as in FCCL's Figure 7."""
+    small, root = digit_domains(store, **{"data.public.source": source})
+    if source == "cifar100":
+        store(source, train=200, shape=(32, 32, 3), classes=100, names=[f"k{i}" for i in range(100)])
+    elif source == "fashion-mnist":
+        store(source, shape=(28, 28, 1), names=[f"f{i}" for i in range(10)])
+    else:
+        image = pytest.importorskip("PIL.Image")
+        for place in range(15):
+            path = tmp_path / "excerpt" / f"n{place % 4}" / f"{place}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image.fromarray(np.random.default_rng(place).integers(0, 256, (50 + place, 60, 3), dtype=np.uint8)).save(
+                path
+            )
+    federation = assemble("fccl", small, root=root)
+    public = federation.node("usps").data["public"]
+    assert set(public.columns) == {"x", "domain"}
+    assert public.x.shape == (12, 3, 32, 32)
+    assert public.x.std() > 0.05
+    result = federation.run(1)
+    assert result.ledger.bytes()["logits"] == 4 * 12 * 10 * 4
+    assert all(row["sum"] is not None for row in result.table)
+
+
+def test_fccl_between_participants_with_the_same_network():
+    federation = assemble("fccl-homogeneous", setting())
+    server, *clients = (federation.node(name) for name in ("server", "M0", "M20"))
+    for client in clients:  # all start alike: the mean of different starts would mean nothing
+        assert same_weights(server.weights(), client.weights())
+    assert networks(federation)["M0"] == dict.fromkeys(("model", "previous", "pretrained"), "MLP")
+    assert networks(assemble("fccl", setting()))["server"] == {}
+    assert federation.run(1).ledger.bytes() == federation.method.traffic(federation, 1)
+    with pytest.raises(SettingError, match=r"fccl-homogeneous averages parameters.*models\.same"):
+        assemble("fccl-homogeneous", "rotated-mnist-mixed")
+    mixed = assemble("fccl-homogeneous", "rotated-mnist-mixed", changes={"models.same": "lenet5"})
+    assert set(networks(mixed)["M60"].values()) == {"LeNet5"}
+
+
+def test_a_run_of_fccl_records_how_everyones_outputs_correlate(tmp_path):
+    options = ["--set", "data.test_rows=20", "--set", "models.participants=mlp", "--rounds", "1"]
+    for method in ("fccl", "solo"):
+        command = ["run", method, "--on", "rotated-mnist", *options, "--out", str(tmp_path / method)]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert not (tmp_path / "solo" / "correlation.json").exists()
+    found = json.loads((tmp_path / "fccl" / "correlation.json").read_text())
+    assert found["round"] == 0
+    assert set(found["participants"]) == set(DOMAINS)
+    for own in found["participants"].values():
+        assert set(own) == {"public", "private"}
+        cells = torch.tensor([own["public"], own["private"]])
+        assert cells.shape == (2, 10, 10)
+        assert cells.abs().max() <= 1
+        assert cells.std() > 0.05
+        assert not torch.equal(cells[0], cells[1])
+
+
 # -- the same network for all, and the weakest ------------------------------------------------------------------
 def test_one_network_for_methods_that_average_parameters():
     mixed = {"models.participants": ["mlp", "cnn1-3x3"], "models.same": "lenet5"}
