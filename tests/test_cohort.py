@@ -14,6 +14,7 @@ from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.lane import CHUNKS, capacity, plan
 from heterophony.compute.stack import Stack, convolved
+from heterophony.data.augment import CropFlip
 from heterophony.engines import local
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.node import Node, Slot
@@ -107,6 +108,28 @@ def test_a_transform_is_stacked_too():
     _, stacked = after(cohort, [job(i, w) for i, w in enumerate(works)])
     assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
     assert all(torch.allclose(a[n], b[n], atol=1e-6) for a, b in zip(one, stacked, strict=True) for n in a)
+
+
+@pytest.mark.parametrize("executor", ["branches", "stacked"])
+def test_images_are_changed_as_one_at_a_time(executor):
+    def pictures(i):
+        with seeded("pictures", i):
+            data = Data(x=torch.randn(20, 1, 8, 8), y=torch.randint(4, (20,)), classes=4).augmented(CropFlip(2))
+            model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 4))
+        work = Fit("model", cross_entropy, epochs=2, batch=8, optimiser=sgd(0.1))
+        return Job(Node(f"c{i}", "client", slots={"model": Slot(model)}, data={"train": data}), work, "0")
+
+    _, one = after(Eager(), [pictures(i) for i in range(3)])
+    cohort = Cohort(executor=executor)
+    _, together = after(cohort, [pictures(i) for i in range(3)])
+    assert sum(map(len, cohort.lanes.values())) == (1 if executor == "stacked" else 3)
+    for a, b in zip(one, together, strict=True):
+        assert all(torch.allclose(a[n], b[n], atol=1e-6 if executor == "stacked" else 0.0) for n in a)
+    unchanged = [pictures(i) for i in range(3)]
+    for job in unchanged:
+        job.node.data["train"] = job.node.data["train"].augmented(None)
+    _, plain = after(Eager(), unchanged)
+    assert not torch.equal(plain[0]["0.weight"], one[0]["0.weight"])
 
 
 def test_networks_with_running_statistics_are_not_stacked_and_stay_right():

@@ -6,19 +6,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Data, Federation, Model, Profile
+from heterophony import Data, Federation, Model, Profile, registry
+from heterophony.compute.eager import Eager, predict
+from heterophony.correlations import correlations
 from heterophony.engines import Network, local
 from heterophony.message import Body, Message
-from heterophony.methods import FCCL, FML, FedDF, FedMD, fedmd_global
-from heterophony.methods.fccl import correlation_loss, cross_correlation
-from heterophony.parts.aggregate import combine
-from heterophony.parts.losses import distance, soft_cross_entropy
+from heterophony.methods import FCCL, FML, FedDF, FedMD, fccl_code, fccl_homogeneous, fedmd_global
+from heterophony.methods.fccl import correlation_loss
+from heterophony.parts.aggregate import combine, mean
+from heterophony.parts.correlation import cross_correlation
+from heterophony.parts.losses import cross_entropy, distance, soft_cross_entropy
 from heterophony.parts.public import public_rows
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import star
-from toys.federations import ADAM, B16, CLIENTS, distilled_star, logits_star, mutual_star
+from toys.federations import ADAM, B16, CLIENTS, alike_star, distilled_star, logits_star, mutual_star
 from toys.world import PUBLIC, private
 
 
@@ -118,41 +121,159 @@ def test_the_global_model_changes_nothing_for_the_clients():
     assert not without.table.select(product="global").rows
 
 
-def test_fccl_without_memory_is_plain_local_training_after_the_collaborative_step():
+def fccl_star(method=None, **options):
+    return logits_star(method or FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM, **options), "previous", "pretrained")
+
+
+def test_fccl_without_memory_is_plain_local_training_after_the_collaborative_step(monkeypatch):
     """lambda_loc = 0: the same as training with the cross-entropy alone."""
-    from heterophony.parts.losses import cross_entropy
-
-    class Plain(FCCL.__bases__[0]):
-        roles, kinds, memory = FCCL.roles, FCCL.kinds, FCCL.memory
-        ask, speak, agree = FCCL.ask, FCCL.speak, FCCL.agree
-        sample, fresh, average, half, fraction, quorum, deadline = None, True, "mean", False, 1.0, 1, None
-        pretrain, collaborate, local, lambda_col, local_every = ADAM, ADAM, ADAM, 0.0051, 1
-        correlate, _whole = FCCL.correlate, FCCL._whole
-        __annotations__ = {"quorum": int, "deadline": float, "sample": int}
-
-        from heterophony.methods.fccl import CONSENSUS
-        from heterophony.reaction import Each, on
-
-        @on(Each(CONSENSUS), role="client")
-        def learn(self, client, mail):
-            from heterophony import Mark, Note, Predict
-
-            rows = public_rows(client, None)
-            yield self.collaborate.fit(
-                "model", self.correlate, data="public", rows=rows, extra={"agreed": mail.logits}, drop_last=True
-            )
-            yield Predict("model", "public", rows)
-            yield Note("x", 0.0)
-            yield Note("y", 0.0)
-            yield self.local.fit("model", cross_entropy)
-            client.copy("model", "previous")
-            yield Mark("local")
-
-    made = FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM, lambda_loc=0.0)
-    full, plain = (local(logits_star(m, "previous", "pretrained")).run(2) for m in (made, Plain()))
+    full = local(fccl_star(lambda_loc=0.0)).run(2)
+    monkeypatch.setattr(FCCL, "remember", lambda self, nets, batch: cross_entropy({"model": nets["model"]}, batch))
+    plain = local(fccl_star()).run(2)
+    monkeypatch.undo()
     for client in CLIENTS:
         a, b = (result.state(client)["models"]["model"] for result in (full, plain))
         assert all(torch.allclose(a[name], b[name], atol=1e-6) for name in a)
+    assert local(fccl_star()).run(2).digest != plain.digest
+
+
+# -- variants of FCCL ------------------------------------------------------------------------------------------
+def test_what_a_variant_sends_is_sent_only_when_it_is_asked_for():
+    assert set(local(fccl_star()).run(2).ledger.bytes()) == {"ask", "logits", "consensus"}
+    assert set(local(alike_star()).run(2).ledger.bytes()) == {"ask", "logits", "consensus", "model", "mean"}
+    rare = fccl_homogeneous(collaborate=ADAM, local=ADAM, local_every=2)
+    sent = {(r["round"], r["kind"]) for r in local(alike_star(rare)).run(3).ledger.messages}
+    assert {round for round, kind in sent if kind in ("model", "mean")} == {1}  # before local updates only
+    assert {round for round, kind in sent if kind == "logits"} == {0, 1, 2}
+
+
+def test_averaging_stands_between_the_two_phases():
+    """Without local epochs all end on the plain mean of what the collaborative phase made of each."""
+    still = Training(epochs=0)
+    options = {"collaborate": ADAM, "local": still}
+    apart = local(alike_star(FCCL(**options))).run(1)
+    together = local(alike_star(fccl_homogeneous(**options))).run(1)
+    parts = [apart.state(c)["models"]["model"] for c in CLIENTS]
+    assert not torch.equal(parts[0]["0.weight"], parts[1]["0.weight"])
+    expected = mean(parts)
+    for node in (*CLIENTS, "server"):
+        found = together.state(node)["models"]["model"]
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+    # And then everyone trains on its own.
+    on = local(alike_star()).run(1)
+    assert not torch.equal(*(on.state(c)["models"]["model"]["0.weight"] for c in ("c0", "c1")))
+
+
+def test_one_alone_averages_with_itself():
+    """A single participant's mean is its own model: averaging changes nothing."""
+
+    def single(method):
+        whole = alike_star(method)
+        models = {n: whole.models[n] for n in ("server", "c0")}
+        data = {n: whole.data[n] for n in ("server", "c0")}
+        return local(Federation(method, star(["c0"]), models, data)).run(2).state("c0")["models"]["model"]
+
+    options = {"collaborate": ADAM, "local": ADAM}
+    a, b = single(FCCL(**options)), single(fccl_homogeneous(**options))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_ones_own_previous_logits_are_the_present_ones_when_each_round_trains():
+    """Right after a local update the previous model is the present one: both variants are the same to the bit."""
+    assert local(fccl_star(zbar="others")).run(3).digest == local(fccl_star(zbar="all")).run(3).digest
+    rare = {"zbar": "others", "local_every": 2}
+    assert local(fccl_star(**rare)).run(3).digest != local(fccl_star(local_every=2)).run(3).digest
+
+
+def test_zbar_of_the_others_by_a_loop():
+    """(others' present logits + one's own previous model's) / K, in the second exchange before a local update."""
+    targets = {}
+
+    class Watching(Eager):
+        def _one(self, job):
+            if "agreed" in getattr(job.work, "extra", {}):
+                targets[job.node.id, job.node.round] = job.work.extra["agreed"]
+            return super()._one(job)
+
+    federation = fccl_star(zbar="others", local_every=3)
+    before = local(federation).run(1)  # one exchange: models have moved, the previous ones have not
+    engine = local(federation)
+    engine.host.compute = Watching(federation.test_sets)
+    engine.run(2)
+    logits = {}
+    for client in CLIENTS:
+        node = federation.node(client)
+        node.restore(before.state(client))
+        logits[client] = {name: predict(node.models[name], PUBLIC) for name in ("model", "previous")}
+    for client in CLIENTS:
+        total = logits[client]["previous"].double()
+        for other in CLIENTS:
+            total = total + (logits[other]["model"].double() if other != client else 0)
+        assert torch.allclose(targets[client, 1].double(), total / 3, atol=1e-6)
+
+
+def test_zbar_of_the_others_is_a_mean():
+    with pytest.raises(ValueError, match="average is 'median'"):
+        FCCL(zbar="others", average="median")
+
+
+def test_a_new_optimiser_for_each_public_batch_by_a_plain_loop():
+    """32 public rows in batches of 12, two epochs: four steps (the short third batch is left out), each Adam's first.
+
+    A piece of work shuffles its rows once more, as any does.
+    """
+    options = {"collaborate": replace(ADAM, batch=12, epochs=2), "local": Training(epochs=0), "renew": True}
+    federation = fccl_star(FCCL(**options))
+    result = local(federation).run(1)
+    nodes = {c: federation.node(c) for c in CLIENTS}
+    agreed = combine([predict(node.models["model"], PUBLIC) for node in nodes.values()])
+    for client, node in nodes.items():
+        model, draw = node.models["model"].train(), node.rng("public batches")
+        for _ in range(2):
+            order = torch.randperm(32, generator=draw)
+            for rows in (order[:12], order[12:24]):
+                view = PUBLIC.take(rows)
+                shuffled = torch.randperm(12, generator=generator(0, client, "public", node.epochs.get("public", 0)))
+                node.epochs["public"] = node.epochs.get("public", 0) + 1
+                optimiser = torch.optim.Adam(model.parameters(), 0.01)
+                matrix = cross_correlation(model(view.x[shuffled]), agreed[rows][shuffled])
+                correlation_loss(matrix, 0.0051).backward()
+                optimiser.step()
+                model.zero_grad()
+        found = result.state(client)["models"]["model"]
+        assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_the_authors_code_by_name():
+    made = fccl_code()
+    assert (made.sample, made.local_every, made.zbar, made.renew) == (512, 9, "others", True)
+    assert registry.lookup("fccl-code").build({"sample": 64}).sample == 64
+    with pytest.raises(registry.OptionError, match="zbar"):
+        registry.lookup("fccl-code").build({"zbar": "all"})
+    with pytest.raises(registry.OptionError, match="averaging"):
+        registry.lookup("fccl-homogeneous").build({"averaging": False})
+
+
+def test_correlations_are_those_of_each_with_the_mean_of_the_others():
+    federation = fccl_star()
+    federation = replace(federation, homes=dict(zip(CLIENTS, ("here", "there", "there"), strict=True)))
+    result = local(federation).run(2)
+    found = correlations(federation, result.state, result.nodes)
+    assert set(found) == set(CLIENTS)
+    nodes = {c: federation.node(c) for c in CLIENTS}
+    for client, node in nodes.items():
+        node.restore(result.state(client))
+    for name, data in (("public", PUBLIC), ("private", federation.data["c1"]["train"])):
+        own, *others = (predict(nodes[c].models["model"], data).double() for c in ("c1", "c0", "c2"))
+        rest = (others[0] + others[1]) / 2
+        matrix = found["c1"][name]
+        assert matrix.shape == (4, 4)
+        for u in range(4):
+            for v in range(4):
+                a, b = own[:, u] - own[:, u].mean(), rest[:, v] - rest[:, v].mean()
+                expected = float(sum(a * b)) / math.sqrt(float(sum(a * a)) * float(sum(b * b)))
+                assert float(matrix[u, v]) == pytest.approx(expected, abs=1e-4)
+    assert local(federation).run(2).digest == result.digest  # it changed nothing
 
 
 def test_feddf_averages_within_an_architecture():

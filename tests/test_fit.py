@@ -7,7 +7,8 @@ from torch import nn
 
 from heterophony import Data, Fit, Predict
 from heterophony.compute.eager import Eager, Job, WorkError, fit, predict
-from heterophony.node import Node, Slot
+from heterophony.data.augment import CropFlip
+from heterophony.node import Node, Slot, Views
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.optimisers import adam, sgd
 from heterophony.seeds import generator, seeded
@@ -66,6 +67,61 @@ def test_a_kept_optimiser_goes_on_and_a_fresh_one_does_not():
     assert not same(once, twice)
     assert list(kept.optimisers) == ["model/mine"]
     assert fresh.optimisers == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "needs"),
+    [
+        (sgd(0.1, 0.9), adam(0.01), "Adam needs step, exp_avg, exp_avg_sq"),
+        (adam(0.01), sgd(0.1, 0.9), "SGD needs momentum_buffer"),
+        (adam(0.01), adam(0.01, amsgrad=True), "Adam needs max_exp_avg_sq"),
+    ],
+)
+def test_a_state_of_another_optimiser_is_refused_in_one_line(first, then, needs):
+    n = node()
+    fit(n, Fit("model", cross_entropy, optimiser=first, keep="k"))
+    with pytest.raises(ValueError, match=f"another optimiser's: {needs}"):
+        fit(n, Fit("model", cross_entropy, optimiser=then, keep="k"))
+
+
+def test_a_stateless_optimiser_goes_on_from_any_state():
+    for first in (sgd(0.1, 0.9), adam(0.01)):
+        n = node()
+        fit(n, Fit("model", cross_entropy, optimiser=first, keep="k"))
+        other = twin(n.models["model"])
+        fit(n, Fit("model", cross_entropy, batch=5, optimiser=sgd(0.1), keep="k"))
+        plain(other, n.data["train"], 1, 5, torch.optim.SGD(other.parameters(), 0.1), first=1)
+        assert same(n.models["model"], other)
+
+
+def test_augmented_training_is_the_plain_loop_and_predictions_see_the_images_as_they_are():
+    """Row i of an epoch's table is for the image at place i of its order; steps go on in the next epoch's table."""
+
+    def small():
+        return nn.Sequential(nn.Flatten(), nn.Linear(75, 4))
+
+    x = torch.randn(7, 3, 5, 5, generator=generator("augmented"))
+    data = Data(x=x, y=torch.arange(7) % 4, classes=4).augmented(CropFlip(pad=2))
+    n = node(small)
+    n.data = Views({"train": data})
+    other = twin(n.models["model"])
+    before = predict(n.models["model"], data)
+    assert torch.equal(before, other(x))
+    fit(n, Fit("model", cross_entropy, steps=5, batch=3, optimiser=sgd(0.1)))
+    optimiser = torch.optim.SGD(other.parameters(), 0.1)
+    for epoch, batches in ((0, (3, 3, 1)), (1, (3, 3))):
+        order = torch.randperm(7, generator=generator(0, "n", "train", epoch))
+        params = CropFlip(pad=2).draw(7, generator(0, "n", "train", epoch, "augment"))
+        at = 0
+        for size in batches:
+            rows = order[at : at + size]
+            changed = CropFlip(pad=2).apply(x[rows], params[at : at + size])
+            optimiser.zero_grad()
+            F.cross_entropy(other(changed), data.y[rows]).backward()
+            optimiser.step()
+            at += size
+    assert same(n.models["model"], other)
+    assert torch.equal(data.x, x)
 
 
 def test_kept_moments_with_another_rate():

@@ -290,7 +290,12 @@ def _execute(federation: Federation, engine: str, rounds: int, record: Any = Non
     with progress.shown(federation, rounds) as tick:
         made = _engine(engine)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
-            return made.run(rounds)
+            result = made.run(rounds)
+    if record is not None and federation.method.correlates:
+        from heterophony import correlations
+
+        correlations.write(federation, result, record.folder)
+    return result
 
 
 def _engine(name: str) -> Callable[..., Engine]:

@@ -35,6 +35,7 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     with Run.open(folder) as run:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
+    network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
     about = {"format": FORMAT, "network": network, "node": node, "model": name, "run": spec["recipe"]}
     data = safetensors.torch.save(
         {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}

@@ -51,6 +51,7 @@ class Federation:
     tests: Mapping[str, Data | Mapping[str, Data]] = field(default_factory=dict)  # by domain (and split)
     private_tests: Mapping[str, Data] = field(default_factory=dict)  # by node: its own view of the test data
     homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own
+    tasks: Mapping[str, str] = field(default_factory=dict)  # domain -> its label space, where there are several
     seed: int = 0
     threads: int = 1
     device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
@@ -83,6 +84,8 @@ class Federation:
         ):
             if unknown := getattr(self, name).keys() - known:
                 raise ValueError(f"{name}: no node or role is called {sorted(unknown)[0]!r}")
+        if self.tasks and (missing := {*self.tests, *self.homes.values()} - self.tasks.keys()):
+            raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
         if unknown := set(self.dropout.always) - set(self.topology.roles):
             raise ValueError(f"dropout: no node is called {min(unknown)!r}")
         if self.evaluate < 1 or self.threads < 1:
@@ -137,12 +140,17 @@ class Federation:
     def test_sets(self, node: str) -> list[tuple[str, str, Data]]:
         """(set, split, data) of all that a node's products are evaluated on: the domains' sets, and its private test.
 
-        A node that has no private test of its own, such as a server, is evaluated on everybody's.
+        A node that has no private test of its own, such as a server, is evaluated on everybody's. Where there are
+        several label spaces, a participant is evaluated on domains of its own; a server, which has none, on nothing.
         """
-        tests = self.private_tests
+        domains, tests = self._test_sets, self.private_tests
+        if self.tasks:
+            own = self.tasks.get(self.homes.get(node, ""))
+            domains = [test for test in domains if self.tasks[test[0]] == own]
+            tests = {name: data for name, data in tests.items() if self.tasks[self.homes[name]] == own}
         if node in self.homes or node in tests:
             tests = {node: tests[node]} if node in tests else {}
-        return self._test_sets + [(name, "private-test", data) for name, data in tests.items()]
+        return domains + [(name, "private-test", data) for name, data in tests.items()]
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
@@ -168,6 +176,7 @@ class Federation:
             "joins": dict(self.joins),
             "egress": {node: sorted(kinds) for node, kinds in self.egress.items()},
             "homes": dict(self.homes),
+            "tasks": dict(self.tasks),
             "headline": self.method.headline,
             "recipe": self.recipe,
             "leaks": list(self.leaks),

@@ -24,8 +24,8 @@ class Method:
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
     For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
-    start alike), the setting's "global", the "same" for everyone because parameters are averaged, or "each"
-    architecture there is; and which product is its `headline`.
+    start alike), the setting's "global", the "same" for everyone because parameters are averaged (or "alike": the same
+    one, from the same start), or "each" architecture there is; and which product is its `headline`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()
@@ -34,6 +34,8 @@ class Method:
     models: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     headline: ClassVar[str] = ""
     public: ClassVar[bool] = False  # whether it needs public data
+    tasks: ClassVar[bool] = False  # whether participants may have different classes
+    correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -53,6 +55,10 @@ class Method:
             raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
         if deadline is not None and not deadline > 0:
             raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+
+    def networks(self) -> Mapping[str, Mapping[str, str]]:
+        """The `models` that it needs with these options."""
+        return self.models
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""

@@ -31,6 +31,11 @@ class Slot:
     share: tuple[str, ...] = ("",)
     buffers: str = "shared"
 
+    @property
+    def whole(self) -> bool:
+        """Whether all of the model may travel."""
+        return "" in self.share
+
     def shared(self) -> dict[str, Tensor]:
         """The tensors that travel, live."""
         return self._shared
@@ -45,7 +50,7 @@ class Slot:
         found: dict[str, Tensor] = dict(self.module.named_parameters())
         if self.buffers == "shared":
             found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
-        if "" in self.share:
+        if self.whole:
             return found
         kept = {part: [n for n in found if n == part or n.startswith(part + ".")] for part in self.share}
         if empty := [part for part, names in kept.items() if not names]:

@@ -23,6 +23,8 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedmd": methods.FedMD,
     "fedmd-global": methods.fedmd_global,
     "fccl": methods.FCCL,
+    "fccl-homogeneous": methods.fccl_homogeneous,
+    "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
 }
 

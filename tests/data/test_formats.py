@@ -368,6 +368,26 @@ def test_mnist_m_as_listed_files(tmp_path):
         load("mnistm", tmp_path)
 
 
+def test_any_folder_of_images(tmp_path):
+    pytest.importorskip("PIL")
+    for number in (2, 1):
+        picture(tmp_path / "mine" / "cats" / f"{number}.jpeg", (number, 0, 0))
+    picture(tmp_path / "mine" / "dogs" / "a.JPEG", (9, 9, 9), (30, 40))
+    source = load("folder:mine", tmp_path)
+    assert source.classes == ("cats", "dogs")
+    assert source.train.y.tolist() == [0, 0, 1]
+    assert source.train.x.shape == (3, 64, 64, 3)
+    assert len(source.test) == 0
+    elsewhere = load(f"folder:{tmp_path / 'mine' / 'cats'}", tmp_path / "nowhere")
+    assert (elsewhere.classes, len(elsewhere.train)) == (("image",), 2)
+    assert elsewhere.train.base != source.train.base
+    with pytest.raises(DataError, match="folder:absent is not under"):
+        load("folder:absent", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no images in"):
+        load("folder:empty", tmp_path)
+
+
 def test_damaged_images_and_a_missing_pillow(tmp_path, monkeypatch):
     pytest.importorskip("PIL")
     broken = tmp_path / "pacs" / "photo" / "dog" / "broken.jpg"

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from heterophony import registry
 from heterophony.cli import app
 from heterophony.data import DataError
+from heterophony.engines import Network, local
 from heterophony.settings import Setting, SettingError, assemble, reassemble, shipped
 
 DOMAINS = ["M0", "M20", "M40", "M60"]
@@ -119,6 +121,218 @@ def test_a_setting_may_be_a_name_a_file_or_an_object(tmp_path):
         assemble("solo", which).identity() for which in ("rotated-mnist", str(path), Setting.load("rotated-mnist"))
     )
     assert by_name == by_file == by_object
+
+
+# -- different tasks -------------------------------------------------------------------------------------------
+def tasks(store, **changes):
+    """Two participants: ten classes with LeNet5, and a hundred with CNN1; the body of CNN2 is shared."""
+    store("cifar10", shape=(32, 32, 3), names=[f"n{i}" for i in range(10)])
+    root = store("cifar100", train=200, test=100, shape=(32, 32, 3), classes=100, names=[f"k{i}" for i in range(100)])
+    tiny = {"data.domains.cifar10.rows": 20, "data.domains.cifar100.rows": 50, "data.side": 16, "data.test_rows": 20}
+    return Setting.load("fml-tasks").changed({**tiny, "local.epochs": 1, **changes}), root
+
+
+def watched(seen):
+    class Watching(Network):
+        def arrivals(self, message, *rest):
+            seen.append(message)
+            return super().arrivals(message, *rest)
+
+    return Watching
+
+
+def test_clients_with_different_tasks_share_a_body_and_nothing_else(store, tmp_path):
+    small, root = tasks(store)
+    federation = assemble("fml", small, root=root)
+    image = torch.zeros(1, 3, 16, 16)
+    outputs = {
+        node: {slot: model(image).shape[1] for slot, model in federation.node(node).models.items()}
+        for node in federation.topology.roles
+    }
+    assert outputs == {
+        "server": {"model": 10},
+        "cifar10": {"model": 10, "meme": 10},
+        "cifar100": {"model": 100, "meme": 100},
+    }
+    assert networks(federation)["cifar100"] == {"model": "CNN1", "meme": "CNN2"}
+    seen = []
+    result = local(federation, network=watched(seen)).run(2)
+    assert {(m.sender, m.receiver) for m in seen} == {
+        pair for name in ("cifar10", "cifar100") for pair in (("server", name), (name, "server"))
+    }
+    body = {name for name in federation.node("server").weights() if name.startswith("body.")}
+    assert all(set(m.body["weights"]) == body for m in seen)
+    assert not any("head" in name for name in body)
+    tested = {(row["node"], row["set"]) for row in result.table if row["quantity"] == "accuracy"}
+    assert tested == {("cifar10", "cifar10"), ("cifar100", "cifar100")}  # neither the other's, nor the server
+    metrics = result.metrics()
+    assert metrics.acc == metrics.wdp is not None
+    assert metrics.cdp is None
+    assert federation.method.traffic(federation, 2) == result.ledger.bytes()
+
+
+def test_a_model_of_another_task_is_exported_with_its_own_classes(store, tmp_path):
+    from heterophony import exported
+
+    small, root = tasks(store)
+    assemble("fml", small, root=root).run(1, tmp_path / "run")
+    for node, classes in (("cifar10", 10), ("cifar100", 100)):
+        exported.save(tmp_path / "run", node, tmp_path / "model", "meme")
+        module, about = exported.load(tmp_path / "model")
+        assert about["network"]["classes"] == classes
+        assert module(torch.zeros(1, 3, 16, 16)).shape == (1, classes)
+    recipe = json.loads(json.dumps(assemble("fml", small, root=root).recipe))
+    assert reassemble(recipe, root).identity() == assemble("fml", small, root=root).identity()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedmd", "fedmd-global", "fccl", "feddf"])
+def test_methods_for_one_label_space_refuse_several_in_one_line(store, method):
+    small, root = tasks(store, **{"models.same": "cnn2"})
+    with pytest.raises(SettingError) as caught:
+        assemble(method, small, root=root)
+    text = str(caught.value)
+    assert "\n" not in text
+    for part in (method, "cifar10 has 10 classes", "cifar100 has 100 classes", "label space"):
+        assert part in text
+
+
+@pytest.mark.parametrize(("share", "named"), [("", "the whole of cnn2"), ("head", "'head' of cnn2")])
+def test_outputs_cannot_be_shared_between_tasks(store, share, named):
+    small, root = tasks(store, **{"models.share": share})
+    with pytest.raises(SettingError) as caught:
+        assemble("fml", small, root=root)
+    assert "\n" not in str(caught.value)
+    assert all(part in str(caught.value) for part in (named, "cifar100 has 100 classes", "models.share", '"body"'))
+    # nor where they happen to be as many, but of other things
+    store("usps", shape=(32, 32, 3))
+    both = {"a": {"source": "usps"}, "b": {"source": "cifar10"}}
+    with pytest.raises(SettingError, match="cannot be shared"):
+        assemble("fml", small.changed({"data.domains": both}), root=root)
+
+
+def test_everyone_alone_may_have_a_task_of_its_own(store):
+    small, root = tasks(store, **{"models.share": ""})
+    result = assemble("solo", small, root=root).run(1)
+    assert result.ledger.rows == []
+    tested = {(row["node"], row["set"]) for row in result.table if row["quantity"] == "accuracy"}
+    assert tested == {("cifar10", "cifar10"), ("cifar100", "cifar100")}
+
+
+@pytest.mark.parametrize("part", ["body", "head"])
+def test_a_part_that_is_shared_in_one_label_space(part):
+    federation = assemble("fml", setting(**{"models.share": part, "models.global": "lenet5"}))
+    seen = []
+    result = local(federation, network=watched(seen)).run(1)
+    assert {name.split(".")[0] for m in seen for name in m.body["weights"]} == {part}
+    products = {row["product"] for row in result.table if row["quantity"] == "accuracy"}
+    assert products == {"personalised"}  # the server's other part has learnt nothing
+
+
+# -- FCCL ------------------------------------------------------------------------------------------------------
+def digit_domains(store, **changes):
+    """The shipped digits, made small: tiny sets under their names."""
+    store("mnist", shape=(28, 28, 1))
+    store("usps", shape=(16, 16, 1))
+    store("svhn", shape=(32, 32, 3))
+    root = store("mnistm", train=30, test=15, shape=(32, 32, 3), train_index=np.arange(30), test_index=np.arange(15))
+    rows = {f"data.domains.{name}.rows": 20 for name in ("mnist", "usps", "svhn", "mnistm")}
+    few = {"data.test_rows": 10, "data.public.rows": 12, "models.participants": ["mlp", "lenet5"], "local.epochs": 1}
+    return Setting.load("digits").changed({**rows, **few, **changes}), root
+
+
+@pytest.mark.parametrize("source", ["cifar100", "fashion-mnist", "folder:excerpt"])
+def test_public_data_for_the_digits(store, tmp_path, source):
+    """CIFAR-100, Fashion-MNIST and a folder of images, as in FCCL's Figure 7."""
+    small, root = digit_domains(store, **{"data.public.source": source})
+    if source == "cifar100":
+        store(source, train=200, shape=(32, 32, 3), classes=100, names=[f"k{i}" for i in range(100)])
+    elif source == "fashion-mnist":
+        store(source, shape=(28, 28, 1), names=[f"f{i}" for i in range(10)])
+    else:
+        image = pytest.importorskip("PIL.Image")
+        for place in range(15):
+            path = tmp_path / "excerpt" / f"n{place % 4}" / f"{place}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            image.fromarray(np.random.default_rng(place).integers(0, 256, (50 + place, 60, 3), dtype=np.uint8)).save(
+                path
+            )
+    federation = assemble("fccl", small, root=root)
+    public = federation.node("usps").data["public"]
+    assert set(public.columns) == {"x", "domain"}
+    assert public.x.shape == (12, 3, 32, 32)
+    assert public.x.std() > 0.05
+    result = federation.run(1)
+    assert result.ledger.bytes()["logits"] == 4 * 12 * 10 * 4
+    assert all(row["sum"] is not None for row in result.table)
+
+
+def test_fccl_between_participants_with_the_same_network():
+    federation = assemble("fccl-homogeneous", setting())
+    server, *clients = (federation.node(name) for name in ("server", "M0", "M20"))
+    for client in clients:  # all start alike: the mean of different starts would mean nothing
+        assert same_weights(server.weights(), client.weights())
+    assert networks(federation)["M0"] == dict.fromkeys(("model", "previous", "pretrained"), "MLP")
+    assert networks(assemble("fccl", setting()))["server"] == {}
+    assert federation.run(1).ledger.bytes() == federation.method.traffic(federation, 1)
+    with pytest.raises(SettingError, match=r"fccl-homogeneous averages parameters.*models\.same"):
+        assemble("fccl-homogeneous", "rotated-mnist-mixed")
+    mixed = assemble("fccl-homogeneous", "rotated-mnist-mixed", changes={"models.same": "lenet5"})
+    assert set(networks(mixed)["M60"].values()) == {"LeNet5"}
+
+
+def test_a_run_of_fccl_records_how_everyones_outputs_correlate(tmp_path):
+    options = ["--set", "data.test_rows=20", "--set", "models.participants=mlp", "--rounds", "1"]
+    for method in ("fccl", "solo"):
+        command = ["run", method, "--on", "rotated-mnist", *options, "--out", str(tmp_path / method)]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert not (tmp_path / "solo" / "correlation.json").exists()
+    found = json.loads((tmp_path / "fccl" / "correlation.json").read_text())
+    assert found["round"] == 0
+    assert set(found["participants"]) == set(DOMAINS)
+    for own in found["participants"].values():
+        assert set(own) == {"public", "private"}
+        cells = torch.tensor([own["public"], own["private"]])
+        assert cells.shape == (2, 10, 10)
+        assert cells.abs().max() <= 1
+        assert cells.std() > 0.05
+        assert not torch.equal(cells[0], cells[1])
+
+
+# -- the same network for all, and the weakest ------------------------------------------------------------------
+def test_one_network_for_methods_that_average_parameters():
+    mixed = {"models.participants": ["mlp", "cnn1-3x3"], "models.same": "lenet5"}
+    assert networks(assemble("fedavg", setting(**mixed))) == {n: {"model": "LeNet5"} for n in ("server", "M0", "M20")}
+    assert networks(assemble("solo", setting(**mixed))) == {"M0": {"model": "MLP"}, "M20": {"model": "CNN1"}}
+    with pytest.raises(ValueError, match="did you mean 'lenet5'"):
+        assemble("solo", setting(**{"models.same": "lenet6"}))
+
+
+def test_the_weakest_by_their_networks_never_make_it():
+    """By the line-up's sizes, whatever network the method gives to all; of equals the first."""
+    lineup = ["lenet5", "mlp", "wrn-10-1", "wrn-10-1"]  # 62k, 199k, 78k and 78k parameters
+    crowd = setting(**{"data.clients": 2, "models.participants": lineup, "models.same": "mlp"})
+    for share, out in ((0.0, set()), (0.25, {"M0.0"}), (0.5, {"M0.0", "M20.0"}), (0.75, {"M0.0", "M20.0", "M20.1"})):
+        federation = assemble("fedavg", crowd, changes={"dropout.weakest": share})
+        assert set(federation.dropout.always) == out
+    both = assemble("fedavg", crowd, changes={"dropout.weakest": 0.25, "dropout.always": ["M0.1", "M0.0"]})
+    assert list(both.dropout.always) == ["M0.1", "M0.0"]
+    result = assemble("fedavg", crowd, changes={"dropout.weakest": 0.5}).run(2)
+    heard = {row["from"] for row in result.ledger.messages if row["kind"] == "update" and row["status"] == "sent"}
+    assert heard == {"M0.1", "M20.1"}
+
+
+@pytest.mark.parametrize(("share", "out"), [(0.4, 8), (0.6, 12)])
+def test_the_shipped_baseline_has_the_papers_weak_clients(store, share, out):
+    """60 % participation: twelve of twenty clients, without the eight with the shallowest networks."""
+    store("cifar10", train=400, shape=(32, 32, 3), names=[f"n{i}" for i in range(10)])
+    coarse = {"train_y_coarse": np.arange(100) % 20, "test_y_coarse": np.arange(30) % 20}
+    names = {"names": [f"k{i}" for i in range(100)], "classes_coarse": np.array([f"g{i}" for i in range(20)])}
+    root = store("cifar100", train=100, shape=(32, 32, 3), classes=100, **coarse, **names)
+    small = Setting.load("cifar10-dirichlet").changed({"data.public.rows": 50, "data.partition": {"kind": "iid"}})
+    federation = assemble("fedavg", small, root=root, changes={"dropout.weakest": share})
+    assert list(federation.dropout.always) == [f"c{i}" for i in range(out)]
+    counts = {sum(p.numel() for p in federation.node(n).models["model"].parameters()) for n in ("server", "c0", "c19")}
+    assert len(counts) == 1
 
 
 # -- initial models --------------------------------------------------------------------------------------------

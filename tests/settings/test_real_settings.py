@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from heterophony.data import LeakageError, load
+from heterophony.data.augment import CropFlip
 from heterophony.settings import Setting, assemble
 from heterophony.settings.world import build
 
@@ -58,6 +59,56 @@ def test_mnist_shards_run(need):
     assert metrics.private > 2 * metrics.acc  # two classes each
 
 
+# -- FML on CIFAR ----------------------------------------------------------------------------------------------
+def one_round_of_fml(setting):
+    federation = assemble("fml", setting, changes={"epochs": 1})
+    result = federation.run(1)
+    assert all(row["sum"] is not None for row in result.table)
+    assert result.ledger.bytes() == federation.method.traffic(federation, 1)
+    assert all(federation.node(name).data["train"].augment == CropFlip() for name in federation.homes)
+    return federation, result
+
+
+def test_fml_with_different_tasks_runs(need):
+    need("cifar10", "cifar100")
+    rows = {"data.domains.cifar10.rows": 200, "data.domains.cifar100.rows": 300, "data.test_rows": 100}
+    federation, result = one_round_of_fml(Setting.load("fml-tasks").changed(rows))
+    classes = {name: federation.node(name).data["train"].classes for name in federation.homes}
+    assert classes == {"cifar10": 10, "cifar100": 100}
+    tested = {(row["node"], row["set"]) for row in result.table if row["quantity"] == "accuracy"}
+    assert tested == {("cifar10", "cifar10"), ("cifar100", "cifar100")}
+
+
+@pytest.mark.parametrize(
+    ("name", "networks"),
+    [
+        ("fml-models", ["MLP", "LeNet5", "CNN1", "CNN2", "CNN2"]),
+        ("fml-catfish-cifar", ["CNN2", "MLP", "MLP", "MLP", "MLP"]),
+    ],
+)
+def test_fml_with_different_models_runs(need, name, networks):
+    need("cifar10")
+    setting = Setting.load(name)
+    sizes = [len(data) for data in build(setting.data, 0).private_tests.values()]
+    assert sum(sizes) == 10_000
+    assert all(abs(size - 2000) <= 5 for size in sizes)  # as each client's classes are, to the row
+    federation, result = one_round_of_fml(setting.changed({"data.rows": 300, "data.test_rows": 100}))
+    made = [federation.node(client).models for client in federation.homes]
+    assert [type(own["model"]).__name__ for own in made] == networks
+    assert {type(own["meme"]).__name__ for own in made} == {"LeNet5"}
+    assert [len(federation.node(client).data["train"]) for client in federation.homes] == [60] * 5
+    tested = {(row["node"], row["product"]) for row in result.table if row["split"] == "private-test"}
+    assert tested == {("server", "global"), *((f"c{i}", "personalised") for i in range(5))}
+
+
+def test_cifar_shards_run(need):
+    need("cifar10")
+    federation, _ = one_round(small("cifar-shards", rows=500))
+    held = [set(federation.node(name).data["train"].y.tolist()) for name in federation.homes]
+    assert [len(own) for own in held] == [2] * 5
+    assert federation.node("c0").data["train"].augment == CropFlip()
+
+
 # -- cifar10-dirichlet -----------------------------------------------------------------------------------------
 def test_cifar10_dirichlet_runs(need):
     need("cifar10", "cifar100")
@@ -79,6 +130,19 @@ def test_cifar10_dirichlet_has_the_papers_line_up():
     depths = [int(name.split("-")[1]) for name in models.names]
     assert depths == [10] * 6 + [16] * 4 + [22] * 4 + [28] * 4 + [34] * 2
     assert models.travelling == "wrn-40-1"
+
+
+def test_fedavg_without_its_weak_clients(need):
+    need("cifar10", "cifar100")
+    public = {"source": "cifar100", "rows": 50, "joint": "coarse"}
+    setting = Setting.load("cifar10-dirichlet").changed(
+        {"data.test_rows": 50, "data.rows": 1500, "data.public": public}
+    )
+    changes = {"models.same": "wrn-10-1", "dropout.weakest": 0.6, "epochs": 1}
+    federation = assemble("fedavg", setting, changes=changes)
+    result = federation.run(1)
+    heard = {row["from"] for row in result.ledger.messages if (row["kind"], row["status"]) == ("update", "sent")}
+    assert heard == {f"c{i}" for i in range(12, 20)}
 
 
 # -- digits ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from heterophony.data import DataError, LeakageError, load, to_tensor
+from heterophony.data.augment import CropFlip
+from heterophony.seeds import generator
 from heterophony.settings import Setting
 from heterophony.settings.setting import DataPart
 from heterophony.settings.world import build
@@ -420,19 +422,96 @@ def test_absent_and_unknown_sets_are_refused(tmp_path):
         domains(tmp_path, source="mnits")
 
 
-def test_domains_with_different_numbers_of_classes_are_refused(store):
+# -- label spaces ----------------------------------------------------------------------------------------------
+def two_tasks(store):
     store("usps")
-    root = store("cifar100", train=200, shape=(32, 32, 3), classes=100, names=[f"k{i}" for i in range(100)])
-    with pytest.raises(DataError) as caught:
-        domains(root, domains={"a": {"source": "usps"}, "b": {"source": "cifar100"}})
-    one_line(caught, "usps 10", "cifar100 100", "label space")
+    return store("cifar100", train=200, shape=(32, 32, 3), classes=100, names=[f"k{i}" for i in range(100)])
 
 
-def test_domains_with_different_classes_are_refused(store):
+TASKS = {"a": {"source": "usps"}, "b": {"source": "cifar100"}, "c": {"source": "usps", "degrees": 20}}
+
+
+def test_domains_may_have_different_classes(store):
+    made = domains(two_tasks(store), domains=TASKS)
+    assert made.tasks == {"a": "a", "b": "b", "c": "a"}
+    assert made.classes == {"a": 10, "b": 100, "c": 10}
+    assert made.shape == (3, 32, 10)
+    for name, count in made.classes.items():
+        data = made.views[name]["train"]()
+        assert (data.classes, made.tests[name]["test"].classes) == (count, count)
+        assert int(data.y.max()) < count
+    assert int(made.views["b"]["train"]().y.max()) > 10
+
+
+def test_as_many_classes_with_other_names_are_another_label_space(store):
     store("usps")
     root = store("cifar10", shape=(32, 32, 3), names=[f"animal {i}" for i in range(10)])
-    with pytest.raises(DataError, match="label space"):
-        domains(root, domains={"a": {"source": "usps"}, "b": {"source": "cifar10"}})
+    both = {"a": {"source": "usps"}, "b": {"source": "cifar10"}}
+    assert domains(root, domains=both).tasks == {"a": "a", "b": "b"}
+
+
+def test_one_label_space_has_no_tasks():
+    assert world().tasks == {}
+    assert world().classes == {f"M{a}": 10 for a in ANGLES}
+
+
+@pytest.mark.parametrize("public", [{"fraction": 0.2}, {"source": "svhn", "labelled": False}])
+def test_public_data_need_one_label_space(store, public):
+    root = two_tasks(store)
+    store("svhn", shape=(32, 32, 3))
+    with pytest.raises(DataError) as caught:
+        domains(root, domains=TASKS, public=public)
+    one_line(caught, "a has 10 classes", "b has 100 classes", "k0 to k99", "label space", "data.public")
+
+
+# -- augmentation and wrong labels -----------------------------------------------------------------------------
+def test_training_views_carry_the_augmentation_and_no_others_do():
+    made = world(augment="crop-flip", private_test=True)
+    views = {name: view() for name, view in made.views["M20"].items()}
+    assert {name: data.augment for name, data in views.items()} == {
+        "train": CropFlip(pad=4, flip=True), "own": CropFlip(), "all": CropFlip(), "public": None,
+    }  # fmt: skip
+    assert all(data.augment is None for data in (*made.tests["M0"].values(), made.private_tests["M0"]))
+    assert same_world(made, world(private_test=True))
+    assert all(view().augment is None for view in world().views["M20"].values())
+
+
+AUGMENTED = {"fraction": 0.1, "augment": "crop-flip"}
+
+
+def test_public_images_are_augmented_once_by_the_seed():
+    plain, first, again = world().public(), world(public=AUGMENTED), world(public=AUGMENTED).public()
+    assert equal(first.public(), again)
+    params = CropFlip().draw(len(plain), generator(0, "public augment", "once"))
+    assert torch.equal(again.x, CropFlip().apply(plain.x, params))
+    assert torch.equal(again.y, plain.y)
+    assert not torch.equal(again.x, plain.x)
+    assert first.views["M0"]["public"]() is first.views["M60"]["public"]() is first.public()
+    assert equal(first.views["M0"]["train"](), world().views["M0"]["train"]())
+    other = world(seed=1, public=AUGMENTED).public()
+    assert not torch.equal(other.x, CropFlip().apply(world(seed=1).public().x, params))
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_label_noise_gives_a_share_of_ones_rows_a_wrong_label(share):
+    whole, made = world(), world(participants={"M20": {"label_noise": share}})
+    data, clean = made.views["M20"]["train"](), whole.views["M20"]["train"]()
+    assert torch.equal(data.x, clean.x)
+    moved = (data.y - clean.y) % 10
+    assert int((moved > 0).sum()) == round(share * 650)
+    assert set(moved.tolist()) >= set(range(1, 10))
+    assert data.y.min() >= 0
+    assert torch.equal(made.views["M20"]["all"]().y[:650], data.y)
+    assert same_world(made, world(participants={"M20": {"label_noise": share}}))
+    for name in ("M0", "M40"):
+        assert equal(made.views[name]["train"](), whole.views[name]["train"]())
+    assert equal(made.tests["M20"]["test"], whole.tests["M20"]["test"])
+
+
+def test_wrong_labels_of_nobody_are_refused():
+    with pytest.raises(DataError) as caught:
+        world(participants={"M9": {"label_noise": 0.1}})
+    one_line(caught, "data.participants", "'M9'", "M0, M20, M40, M60")
 
 
 # -- the shipped setting ---------------------------------------------------------------------------------------

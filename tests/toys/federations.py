@@ -6,7 +6,19 @@ from dataclasses import dataclass, field, replace
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import Network
-from heterophony.methods import FCCL, FML, FedAvg, FedDF, FedMD, Solo, agg, fedmd_global, fedprox
+from heterophony.methods import (
+    FCCL,
+    FML,
+    FedAvg,
+    FedDF,
+    FedMD,
+    Solo,
+    agg,
+    fccl_code,
+    fccl_homogeneous,
+    fedmd_global,
+    fedprox,
+)  # fmt: skip
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, star, tree
 from toys.bhfl import BHFL
@@ -48,6 +60,15 @@ def logits_star(method, *extra, **options):
     models = {c: dict.fromkeys(("model", *extra), net(h)) for c, h in hidden.items()}
     data = {**private(CLIENTS), "server": {"public": PUBLIC}}
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
+
+
+def alike_star(method=None, **options):
+    """One network and one start for all, and FCCL that averages it."""
+    models = {c: dict.fromkeys(("model", "previous", "pretrained"), Model(net(), common=True)) for c in CLIENTS}
+    models["server"] = {"model": Model(net(), common=True)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    method = method or fccl_homogeneous(collaborate=ADAM, local=ADAM)
+    return Federation(method, star(CLIENTS), models, data, TESTS, **options)
 
 
 def distilled_star(**options):
@@ -146,6 +167,14 @@ METHODS = [
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),
+    ),
+    Row("fccl-homogeneous", alike_star, crash_rounds=1),
+    Row(
+        "fccl-code",
+        lambda **o: logits_star(
+            fccl_code(sample=16, local_every=2, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o
+        ),
+        rounds=4,
     ),
     Row("fedh2l", peers),
     Row("fedh2l-pairs", lambda **o: peers(random_pairs, **o)),

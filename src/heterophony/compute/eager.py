@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from heterophony.data.table import Data
 from heterophony.node import Node
 from heterophony.record.score import score
-from heterophony.seeds import seeded
+from heterophony.seeds import generator, seeded
 from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
 
 GPU_BATCH = 4096  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
@@ -240,11 +240,18 @@ def _batches(node: Node, work: Fit) -> Any:
         data = data.with_columns(**on_device(node.device, work.extra))
     sizes = work.sizes(node)
     while sizes:
+        epoch = node.epochs.get(work.data, 0)
         order = node.order(work.data, len(data)).to(node.device)
+        if data.augment is not None:  # one table for the epoch: its row i is for the image at place i of the order
+            drawn = generator(node.seed, node.id, work.data, epoch, "augment")
+            params = data.augment.draw(len(data), drawn).to(node.device)
         at = 0
         while sizes and at + sizes[0] <= len(data):
             size = sizes.pop(0)
-            yield data.take(order[at : at + size])
+            batch = data.take(order[at : at + size])
+            if data.augment is not None:
+                batch = batch.with_columns(x=data.augment.apply(batch.x, params[at : at + size]))
+            yield batch
             at += size
 
 
@@ -280,6 +287,7 @@ def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Pa
     optimiser = work.optimiser.build(p for p in parameters.values() if p.requires_grad)
     key = kept(work, model)
     for name, state in node.optimisers.get(key, {}).items() if key else ():
+        work.optimiser.check(state)
         # moments follow their parameter; step counters stay where torch keeps them
         here = parameters[name].device
         optimiser.state[parameters[name]] = {

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from heterophony.compute import signature
 from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
+from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
 from heterophony.node import Node
 from heterophony.parts.optimisers import Optimiser
-from heterophony.seeds import derive, seeded
+from heterophony.seeds import derive, generator, seeded
 from heterophony.work import Fit, Fitted
 
 CHUNKS = (16, 4, 1)  # steps in one graph: long ones spare the host, short ones fill up
@@ -66,7 +67,7 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        work.batch, signature.of_value(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
+        signature.of_value(rows.view.augment), work.batch, signature.of_value(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
     )  # fmt: skip
 
 
@@ -104,6 +105,8 @@ class Lane:
         room = capacity(rows.count)
         self.columns = {name: self.zeros(room, *shape, dtype=dtype) for name, shape, dtype in rows.form}
         self.order = self.zeros(room, dtype=torch.int64)
+        self.augment = rows.view.augment
+        self.drawn = self.zeros(room, _parameters(self.augment), dtype=torch.int64)  # beside each place of the order
         self.at = torch.zeros((), dtype=torch.int64, device=self.device)
         self.aux = self._room(work.aux)
         self.numbers = {n: self.zeros(dtype=torch.float32) for n in signature.numbers(work.loss)}
@@ -165,6 +168,7 @@ class Lane:
         self.plan = plan(self.sizes, work.answer == "gradient")
         if sum(self.sizes) > self.order.shape[-1]:
             self.order = self.zeros(2 * sum(self.sizes), dtype=torch.int64)
+            self.drawn = self.zeros(2 * sum(self.sizes), _parameters(self.augment), dtype=torch.int64)
             self.graphs.clear()  # they read the old one
         self._warm()
 
@@ -179,8 +183,10 @@ class Lane:
         for name, number in signature.numbers(work.loss).items():
             self.seat(self.numbers[name], i).fill_(number)
         self._stage(i, rows)
-        order = torch.cat(list(_orders(node, work, rows.count, self.sizes)))
+        order, drawn = _orders(node, work, rows, self.sizes)
         self.seat(self.order, i)[: len(order)].copy_(order, non_blocking=True)
+        if drawn is not None:
+            self.seat(self.drawn, i)[: len(order)].copy_(drawn, non_blocking=True)
         return copies
 
     def _stage(self, i: int, rows: Rows) -> None:
@@ -210,6 +216,7 @@ class Lane:
                 if not torch.is_tensor(tensor):
                     continue
                 if n in before:
+                    self.work.optimiser.check(before[n])
                     copies.append((self.seat(tensor, i) if tensor.dim() else tensor, before[n][part]))
                 else:
                     zeros.append(self.seat(tensor, i) if tensor.dim() else tensor)
@@ -271,6 +278,8 @@ class Lane:
         """Loss terms, and gradients on the parameters."""
         rows = self.order.index_select(0, places)
         columns = {n: c.index_select(0, rows) for n, c in self.columns.items()}
+        if self.augment is not None:
+            columns["x"] = self.augment.apply(columns["x"], self.drawn.index_select(0, places))
         if self.channels_last:
             columns = {n: _last(column) for n, column in columns.items()}
         batch = Data(classes=self.classes, **columns)
@@ -341,14 +350,25 @@ def _purpose(job: Job) -> tuple[object, ...]:
     return job.node.seed, job.node.id, job.node.round, "fit", job.tag
 
 
-def _orders(node: Node, work: Fit, count: int, sizes: Sequence[int]) -> Iterator[Tensor]:
-    """The rows of all batches in their order, as one at a time would draw them."""
-    sizes = list(sizes)
+def _orders(node: Node, work: Fit, rows: Rows, sizes: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    """The rows of all batches, and how their images are changed, as one at a time would draw them."""
+    sizes, augment = list(sizes), rows.view.augment
+    orders, drawn = [], []
     while sizes:
-        order, at = node.order(work.data, count), 0
-        while sizes and at + sizes[0] <= count:
+        epoch, at = node.epochs.get(work.data, 0), 0
+        order = node.order(work.data, rows.count)
+        while sizes and at + sizes[0] <= rows.count:
             at += sizes.pop(0)
-        yield order[:at]
+        orders.append(order[:at])
+        if augment is not None:
+            draw = generator(node.seed, node.id, work.data, epoch, "augment")
+            drawn.append(augment.draw(rows.count, draw)[:at])
+    return torch.cat(orders), torch.cat(drawn) if drawn else None
+
+
+def _parameters(augment: Augmentation | None) -> int:
+    """How many numbers say how an image is changed."""
+    return 0 if augment is None else augment.draw(1, torch.Generator()).shape[1]
 
 
 def _optimiser(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer:

@@ -93,6 +93,9 @@ class Stack(Lane):
         rows = self.order.index_select(1, places)
         seats = torch.arange(self.seats, device=self.device).unsqueeze(1)
         columns = {name: column[seats, rows] for name, column in self.columns.items()}
+        if self.augment is not None:
+            changed = self.augment.apply(columns["x"].flatten(0, 1), self.drawn.index_select(1, places).flatten(0, 1))
+            columns["x"] = changed.view_as(columns["x"])
         trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
         teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
         gradients, terms = self.gradients(trained, teachers, columns, self.numbers)

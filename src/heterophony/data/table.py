@@ -9,14 +9,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from heterophony.data.augment import Augmentation
+
 
 class Data:
     """Named tensors that share their first dimension, such as `Data(x=images, y=labels, classes=10)`.
 
-    A batch is a `Data` too. `classes` is the size of the label space where there is one.
+    A batch is a `Data` too. `classes` is the size of the label space where there is one. `augment` (see `augmented`) is
+    what training on these rows does to their images; predictions and evaluation leave them as they are.
     """
 
-    __slots__ = ("classes", "columns", "copies")
+    __slots__ = ("augment", "classes", "columns", "copies")
 
     def __init__(self, *, classes: int | None = None, **columns: Tensor) -> None:
         lengths = {name: len(column) for name, column in columns.items()}
@@ -24,6 +27,7 @@ class Data:
             raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
         self.columns = columns
         self.classes = classes
+        self.augment: Augmentation | None = None
         self.copies: dict[str, Data] = {}
 
     @classmethod
@@ -48,11 +52,11 @@ class Data:
 
     def take(self, rows: Tensor) -> Data:
         """The given rows, in the given order."""
-        return Data(classes=self.classes, **{n: c.index_select(0, rows) for n, c in self.columns.items()})
+        return self._like({n: c.index_select(0, rows) for n, c in self.columns.items()})
 
     def with_columns(self, **columns: Tensor) -> Data:
         """The same rows with further columns, such as a teacher's logits."""
-        return Data(classes=self.classes, **{**self.columns, **columns})
+        return self._like({**self.columns, **columns})
 
     @property
     def device(self) -> torch.device:
@@ -67,4 +71,15 @@ class Data:
         return self.copies[device]
 
     def to(self, device: torch.device | str) -> Data:
-        return Data(classes=self.classes, **{n: c.to(device) for n, c in self.columns.items()})
+        return self._like({n: c.to(device) for n, c in self.columns.items()})
+
+    def augmented(self, by: Augmentation | None) -> Data:
+        """The same rows, whose images training changes at random."""
+        made = self._like(self.columns)
+        made.augment = by
+        return made
+
+    def _like(self, columns: dict[str, Tensor]) -> Data:
+        made = Data(classes=self.classes, **columns)
+        made.augment = self.augment
+        return made

@@ -1,6 +1,6 @@
 """One file a paper."""
 
-from heterophony.methods.fccl import FCCL
+from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedmd import FedMD, fedmd_global
@@ -8,4 +8,16 @@ from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fml import FML
 from heterophony.methods.solo import Solo, agg
 
-__all__ = ["FCCL", "FML", "FedAvg", "FedDF", "FedMD", "Solo", "agg", "fedmd_global", "fedprox"]
+__all__ = [
+    "FCCL",
+    "FML",
+    "FedAvg",
+    "FedDF",
+    "FedMD",
+    "Solo",
+    "agg",
+    "fccl_code",
+    "fccl_homogeneous",
+    "fedmd_global",
+    "fedprox",
+]

@@ -1,17 +1,22 @@
 """FCCL: federated cross-correlation and continual learning.
 
-Leaves a client: its logits on unlabelled public rows that everyone knows by seed. Leaves the server: their average.
+Leaves a client: its logits on unlabelled public rows that everyone knows by seed; with `averaging`, which is for one
+network for all, its weights too. Leaves the server: the average of the logits, and of how many; that of the weights.
 Equations: Algorithm 1; Eq. 1-2 (cross-correlation of standardised logits; on the diagonal to +1, off it to -1, weighted
 by lambda_col), Eq. 3-7 (cross-entropy and KL from the previous round's and the pretrained model, weighted by
-lambda_loc; KL summed over classes, mean over the batch).
-Deviations: Z-bar is computed once a round, as in Algorithm 1. Refreshing it for every public batch, as the authors'
-code does, is `sample` = one batch and `local_every` = batches a round.
+lambda_loc; KL summed over classes, mean over the batch). Table 3: parameters are averaged between the two phases.
+Deviations: Z-bar is computed once a round, as in Algorithm 1. The authors' code is `fccl_code`: Z-bar for every public
+batch (`sample` = one batch, `local_every` = batches a round; a round here is then one exchange), one's own part of it
+from the previous round's model (`zbar`), and a new optimiser for each of these batches (`renew`). The average of the
+weights is a plain mean; who is too late for it does not train in that round.
 Reference: Huang et al., Learn from Others and Be Yourself in Heterogeneous Federated Learning, CVPR 2022.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +24,13 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Logits
+from heterophony.fields import Logits, Scalar, Weights
 from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.aggregate import combine
+from heterophony.parts.aggregate import combine, mean
+from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import Nets, cross_entropy, kl
 from heterophony.parts.public import logits_traffic, public_rows
 from heterophony.parts.training import Training
@@ -33,15 +39,9 @@ from heterophony.work import Mark, Note, Predict, Steps
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))
-CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "sample"))
-
-
-def cross_correlation(a: Tensor, b: Tensor) -> Tensor:
-    """Eq. 1: the matrix of correlations between the classes of two sets of logits, over the batch."""
-    a, b = a - a.mean(0), b - b.mean(0)
-    scale = a.norm(dim=0).unsqueeze(1) * b.norm(dim=0).unsqueeze(0)
-    matrix: Tensor = a.T @ b / scale.clamp_min(1e-12)
-    return matrix
+CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "sample"), heard=Scalar(low=1))
+MODEL = Kind("model", to="parent", weights=Weights("model"))
+MEAN = Kind("mean", to="children", weights=Weights("model"))
 
 
 def correlation_loss(matrix: Tensor, weight: float) -> Tensor:
@@ -54,11 +54,12 @@ class FCCL(Method):
     """Logits on unlabelled public data are correlated class by class; local training remembers two older selves."""
 
     roles = ("server", "client")
-    kinds = (ASK, LOGITS, CONSENSUS)
+    kinds = (ASK, LOGITS, CONSENSUS, MODEL, MEAN)
     models = {"client": {"model": "own", "previous": "own", "pretrained": "own"}}
     memory = ("pretrained",)
     headline = "local"
     public = True
+    correlates = True
 
     lambda_col: float = 0.0051
     lambda_loc: float = 1.0
@@ -66,6 +67,9 @@ class FCCL(Method):
     fresh: bool = True
     average: Literal["mean", "median", "trimmed"] = "mean"
     half: bool = False
+    zbar: Literal["all", "others"] = "all"  # "others": others' present logits and those of one's own previous model
+    renew: bool = False  # a new optimiser for each public batch
+    averaging: bool = False  # of parameters, before local updates; needs one network for all
     local_every: int = 1  # local updates in every so many rounds
     pretrain: Training = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
     collaborate: Training = Training(lr=1e-3, optimiser="adam", batch=512)
@@ -73,6 +77,16 @@ class FCCL(Method):
     fraction: float = 1.0
     quorum: int | float = 1
     deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.zbar == "others" and self.average != "mean":
+            raise ValueError(f"zbar = 'others' is a mean, average is {self.average!r}")
+
+    def networks(self) -> Mapping[str, Mapping[str, str]]:
+        if not self.averaging:
+            return self.models
+        return {"server": {"model": "alike"}, "client": dict.fromkeys(self.models["client"], "alike")}
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
@@ -94,31 +108,68 @@ class FCCL(Method):
     @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
+            heard = tuple(m.sender for m in mail)
             agreed = combine([m.logits for m in mail], self.average)
-            yield CONSENSUS([m.sender for m in mail], logits=agreed.half() if self.half else agreed)
+            yield CONSENSUS(heard, logits=agreed.half() if self.half else agreed, heard=len(heard))
+            if self._averages(server):
+                server.groups["heard"] = heard
+                return
         server.round += 1
 
     @on(Each(CONSENSUS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
         rows, agreed = public_rows(client, self.sample, self.fresh), mail.logits.float()
-        yield self.collaborate.fit(
-            "model",
-            self.correlate,
-            data="public",
-            rows=rows,
-            extra={"agreed": agreed},
-            drop_last=self._whole(len(rows)),
-        )
+        if self.zbar == "others":
+            present = yield Predict("model", "public", rows)
+            agreed = agreed + ((yield Predict("previous", "public", rows)) - present) / mail.heard
+        yield from self.collaboration(client, rows, agreed)
         after = yield Predict("model", "public", rows)
         matrix = cross_correlation(after, agreed)
         yield Note("correlation.on", float(matrix.diagonal().mean()))
         yield Note(
             "correlation.off", float((matrix.sum() - matrix.diagonal().sum()) / max(1, len(matrix) ** 2 - len(matrix)))
         )
-        if (client.round + 1) % self.local_every == 0:
+        if self._averages(client):
+            return MODEL(weights=client.weights())
+        yield from self.practise(client)
+
+    @on(Every(MODEL, of="heard", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            server.load(mean([m.weights for m in mail]))
+            yield MEAN([m.sender for m in mail], weights=server.weights())
+        server.round += 1
+
+    @on(Each(MEAN), role="client")
+    def take(self, client: Node, mail: Message) -> Steps:
+        client.load(mail.weights)
+        yield from self.practise(client)
+
+    def collaboration(self, client: Node, rows: Tensor, agreed: Tensor) -> Steps:
+        """The collaborative update, as one piece of work or one for each batch."""
+        whole = self._whole(len(rows))
+        fit = partial(self.collaborate.fit, "model", self.correlate, data="public")
+        if not self.renew:
+            yield fit(rows=rows, extra={"agreed": agreed}, drop_last=whole)
+            return
+        size, draw = self.collaborate.batch or len(rows), client.rng("public batches")
+        for _ in range(self.collaborate.epochs):
+            for batch in torch.split(torch.randperm(len(rows), generator=draw), size):
+                if len(batch) == size or not whole:
+                    yield fit(rows=rows[batch], extra={"agreed": agreed[batch]}, epochs=1, batch=None)
+
+    def practise(self, client: Node) -> Steps:
+        """The local update."""
+        if self._local(client):
             yield self.local.fit("model", self.remember, teachers=("previous", "pretrained"))
             client.copy("model", "previous")
         yield Mark("local")
+
+    def _local(self, node: Node) -> bool:
+        return (node.round + 1) % self.local_every == 0
+
+    def _averages(self, node: Node) -> bool:
+        return self.averaging and self._local(node)
 
     def _whole(self, rows: int) -> bool:
         """Whether to leave a short last batch out: its correlations would be noise."""
@@ -136,5 +187,24 @@ class FCCL(Method):
         return {"model": {"ce": F.cross_entropy(logits, batch.y), **terms}}
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, self.half)
-        return {"ask": 0, "logits": sent, "consensus": sent}
+        server = federation.first("server")
+        sent = logits_traffic(server, self.fraction, rounds, self.sample, self.half)
+        clients = len(server.cohort(self.fraction))
+        models = 0
+        if self.averaging:
+            models = rounds // self.local_every * clients * sum(tensor.nbytes for tensor in server.weights().values())
+        return {"ask": 0, "logits": sent, "consensus": sent + 8 * rounds * clients, "model": models, "mean": models}
+
+
+def fccl_homogeneous(**fccl: Any) -> FCCL:
+    """FCCL between participants with the same network: their parameters are averaged before local updates."""
+    return FCCL(averaging=True, **fccl)
+
+
+def fccl_code(sample: int = 512, local_every: int = 9, **fccl: Any) -> FCCL:
+    """FCCL as in its authors' code: logits are exchanged for every public batch, so that nine rounds are one there."""
+    return FCCL(sample=sample, local_every=local_every, zbar="others", renew=True, **fccl)
+
+
+fccl_homogeneous.fixed = ("averaging",)  # type: ignore[attr-defined]
+fccl_code.fixed = ("zbar", "renew")  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """Federated mutual learning: a private model and a copy of the global one teach each other.
 
-Leaves a client: the weights of its copy of the global model (the meme), nothing of the private model.
+Leaves a client: the weights of its copy of the global model (the meme), nothing of the private model. Where a part of
+the global model is shared, its other layers (adaptors, of each client's own number of classes) stay with the client.
 Equations: Algorithm 1, Eq. 5; KL summed over classes, mean over the batch, temperature 1; the other model's prediction
 is a constant in each loss; both models step from the same forward pass; unweighted mean (Section 6).
 Deviations: none known; alpha and beta are 0.5 as in the authors' code.
@@ -39,6 +40,7 @@ class FML(Method):
     kinds = (GLOBAL, MEME)
     models = {"server": {"model": "global"}, "client": {"model": "own", "meme": "global"}}
     headline = "personalised"
+    tasks = True  # where what is shared ends before the outputs
 
     alpha: Scheduled = 0.5  # Eq. 5; larger early and smaller late, or the other way round, with a Ramp (Section 6)
     beta: Scheduled = 0.5
@@ -65,7 +67,8 @@ class FML(Method):
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             server.load(mean([m.weights for m in mail]))
-        yield Mark("global")
+        if server.slots["model"].whole:  # the rest of a part is at the clients: here it has learnt nothing
+            yield Mark("global")
         server.round += 1
 
     def mutual(self, nets: Nets, batch: Data, alpha: float, beta: float) -> dict[str, dict[str, Tensor]]:

@@ -27,6 +27,7 @@ class Solo(Method):
     roles = ("peer",)
     models = {"peer": {"model": "own"}}
     headline = "local"
+    tasks = True
 
     local: Training = Training()
     loss: Loss = cross_entropy

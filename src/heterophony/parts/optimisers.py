@@ -23,6 +23,19 @@ class Optimiser:
         made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=self.lr, **self.options, **how)
         return made
 
+    def check(self, state: Mapping[str, Any]) -> None:
+        """Raise unless a parameter's kept state is one that this optimiser can go on from."""
+        if missing := [key for key in self._moments if state and key not in state]:
+            kept = ", ".join(state)
+            raise ValueError(f"the kept state ({kept}) is another optimiser's: {self.name} needs {', '.join(missing)}")
+
+    @property
+    def _moments(self) -> tuple[str, ...]:
+        if self.name == "SGD":
+            return ("momentum_buffer",) if self.options.get("momentum") else ()
+        more = ("max_exp_avg_sq",) if self.options.get("amsgrad") else ()
+        return ("step", "exp_avg", "exp_avg_sq", *more) if self.name == "Adam" else ()
+
 
 def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimiser:
     """Plain or heavy-ball gradient descent."""

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from heterophony import registry
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
@@ -66,6 +68,8 @@ def assemble(
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
     networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
     recipe |= {"shape": shape, "networks": networks}
+    if world.tasks:
+        recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     return Federation(
         made,
         _topology(made, list(world.homes)),
@@ -76,11 +80,12 @@ def assemble(
         seed=seed,
         evaluate=chosen.evaluate,
         device=device,
-        dropout=Dropout(chosen.dropout.rate, chosen.dropout.always),
+        dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
         profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
         joins=chosen.joins,
         egress=chosen.egress,
         homes=world.homes,
+        tasks=world.tasks,
         recipe=recipe,
         leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
     )
@@ -107,13 +112,16 @@ def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[
 
 
 def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
-    slots = {slot for role in method.models.values() for slot in role.values()}
+    slots = {slot for role in method.networks().values() for slot in role.values()}
     different = sorted(set(setting.models.names))
-    if "same" in slots and len(different) > 1:
+    if slots & {"same", "alike"} and setting.models.same is None and len(different) > 1:
         raise SettingError(
             f"{name} averages parameters, so that all must have the same network; {setting.name} has "
-            f"{', '.join(different)}: set models.participants to one of them, or use a method for different networks"
+            f"{', '.join(different)}: set models.same or models.participants to one of them, or use a method for "
+            "different networks"
         )
+    if world.tasks and not method.tasks:
+        raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
     if method.public and world.public is None:
         raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
     asked = getattr(getattr(method, "local", None), "data", "train")
@@ -121,12 +129,47 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         raise SettingError(
             f"{name} trains on public data here, which needs labels; {setting.name} has none: set data.public"
         )
+    same = () if setting.models.same is None else (setting.models.same,)
+    for network in dict.fromkeys((*setting.models.names, setting.models.travelling, *same)):
+        _shared(setting, world, network)
+    if world.tasks and method.kinds:
+        _check_adaptors(name, setting, world)
+
+
+def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) -> dict[str, torch.Size]:
+    """The shapes of what travels of a network, if all of it can be built; with so many more classes than there are."""
     channels, side, classes = world.shape
-    for network in dict.fromkeys((*setting.models.names, setting.models.travelling)):
-        with seeded("only to see that it can be built"):
-            module = create(network, in_channels=channels, size=side, classes=classes)
-        share = setting.models.share
-        Slot(module, (share,) if isinstance(share, str) else share).shared()
+    share = setting.models.share
+    with seeded("only to see that it can be built"):
+        module = create(network, in_channels=channels, size=side, classes=classes + more)
+    shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
+    return {name: tensor.shape for name, tensor in shared.items()}
+
+
+def _check_adaptors(name: str, setting: Setting, world: worlds.World) -> None:
+    """What travels between different tasks must not know how many classes there are."""
+    network = setting.models.travelling
+    if _shared(setting, world, network) != _shared(setting, world, network, more=1):
+        part = f"{setting.models.share!r} of {network}" if setting.models.share else f"the whole of {network}"
+        raise SettingError(
+            f"{name}: {part} cannot be shared, as {world.label_spaces}: set models.share to a part without the "
+            'outputs, such as "body"'
+        )
+
+
+def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
+    """Those who never make it: by name, and the participants with the smallest networks."""
+    out = setting.dropout.always
+    if not setting.dropout.weakest:
+        return out
+    channels, side, _ = world.shape
+    names, sizes = setting.models.names, {}
+    for place, (participant, home) in enumerate(world.homes.items()):
+        with seeded("only to be counted"):
+            made = create(names[place % len(names)], in_channels=channels, size=side, classes=world.classes[home])
+        sizes[participant] = sum(parameter.numel() for parameter in made.parameters())
+    weak = sorted(sizes, key=sizes.__getitem__)[: round(setting.dropout.weakest * len(sizes))]  # sorting keeps ties
+    return tuple(dict.fromkeys((*out, *weak)))
 
 
 def _check_tables(setting: Setting) -> None:
@@ -149,28 +192,30 @@ def _topology(method: Method, participants: list[str]) -> Topology:
 
 
 def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, dict[str, Model]]:
-    channels, side, classes = world.shape
+    channels, side, first = world.shape
 
-    def model(network: str, common: bool = False) -> Model:
+    def model(network: str, classes: int, common: bool = False) -> Model:
         build = partial(create, network, in_channels=channels, size=side, classes=classes)
         return Model(build, setting.models.share, setting.models.buffers, common)
 
-    def slots(role: str, own: str) -> dict[str, Model]:
+    def slots(role: str, own: str, classes: int) -> dict[str, Model]:
         made: dict[str, Model] = {}
-        for name, kind in method.models.get(role, {}).items():
+        same = setting.models.same or own
+        chosen = {"global": setting.models.travelling, "same": same, "alike": same}
+        for name, kind in method.networks().get(role, {}).items():
             if kind == "each":
-                made |= {network: model(network) for network in dict.fromkeys(setting.models.names)}
+                made |= {network: model(network, classes) for network in dict.fromkeys(setting.models.names)}
             else:
-                made[name] = model(setting.models.travelling if kind == "global" else own, common=kind == "kin")
+                made[name] = model(chosen.get(kind, own), classes, common=kind in ("kin", "alike"))
         return made
 
     names = setting.models.names
     found = {}
-    for place, participant in enumerate(world.homes):
+    for place, (participant, home) in enumerate(world.homes.items()):
         role = "client" if "server" in method.roles else "peer"
-        found[participant] = slots(role, names[place % len(names)])
+        found[participant] = slots(role, names[place % len(names)], world.classes[home])
     if "server" in method.roles:
-        found["server"] = slots("server", names[0])
+        found["server"] = slots("server", names[0], first)
     return found
 
 

@@ -71,6 +71,7 @@ class Public(Strict):
     joint: Literal["fine", "coarse"] | None = (
         None  # another set's classes get outputs of their own, behind the private ones
     )
+    augment: Literal["crop-flip"] | None = None  # drawn once by the seed, so that everyone sees the same images
 
     @model_validator(mode="after")
     def _one(self) -> Public:
@@ -83,8 +84,14 @@ class Public(Strict):
         return self
 
 
+class Participant(Strict):
+    """What is different about one participant's data."""
+
+    label_noise: float = Field(default=0.0, ge=0, le=1)  # the share of its training rows with a wrong label
+
+
 class DataPart(Strict):
-    """Where data come from and who gets what."""
+    """Where data come from and who gets what. Domains may have different classes where the method allows it."""
 
     domains: dict[str, Domain] = {}
     source: str | None = None  # with rotations, or alone
@@ -99,6 +106,8 @@ class DataPart(Strict):
     private_test: bool = False
     side: int | None = Field(default=None, ge=8)
     channels: Literal[1, 3] | None = None
+    augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
+    participants: dict[str, Participant] = {}  # by id, those that differ
     leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
 
     @model_validator(mode="after")
@@ -127,6 +136,7 @@ class ModelPart(Strict):
 
     participants: str | Annotated[tuple[str, ...], Field(min_length=1)]
     global_: str | None = Field(default=None, alias="global")  # None: the first participant's
+    same: str | None = None  # for methods that need one network for all; None: the participants' own, if it is one
     share: str | tuple[str, ...] = ""  # the part that travels: "body", "head", or "" for the whole
     buffers: Literal["shared", "private"] = "shared"  # whether BatchNorm's statistics travel
 
@@ -144,6 +154,7 @@ class DropoutPart(Strict):
 
     rate: float = Field(default=0.0, ge=0, le=1)
     always: tuple[str, ...] = ()
+    weakest: float = Field(default=0.0, ge=0, lt=1)  # always that share of participants, by the size of their networks
 
 
 class ProfilePart(Strict):

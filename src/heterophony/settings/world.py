@@ -24,7 +24,8 @@ from heterophony.data import (
     private_test,
     to_data,
 )
-from heterophony.seeds import derive
+from heterophony.data.augment import NAMED
+from heterophony.seeds import derive, generator
 from heterophony.settings.setting import DataPart, Domain, Public
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -40,8 +41,11 @@ class World:
     public: View | None
     tests: dict[str, dict[str, Data]]
     private_tests: dict[str, Data]
-    shape: tuple[int, int, int]  # channels, side, classes
+    shape: tuple[int, int, int]  # channels, side, classes (of the first label space)
     report: Report
+    classes: dict[str, int]  # domain -> outputs that a model for it has
+    tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
+    label_spaces: str  # in words
 
     @property
     def labelled(self) -> bool:
@@ -66,31 +70,42 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Load, split, share out and check."""
     domains = spec.all_domains()
     sources = {domain.source: load(domain.source, root) for domain in domains.values()}
-    if len({source.classes for source in sources.values()}) > 1:
-        spaces = ", ".join(f"{name} {len(source.classes)}" for name, source in sources.items())
-        raise DataError(f"the domains must have one label space, with the same names; there are classes: {spaces}")
+    spaces = {name: sources[domain.source].classes for name, domain in domains.items()}
+    tasks = {name: next(first for first in spaces if spaces[first] == spaces[name]) for name in spaces}
+    if len(set(tasks.values())) == 1:
+        tasks = {}
+    if tasks and spec.public is not None:
+        raise DataError(f"public data need domains of one label space, but {_in_words(spaces)}: take data.public out")
     shares = {name: _share(spec, name, domain, sources[domain.source], seed) for name, domain in domains.items()}
     outside = load(spec.public.source, root) if spec.public is not None and spec.public.source is not None else None
     form = _form(spec, sources)
-    make = partial(_data, form)
+    make = partial(_data, form, {name: len(source.classes) for name, source in sources.items()})
     names = _participants(shares)
+    _check_participants(spec, [name for own in names.values() for name in own])
     homes = {names[domain][i]: domain for domain, share in shares.items() for i in range(len(share.clients))}
     alike = outside is not None and outside.classes == next(iter(sources.values())).classes
-    public = _public(spec, shares, make, seed, outside, form[2], alike)
+    outputs = {name: len(classes) for name, classes in spaces.items()}
+    public = _public(spec, shares, make, seed, outside, next(iter(outputs.values())), alike)
     views: dict[str, dict[str, View]] = {}
     for domain, share in shares.items():
         for i, rows in enumerate(share.clients):
-            train = cache(partial(make, share.train, rows, share.spec))
+            train = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), names[domain][i], seed))
             mine = cache(partial(make, share.train, share.public, share.spec))
             own: dict[str, View] = {"train": train}
             if public is not None:
                 own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
             views[names[domain][i]] = own
-    channels, side, classes = form
     if spec.public is not None and spec.public.joint is not None and outside is not None:
-        classes += len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
-    return World(homes, views, public, _tests(shares, make), _private(shares, names, make), (channels, side, classes),
-                 _check(spec, shares, names, outside, seed))  # fmt: skip
+        more = len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
+        outputs = {name: count + more for name, count in outputs.items()}
+    return World(homes, views, public, _tests(shares, make), _private(shares, names, make),
+                 (*form, next(iter(outputs.values()))), _check(spec, shares, names, outside, seed),
+                 outputs, tasks, _in_words(spaces))  # fmt: skip
+
+
+def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
+    texts = (f"{domain} has {len(names)} classes ({names[0]} to {names[-1]})" for domain, names in spaces.items())
+    return ", ".join(texts)
 
 
 def _rng(seed: int, *purpose: object) -> np.random.Generator:
@@ -141,24 +156,49 @@ def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
     }
 
 
-def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int, int]:
-    """Channels, side and classes that all images are brought to: the largest among the sets unless set."""
+def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
+    """Channels and side that all images are brought to: the largest among the sets unless set."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
     channels = spec.channels or max(shape[2] for shape in shapes)
     side = spec.side or max(max(shape[:2]) for shape in shapes)
-    return channels, side, max(len(source.classes) for source in sources.values())
+    return channels, side
 
 
-def _data(form: tuple[int, int, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
-    channels, side, classes = form
-    degrees = domain.degrees if domain is not None else 0.0
-    return to_data(split.x[rows], split.y[rows], classes=classes, side=side, channels=channels, degrees=degrees)
+def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
+    channels, side = form
+    degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
+    return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
+
+
+def _train(spec: DataPart, view: View, name: str, seed: int) -> Data:
+    """A participant's private rows, with what is special about them."""
+    data = view()
+    own = spec.participants.get(name)
+    if own is not None and own.label_noise:
+        data = data.with_columns(y=_mislabelled(data, own.label_noise, _rng(seed, name, "label noise")))
+    return data.augmented(NAMED[spec.augment]) if spec.augment is not None else data
+
+
+def _mislabelled(data: Data, share: float, rng: np.random.Generator) -> torch.Tensor:
+    """The labels, with that share of them moved to another class, all others equally likely."""
+    assert data.classes is not None
+    rows = rng.permutation(len(data))[: round(share * len(data))]
+    labels = data.y.clone()
+    shift = torch.from_numpy(rng.integers(1, max(2, data.classes), len(rows)))
+    labels[torch.from_numpy(rows)] = (labels[torch.from_numpy(rows)] + shift) % data.classes
+    return labels
+
+
+def _check_participants(spec: DataPart, names: list[str]) -> None:
+    for name in spec.participants:
+        if name not in names:
+            raise DataError(f"data.participants: no participant is called {name!r}; there are {', '.join(names)}")
 
 
 def _joined(*views: View) -> Data:
     parts = [view() for view in views]
     columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y")}
-    return Data(classes=max(part.classes or 0 for part in parts), **columns)
+    return Data(classes=max(part.classes or 0 for part in parts), **columns).augmented(parts[0].augment)
 
 
 def _public(
@@ -174,10 +214,20 @@ def _public(
     if spec.public is None:
         return None
     if outside is None:
-        return cache(partial(_inside, make, list(shares.values()), spec.public.labelled))
-    return cache(
-        partial(_outside, make, outside, _public_rows(spec.public, outside, seed), spec.public, classes, alike)
-    )
+        view = partial(_inside, make, list(shares.values()), spec.public.labelled)
+    else:
+        rows = _public_rows(spec.public, outside, seed)
+        view = partial(_outside, make, outside, rows, spec.public, classes, alike)
+    return cache(partial(_augmented, view, spec.public.augment, seed))
+
+
+def _augmented(view: View, name: str | None, seed: int) -> Data:
+    """The public images, changed once: everyone predicts on, and learns from, the same ones."""
+    data = view()
+    if name is None:
+        return data
+    change = NAMED[name]
+    return data.with_columns(x=change.apply(data.x, change.draw(len(data), generator(seed, "public augment", "once"))))
 
 
 def _public_rows(public: Public, outside: Source, seed: int) -> Rows:

@@ -11,8 +11,11 @@ from heterophony.data.root import ENVIRONMENT, Folder, folder
 from heterophony.data.sources.entries import ENTRIES
 from heterophony.data.sources.entry import Entry, Reader
 from heterophony.data.sources.files import locate
+from heterophony.data.sources.folders import Pictures
 from heterophony.data.sources.npz import Npz
 from heterophony.data.sources.source import Source
+
+OWN = "folder:"  # before the path of a folder of images
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,12 @@ def known(root: Folder | None = None) -> list[Listing]:
 
 
 def lookup(name: str) -> Entry:
-    """The entry of that name."""
+    """The entry of that name; `folder:PATH` is any folder of images, in the data folder or elsewhere."""
     if name in ENTRIES:
         return ENTRIES[name]
+    if name.startswith(OWN):
+        path = str(Path(name.removeprefix(OWN)).expanduser())
+        return Entry(name, "images of one's own", "one's own", (Pictures(),), folders=(path,), side=64)
     domains = [other for other in ENTRIES if other.startswith(f"{name}/")]
     if domains:
         raise DataError(f"{name!r} is a set of domains: load one of {', '.join(domains)}")

@@ -1,4 +1,4 @@
-"""Folders of image files: one folder a class (PACS, Office-Home), or a list of labels (MNIST-M)."""
+"""Folders of image files: one folder a class (PACS, Office-Home), a list of labels (MNIST-M), or just images."""
 
 from __future__ import annotations
 
@@ -42,6 +42,29 @@ class Domains:
         if place is None:
             raise DataError(f"there is no folder of {entry.name} under {root}")
         return place
+
+
+class Pictures:
+    """Any folder: of classes (an excerpt of ImageNet, say), or of images alone, which are then one class."""
+
+    def find(self, entry: Entry, root: Path) -> Path | None:
+        return next(iter(_sets(entry, root)), None)
+
+    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+        return None
+
+    def read(self, entry: Entry, root: Path) -> Source:
+        place = self.find(entry, root) or root
+        classes = _classes([place])
+        if classes:
+            train = _half(entry, place, classes, "train")
+        else:
+            paths = sorted((p for p in place.iterdir() if p.suffix.lower() in _SUFFIXES), key=lambda p: p.name)
+            if not paths:
+                raise DataError(f"there are no images in {place}, nor folders of images")
+            images = _decode(paths, entry.side)
+            train = split(f"{entry.identity}/train", images, np.zeros(len(images), dtype=np.int64))
+        return Source(entry.name, classes or ("image",), train, empty(f"{entry.identity}/test", train))
 
 
 class Halves:
