@@ -87,7 +87,7 @@ def _check(cls: type[Method]) -> None:
         for role in reaction.roles:
             if role not in cls.roles:
                 fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
-            for waker in [kind.name for kind in reaction.kinds] or ["Round"]:
+            for waker in [kind.name for kind in reaction.kinds] + ["Round"] * isinstance(reaction.trigger, Round):
                 other = taken.setdefault((role, waker), reaction.name)
                 if other != reaction.name:
                     fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")

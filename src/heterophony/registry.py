@@ -24,6 +24,8 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedmd-global": methods.fedmd_global,
     "fccl": methods.FCCL,
     "feddf": methods.FedDF,
+    "fedh2l": methods.FedH2L,
+    "fedh2l-async": methods.FedH2LAsync,
 }
 
 
