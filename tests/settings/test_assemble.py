@@ -102,7 +102,7 @@ def test_networks_take_the_form_of_the_data():
 def test_views_and_tests_reach_the_nodes():
     federation = assemble("fml", setting(**{"data.private_test": True, "data.clients": 2}))
     node = federation.node("M20.1")
-    assert set(node.data) == {"train", "own", "all", "public"}
+    assert set(node.data) == {"train", "own", "all", "public", "mine", "validation"}
     assert len(node.data["public"]) == 200
     assert torch.equal(federation.node("server").data["public"].x, node.data["public"].x)
     assert [(name, split) for name, split, _ in federation.test_sets("M20.1")] == [

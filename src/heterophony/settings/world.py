@@ -219,8 +219,9 @@ def _outside(make: Callable[..., Data], source: Source, rows: Rows, public: Publ
 
 def _mine(public: View, place: int) -> Data:
     """The numbers of the public rows that came from one domain; all, where they are another set's."""
-    domain = public().domain
-    return Data(row=torch.nonzero((domain == place) | (domain < 0)).flatten())
+    everyone = public()
+    rows = torch.nonzero((everyone.domain == place) | (everyone.domain < 0)).flatten()
+    return Data(classes=everyone.classes, row=rows)
 
 
 def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
