@@ -393,7 +393,7 @@ def test_random_pairs_are_drawn_each_round():
         ("fedh2l", {"topology.kind": "edges", "topology.edges": [["M0", "M20"]]}, ("topology.edges", "M40", "no edge")),
         ("fedh2l", {"topology.kind": "web"}, ("topology.kind", "pairs")),
         ("fedh2l", {"data.public": None}, ("fedh2l", "public data")),
-        ("fedh2l", {"data.public.labelled": False}, ("fedh2l", "labels", "local.data=own")),
+        ("fedh2l", {"data.public.labelled": False, "local.data": "all"}, ("fedh2l", "labels", "local.data=own")),
         ("fedh2l", {"data.validation": 0.0, "confidence": "validation"}, ("fedh2l", "data.validation")),
     ],
 )
@@ -406,7 +406,7 @@ def test_peers_that_cannot_be_linked_or_taught_are_refused(method, changes, part
 
 
 def test_unlabelled_public_data_leave_local_training_its_own():
-    changes = {"data.public.labelled": False, "local.data": "own", "evaluate": 1, "models.participants": "mlp"}
+    changes = {"data.public.labelled": False, "evaluate": 1, "models.participants": "mlp"}
     federation = assemble("fedh2l", "rotated-mnist", changes=changes)
     node = federation.node("M20")
     assert "y" not in node.data["public"].columns

@@ -44,7 +44,7 @@ TEACH = Kind(
     accuracy=Scalar(0, 1),
     rows=Rows("public"),
 )
-BETA = Training(lr=1e-3, weight_decay=1e-4, optimiser="amsgrad", data="all", steps=1)
+BETA = Training(lr=1e-3, weight_decay=1e-4, optimiser="amsgrad", data="own", steps=1)
 
 
 class Signal(NamedTuple):
