@@ -33,8 +33,8 @@ AMSGRAD = {"optimiser": "amsgrad", "lr": 1e-3, "weight_decay": 1e-4, "momentum":
 LOCAL = {f"local.{key}": value for key, value in AMSGRAD.items()}
 FEDMD = {f"distil.{key}": value for key, value in AMSGRAD.items()} | {"distil.batch": 96, "distil.steps": EVERY}
 FEDMD |= {"local.steps": EVERY, "initial_public": 20, "initial_local": 2}
-# Local data are a participant's private and own public digits, for AGG ("FedMD all" beside it) all public ones too. That
-# of FedH2L and FedMD's distance were chosen on validation digits of seed 0, after 500 and 400 batches.
+# Local data are a participant's private and own public digits; for AGG, and "FedMD all" beside it, all public ones too.
+# Those of FedH2L, and FedMD's distances, were chosen on validation digits of seed 0, after 500 and 400 batches.
 # name: method, options, how many times FedH2L's bytes it may send (None: as it comes)
 PLANS: dict[str, tuple[str, dict[str, Any], int | None]] = {
     "FedH2L": ("fedh2l", {"local.data": "own"}, None),

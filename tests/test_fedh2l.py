@@ -415,6 +415,8 @@ def test_mistaken_options_are_told():
         Mutual(eta=-1.0)
     with pytest.raises(ValueError, match="steps >= 1"):
         Training(steps=0)
+    with pytest.raises(ValueError, match="sample is a number of rows"):
+        FedH2L(sample=0)
 
 
 # -- it learns -------------------------------------------------------------------------------------------------

@@ -442,6 +442,9 @@ def test_the_command_line_runs_a_methods_own_rounds(tmp_path):
     found = json.loads(said.stdout.strip().splitlines()[-1])
     assert found["rounds"] == 3
     assert found["bytes"]["teach"] == 3 * 12 * (32 * (4 * 10 + 8) + 8)
+    assert {name: own["rounds"] for name, own in found["conflicts"].items()} == dict.fromkeys(DOMAINS, 3)
+    said = CliRunner().invoke(app, ["run", "fedh2l", "--on", str(path), "--rounds", "1"])
+    assert "went against local gradients in" in said.stdout
 
 
 def test_rounds_within_a_number_of_bytes():
