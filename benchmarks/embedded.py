@@ -13,7 +13,7 @@ import statistics
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 
-METHODS = ("solo", "agg", "fedmd", "fedmd-global", "fml", "fccl", "feddf")
+METHODS = ("solo", "agg", "fedmd", "fedmd-global", "fml", "fccl", "feddf", "fedh2l")
 
 
 def one(job: tuple[str, str, int]) -> tuple:
@@ -25,7 +25,7 @@ def one(job: tuple[str, str, int]) -> tuple:
 
     method, name, seed = job
     setting = Setting.load(name)
-    result = local(assemble(method, setting, seed=seed)).run(setting.rounds)
+    result = local(assemble(method, setting, seed=seed)).run(setting.plan(method)[0])
     metrics = result.metrics()
     return method, seed, metrics.acc, metrics.wdp, metrics.cdp, result.seconds
 

@@ -239,3 +239,29 @@ def test_the_answers_of_a_skipped_window_are_used_up():
     made.fire(ready)
     assert made.inbox == []
     assert made.late() == []
+
+
+def test_a_round_sweeps_along_the_mail_that_has_come_since():
+    """So that a node that waits for nobody, and whose next round is always ready, still hears of the others."""
+
+    class Restless(Method):
+        roles = ("node",)
+        kinds = (MAIL,)
+
+        @on(Round(also=(MAIL,)))
+        def step(self, node, mail): ...
+
+    made = Mailbox("me", "node", Restless())
+    heard = []
+    for round, arriving in enumerate([(), (mail("a"), mail("b", round=7)), (mail("a", number=2),), ()]):
+        made.round = round
+        for message in arriving:
+            made.take(message)
+        ready = made.ready()
+        assert list(ready.mail) == []
+        heard.append([(m.sender, m.staleness) for m in ready.mail.also])
+        made.fire(ready)
+        made.busy = False
+        assert made.ready() is None
+        assert made.inbox == []
+    assert heard == [[], [("a", 1), ("b", 0)], [("a", 2)], []]

@@ -50,6 +50,8 @@ OTHER = Kind("other", to="peers")
         ({"hear": reaction(Each(DOWN), "clinet")}, "Toy.hear: unknown role 'clinet'; the roles are server, client"),
         ({"extra": reaction(Each(OTHER), "client")}, "Toy.extra: unknown kind 'other'; the kinds are down, up"),
         ({"extra": reaction(Each(DOWN), "client")}, "Toy.extra: 'down' already wakes 'hear' on role 'client'"),
+        ({"begin": reaction(Round(also=(UP,)), "server")}, "Toy.gather: 'up' already wakes 'begin' on role 'server'"),
+        ({"extra": reaction(Round(also=()), "server")}, "Toy.extra: 'Round' already wakes 'begin' on role 'server'"),
         ({"hear": None}, "Toy: nothing reacts to 'down'"),
         ({"begin": None}, "Toy: nothing begins a round"),
         ({"roles": ()}, "Toy declares no roles"),

@@ -25,7 +25,7 @@ from heterophony import (
 from heterophony.compute.eager import Eager
 from heterophony.engines import Network, Stalled, local, process
 from heterophony.engines.local_host import ReactionError
-from heterophony.methods import FedAvg
+from heterophony.methods import FedAvg, FedH2L
 from heterophony.parts.aggregate import mean
 from heterophony.parts.training import Training
 from heterophony.topology import random_pairs, star
@@ -34,6 +34,7 @@ from toys.federations import (
     B16,
     CLIENTS,
     DISTURBED,
+    STEP,
     buffered,
     hierarchy,
     peers,
@@ -41,7 +42,6 @@ from toys.federations import (
     timed,
     weights_star,
 )
-from toys.fedh2l import FedH2L
 from toys.world import net, normed, points, private
 
 
@@ -224,7 +224,7 @@ def test_a_node_that_returns_takes_part_again(engine):
 
 def test_peers_go_on_when_one_disappears(engine):
     gone = {"p1": Profile(available=((0.0, 0.03),))}
-    result = engine(peers(method=FedH2L(deadline=0.05), profiles=gone)).run(4)
+    result = engine(peers(method=FedH2L(local=STEP, sample=8, deadline=0.05), profiles=gone)).run(4)
     rounds = {n: result.state(n)["round"] for n in ("p0", "p1", "p2")}
     assert rounds["p0"] == rounds["p2"] == 4
     assert rounds["p1"] < 4
@@ -629,7 +629,7 @@ def test_a_header_that_is_not_that_of_its_edge_is_refused(lie, monkeypatch):
 
 
 def test_a_newcomer_among_peers_starts_where_they_are(engine):
-    federation = peers(method=FedH2L(deadline=0.5), joins={"p2": 0.03})
+    federation = peers(method=FedH2L(local=STEP, sample=8, deadline=0.5), joins={"p2": 0.03})
     result = engine(federation).run(5)
     rounds = sorted(r["round"] for r in result.ledger.messages if r["from"] == "p2")
     assert rounds[0] > 0

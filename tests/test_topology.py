@@ -19,6 +19,9 @@ def test_peers():
     assert set(ring(4).links("p0").peers) == {"p1", "p3"}
     assert graph([("a", "b"), ("b", "c")]).links("b").peers == ("a", "c")
     assert ring(2).links("p0").peers == ("p1",)
+    assert ring(1).links("p0").peers == ()
+    with pytest.raises(ValueError, match="'a' twice"):
+        graph([("a", "b"), ("a", "a")])
 
 
 @given(st.integers(1, 9), st.integers(0, 50), st.integers(0, 5))

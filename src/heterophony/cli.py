@@ -53,7 +53,7 @@ def _top(
 def run(
     method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
     on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; the setting's number if not given.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
@@ -77,7 +77,7 @@ def run(
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, device=place)
-        wanted = rounds or setting.rounds
+        wanted = rounds or setting.plan(method)[0]
         if to is None:
             result = _execute(federation, engine, wanted)
             _finish(federation.identity(), result, None, as_json)

@@ -34,12 +34,12 @@ def play(folder: Path, console: Console, execute: Callable[[Federation, int, Run
         grid.add_column(column, justify="left" if column in ("method", "what happens") else "right")
     for method, name, what in RUNS:
         setting = Setting.load(name)
-        federation = assemble(method, setting)
+        federation, rounds = assemble(method, setting), setting.plan(method)[0]
         place = folder / method
         spec = federation.identity()
-        opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, setting.rounds)
+        opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, rounds)
         with opened as record:
-            result = execute(federation, setting.rounds, record)
+            result = execute(federation, rounds, record)
         summary = show.finish(spec, result, place)
         metrics: dict[str, Any] = summary["metrics"]
         figures = [show.percent(metrics[key]) for key in ("acc", "wdp", "cdp")]

@@ -152,6 +152,22 @@ class Federation:
             tests = {node: tests[node]} if node in tests else {}
         return domains + [(name, "private-test", data) for name, data in tests.items()]
 
+    def rounds_within(self, budget: int) -> int:
+        """How many undisturbed rounds fit in so many payload bytes, by the method's own formula."""
+
+        def cost(rounds: int) -> int:
+            return sum(self.method.traffic(self, rounds).values())
+
+        if not cost(1):
+            raise ValueError(f"{type(self.method).__name__} sends nothing: any number of rounds fits")
+        low, high = 0, 1
+        while cost(high) <= budget:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if cost(middle) <= budget else (low, middle)
+        return low
+
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
         return {

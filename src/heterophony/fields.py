@@ -92,10 +92,12 @@ class _Tensor:
     """A tensor whose first dimension may have to match one of the receiver's data views.
 
     `sample` names a hyper-parameter that says how many rows of the view it has (None or more than there are: all).
+    With `rows`, the field of that name in the same message says which rows they are, and `sample` is the most.
     """
 
     view: str | None = None
     sample: str | None = None
+    rows: str | None = None
     dimensions: ClassVar[int | None] = None
 
     def freeze(self, value: Tensor) -> Tensor:
@@ -113,8 +115,9 @@ class _Tensor:
         wanted = receiver.setting(self.sample) if self.sample is not None else None
         if wanted is not None:
             rows = min(rows, int(wanted))
-        if len(value) != rows:
-            raise Refused(f"{len(value)} rows, the receiver expects {rows} of {self.view!r}")
+        if len(value) > rows or (self.rows is None and len(value) < rows):
+            most = "" if self.rows is None else "at most "
+            raise Refused(f"{len(value)} rows, the receiver expects {most}{rows} of {self.view!r}")
         if classes is not None and value.shape[-1] != classes:
             raise Refused(f"{value.shape[-1]} classes, the receiver's {self.view!r} has {classes}")
 

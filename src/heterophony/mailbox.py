@@ -162,7 +162,9 @@ class Mailbox:
     def _try(self, reaction: Reaction) -> tuple[int, Ready] | None:
         trigger = reaction.trigger
         if isinstance(trigger, Round):
-            return (-2, Ready(reaction, None, ())) if self.begun < self.round else None
+            if self.begun >= self.round:
+                return None
+            return -2, self._ready(reaction, [], ())[1] if trigger.also else Ready(reaction, None, ())
         waiting = self._of(trigger.kind.name)
         if isinstance(trigger, Each):
             chosen, incidents = waiting[:1], ()
@@ -203,7 +205,6 @@ class Mailbox:
     ) -> tuple[int, Ready]:
         """The reaction with its mail, and the place in the inbox of the mail that completed it."""
         trigger = reaction.trigger
-        assert not isinstance(trigger, Round)
         also = [m for kind in trigger.also for m in self._of(kind.name)]
         stamped = [replace(m, staleness=max(0, self.round - m.round)) for m in chosen]
         swept = tuple(replace(m, staleness=max(0, self.round - m.round)) for m in also)

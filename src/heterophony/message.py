@@ -64,6 +64,9 @@ class Kind:
         if taken := fields.keys() & RESERVED:
             raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
         made = {key: f() if isinstance(f, type) else f for key, f in fields.items()}
+        for key, field in made.items():
+            if (other := getattr(field, "rows", None)) is not None and other not in made:
+                raise ValueError(f"kind {name!r}: {key} are of the rows in {other!r}, which is no field")
         for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit)):
             object.__setattr__(self, attribute, value)
 
@@ -98,6 +101,9 @@ class Kind:
                 _refusing(key, part.sound, body[key])
             except Refused as error:
                 return str(error)
+        for key, part in self.fields.items():
+            if (other := getattr(part, "rows", None)) is not None and len(body[key]) != len(body[other]):
+                return f"{key}: {len(body[key])} rows, but {other} names {len(body[other])}"
         size = self.payload(body)
         return f"{size} bytes, the limit of {self.name!r} is {self.limit}" if size > self.limit else ""
 

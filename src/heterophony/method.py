@@ -48,13 +48,16 @@ class Method:
 
     def __post_init__(self) -> None:
         """Numbers that many methods have, checked once for all."""
-        fraction, quorum, deadline = (getattr(self, name, None) for name in ("fraction", "quorum", "deadline"))
+        numbers = ("fraction", "quorum", "deadline", "sample")
+        fraction, quorum, deadline, sample = (getattr(self, name, None) for name in numbers)
         if fraction is not None and not 0 < fraction <= 1:
             raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
         if quorum is not None and (quorum < 0 or (isinstance(quorum, float) and not 0 < quorum <= 1)):
             raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
         if deadline is not None and not deadline > 0:
             raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+        if sample is not None and sample < 1:
+            raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
     def networks(self) -> Mapping[str, Mapping[str, str]]:
         """The `models` that it needs with these options."""
@@ -93,7 +96,7 @@ def _check(cls: type[Method]) -> None:
         for role in reaction.roles:
             if role not in cls.roles:
                 fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
-            for waker in [kind.name for kind in reaction.kinds] or ["Round"]:
+            for waker in [kind.name for kind in reaction.kinds] + ["Round"] * isinstance(reaction.trigger, Round):
                 other = taken.setdefault((role, waker), reaction.name)
                 if other != reaction.name:
                     fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")

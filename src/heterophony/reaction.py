@@ -17,7 +17,11 @@ class Round:
 
     Held back when the run has had its rounds: on nodes of the leading role, which then take no more mail either, each
     when it has done them; on the others when all of those have. Raising the number sets it going again.
+    With `also`, the reaction gets an inbox too, whose `also` is all mail of these kinds that has come since: so a node
+    that waits for nobody hears of the others.
     """
+
+    also: tuple[Kind, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,14 +76,14 @@ class Reaction:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of mail it consumes."""
-        return () if isinstance(self.trigger, Round) else (self.trigger.kind, *self.trigger.also)
+        return self.trigger.also if isinstance(self.trigger, Round) else (self.trigger.kind, *self.trigger.also)
 
 
 def on(trigger: Trigger | type[Round], role: str | tuple[str, ...] | None = None) -> Callable[[F], F]:
     """Attach a function to a trigger, on one role, several, or (None) all roles of the method.
 
     The function gets the node and its mail (one message for `Each`, a list for `Every` and `Count`; no second
-    argument for `Round`), yields work, and returns messages.
+    argument for a `Round` that sweeps nothing along), yields work, and returns messages.
     """
     roles = (role,) if isinstance(role, str) else role
 

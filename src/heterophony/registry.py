@@ -26,6 +26,8 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-homogeneous": methods.fccl_homogeneous,
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
+    "fedh2l": methods.FedH2L,
+    "fedh2l-async": methods.FedH2LAsync,
 }
 
 

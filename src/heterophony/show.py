@@ -8,7 +8,7 @@ from typing import Any
 
 from heterophony.record.disk import Disk
 from heterophony.record.ledger import Ledger
-from heterophony.record.metrics import best_round, measure
+from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
 from heterophony.record.table import Table
@@ -53,6 +53,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
         "leaks": spec.get("leaks", []),
+        **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
 
 
@@ -134,6 +135,11 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"best by validation: round {summary['best']['round'] + 1}, all domains {percent(summary['best']['acc'])}"
         )
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
+    if fought := summary.get("conflicts"):
+        share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))
+        text.append(
+            f"what others teach went against local gradients in {percent(share)} of rounds, cosine {cosine:.2f}"
+        )
     text += [f"LEAKY: {leak}" for leak in summary["leaks"]]
     if summary["finished"]:
         text.append(f"{summary['seconds']:.1f} s, models {summary['digest'][:12]}")

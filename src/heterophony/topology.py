@@ -131,6 +131,8 @@ def graph(edges: Iterable[tuple[str, str]]) -> Topology:
     """Peers on the given undirected edges."""
     near: dict[str, list[str]] = {}
     for a, b in edges:
+        if a == b:
+            raise ValueError(f"an edge joins two different peers, got {a!r} twice")
         near.setdefault(a, []).append(b)
         near.setdefault(b, []).append(a)
     return Topology(
@@ -142,6 +144,8 @@ def graph(edges: Iterable[tuple[str, str]]) -> Topology:
 def ring(peers: int | Sequence[str]) -> Topology:
     """Everyone talks to two neighbours."""
     ids = _ids(peers, "p")
+    if len(ids) < 3:
+        return complete(ids)
     return graph((ids[i], ids[(i + 1) % len(ids)]) for i in range(len(ids)))
 
 

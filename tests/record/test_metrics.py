@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony.record.metrics import Metrics, best_round, curve, measure
+from heterophony.record.metrics import Metrics, best_round, best_rounds, conflicts, curve, measure
 from heterophony.record.table import Table
 
 ENTRY = ("round", "acc", "wdp", "cdp", "inter")
@@ -208,6 +208,44 @@ def test_best_round_passes_over_undefined_rounds():
     rows += [row("a", "A", 150, 150, round=4, split="validation")]
     assert best_round(rows, HOMES, "local") == 1
     assert best_round(validated((None, 1)), HOMES, "local") is None
+
+
+def test_each_node_keeps_the_best_of_its_own_models():
+    """a's validation is best in round 2 (pooled: 11 of 20 beats 10 of 20), b's in round 1, the earlier of equals."""
+    right = {("a", 1): (4, 6), ("a", 2): (9, 2), ("b", 1): (7, 7), ("b", 2): (5, 9), ("b", 3): (1, 1)}
+    rows = [
+        row(node, set, total, 10, round=round, split="validation")
+        for (node, round), totals in right.items()
+        for set, total in zip("AB", totals, strict=True)
+    ]
+    tests = {("a", 1): 10, ("a", 2): 1, ("b", 1): 2, ("b", 2): 10}  # the opposite on test, which must not matter
+    rows += [row(node, "A", total, 10, round=round) for (node, round), total in tests.items()]
+    kept = best_rounds(rows, HOMES, "local")
+    assert kept == {"a": 2, "b": 1}
+    found = measure(rows, HOMES, "local", round=kept)
+    assert found.acc == pytest.approx((0.1 + 0.2) / 2)
+    assert best_rounds(rows, HOMES, "global") == {}
+    undefined = row("a", "A", None, 10, round=0, split="validation")
+    assert best_rounds([*rows, undefined], HOMES, "local") == kept
+
+
+def test_one_round_for_all_is_that_round_by_node():
+    assert measure(UNEQUAL, HOMES, "local", round={"a": 1, "b": 1}) == measure(UNEQUAL, HOMES, "local", round=1)
+
+
+def test_conflicts_by_hand():
+    def noted(node, value, quantity="cosine"):
+        return row(node, "", value, 1, product="note", split="", quantity=quantity)
+
+    rows = [noted("a", c) for c in (-0.5, 0.2, -0.1, 0.4, None)] + [
+        noted("b", 0.3),
+        noted("b", -9.0, "other"),
+        *UNEQUAL,
+    ]
+    assert conflicts(rows) == {
+        "a": {"rounds": 4, "share": 0.5, "cosine": pytest.approx(-0.3)},
+        "b": {"rounds": 1, "share": 0.0, "cosine": 0.0},
+    }
 
 
 def test_curve_keeps_incomplete_rounds_and_is_in_order():

@@ -104,7 +104,7 @@ def test_networks_take_the_form_of_the_data():
 def test_views_and_tests_reach_the_nodes():
     federation = assemble("fml", setting(**{"data.private_test": True, "data.clients": 2}))
     node = federation.node("M20.1")
-    assert set(node.data) == {"train", "own", "all", "public"}
+    assert set(node.data) == {"train", "own", "all", "public", "mine", "validation"}
     assert len(node.data["public"]) == 200
     assert torch.equal(federation.node("server").data["public"].x, node.data["public"].x)
     assert [(name, split) for name, split, _ in federation.test_sets("M20.1")] == [
@@ -566,3 +566,148 @@ def test_a_run_resumes_from_its_folder_alone(tmp_path):
     assemble("fml", small, seed=2).run(1, tmp_path / "run")
     again = reassemble(Run.spec(tmp_path / "run")["recipe"])
     assert again.resume(tmp_path / "run", 2).digest == assemble("fml", small, seed=2).run(2).digest
+
+
+# -- peers ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [
+        ("complete", {"M0": {"M20", "M40", "M60"}, "M20": {"M0", "M40", "M60"}}),
+        ("ring", {"M0": {"M20", "M60"}, "M20": {"M0", "M40"}}),
+        ("edges", {"M0": {"M20"}, "M20": {"M0", "M40", "M60"}}),
+    ],
+)
+def test_peers_are_linked_as_the_setting_says(kind, near):
+    changes = {"topology.kind": kind}
+    if kind == "edges":
+        changes["topology.edges"] = [["M0", "M20"], ["M20", "M40"], ["M60", "M20"]]
+    federation = assemble("fedh2l", "rotated-mnist", changes=changes)
+    assert {name: set(federation.topology.links(name).peers) for name in near} == near
+    recipe = json.loads(json.dumps(federation.recipe))
+    assert reassemble(recipe).identity() == federation.identity()
+
+
+def test_random_pairs_are_drawn_each_round():
+    topology = assemble("fedh2l", "rotated-mnist", changes={"topology.kind": "pairs"}).topology
+    assert len({topology.links("M0", round).peers for round in range(20)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "parts"),
+    [
+        ("fedavg", {"topology.kind": "ring"}, ("topology.kind", "'ring'", "fedavg", "server")),
+        ("fedh2l", {"topology.kind": "edges"}, ("topology", "edges", "together")),
+        ("fedh2l", {"topology.kind": "ring", "topology.edges": [["M0", "M20"]]}, ("topology", "edges", "together")),
+        (
+            "fedh2l",
+            {"topology.kind": "edges", "topology.edges": [["M0", "M1"]]},
+            ("topology.edges", "M1", "no participant"),
+        ),
+        ("fedh2l", {"topology.kind": "edges", "topology.edges": [["M0", "M20"]]}, ("topology.edges", "M40", "no edge")),
+        ("fedh2l", {"topology.kind": "web"}, ("topology.kind", "pairs")),
+        ("fedh2l", {"data.public": None}, ("fedh2l", "public data")),
+        ("fedh2l", {"data.public.labelled": False, "local.data": "all"}, ("fedh2l", "labels", "local.data=own")),
+        ("fedh2l", {"data.validation": 0.0, "confidence": "validation"}, ("fedh2l", "data.validation")),
+    ],
+)
+def test_peers_that_cannot_be_linked_or_taught_are_refused(method, changes, parts):
+    with pytest.raises(SettingError) as caught:
+        assemble(method, "rotated-mnist", changes=changes)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert all(part.lower() in text.lower() for part in parts), text
+
+
+def test_unlabelled_public_data_leave_local_training_its_own():
+    changes = {"data.public.labelled": False, "evaluate": 1, "models.participants": "mlp"}
+    federation = assemble("fedh2l", "rotated-mnist", changes=changes)
+    node = federation.node("M20")
+    assert "y" not in node.data["public"].columns
+    assert len(node.data["own"]) == 750
+    table = federation.run(1).table
+    assert {row["quantity"] for row in table.select(product="training", set="public")} == {"model.kl"}
+
+
+def test_a_method_may_count_rounds_its_own_way():
+    small = setting(methods={"fedh2l": {"rounds": 40, "evaluate": 20, "local": {"steps": 1}}})
+    assert (small.plan("fedh2l"), small.plan("solo")) == ((40, 20), (10, 2))
+    federation = assemble("fedh2l", small)
+    assert (federation.evaluate, federation.method.local.steps) == (20, 1)
+    assert assemble("solo", small).evaluate == 2
+    for method in ("fedh2l", "solo"):  # what the user says comes first, also when the run is resumed
+        changed = assemble(method, small, changes={"evaluate": 5})
+        assert changed.evaluate == 5
+        assert reassemble(json.loads(json.dumps(changed.recipe))).identity() == changed.identity()
+
+
+@pytest.mark.parametrize("key", ["rounds", "evaluate"])
+@pytest.mark.parametrize("value", [0, 1.5, "many", True])
+def test_a_methods_own_rounds_are_checked(key, value):
+    with pytest.raises(SettingError, match=f"methods.fedh2l.{key}"):
+        setting(methods={"fedh2l": {key: value}})
+
+
+def test_the_command_line_runs_a_methods_own_rounds(tmp_path):
+    path = tmp_path / "small.toml"
+    text = shipped()["rotated-mnist"].replace("rounds = 300", "rounds = 3").replace('"lenet5"', '"mlp"')
+    path.write_text(text.replace("evaluate = 50", "evaluate = 3"))
+    said = CliRunner().invoke(app, ["run", "fedh2l", "--on", str(path), "--json"])
+    found = json.loads(said.stdout.strip().splitlines()[-1])
+    assert found["rounds"] == 3
+    assert found["bytes"]["teach"] == 3 * 12 * (32 * (4 * 10 + 8) + 8)
+    assert {name: own["rounds"] for name, own in found["conflicts"].items()} == dict.fromkeys(DOMAINS, 3)
+    said = CliRunner().invoke(app, ["run", "fedh2l", "--on", str(path), "--rounds", "1"])
+    assert "went against local gradients in" in said.stdout
+
+
+def test_rounds_within_a_number_of_bytes():
+    federation = assemble("fedavg", setting())
+    once = sum(federation.method.traffic(federation, 1).values())
+    assert [federation.rounds_within(n) for n in (0, once - 1, once, 7 * once, 8 * once - 1)] == [0, 0, 1, 7, 7]
+    with pytest.raises(ValueError, match="sends nothing"):
+        assemble("solo", setting()).rounds_within(10**9)
+
+
+# -- FedH2L's settings ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "domains", "line_up"),
+    [
+        ("pacs", ["photo", "art_painting", "cartoon", "sketch"], ("resnet18", "resnet34", "alexnet", "vgg11")),
+        ("office", ["art", "clipart", "product", "real_world"], ("resnet34", "mobilenetv2", "alexnet", "resnet50")),
+    ],
+)
+def test_domain_settings_have_the_papers_line_up(name, domains, line_up):
+    chosen = Setting.load(name)
+    assert list(chosen.data.all_domains()) == domains
+    assert chosen.models.names == line_up
+    assert chosen.local["optimiser"] == "amsgrad"
+    assert (chosen.data.test, chosen.data.validation, chosen.data.public.fraction) == (0.15, 0.1, 0.1)
+
+
+def test_office_from_folders_of_images(tmp_path):
+    """Two classes, four domains, image files of several sizes: all the way to a round of FedH2L."""
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for domain in ("Art", "Clipart", "Product", "Real World"):
+        for label in ("Alarm_Clock", "Bike"):
+            folder = tmp_path / "office-home" / domain / label
+            folder.mkdir(parents=True)
+            for i in range(20):
+                pixels = rng.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)
+                image.fromarray(pixels).save(folder / f"{i:05d}.png")
+    small = Setting.load("office").changed({"models.participants": "mlp", "data.side": 16})
+    federation = assemble("fedh2l", small, root=tmp_path)
+    assert {name: len(federation.node(name).data["train"]) for name in federation.homes} == dict.fromkeys(
+        ("art", "clipart", "product", "real_world"), 26
+    )
+    result = federation.run(2)
+    assert result.metrics().acc is not None
+    assert result.ledger.bytes()["teach"] == 2 * 12 * (4 * (4 * 2 + 8) + 8)
+
+
+@pytest.mark.parametrize(("name", "missing"), [("office", "office-home/art"), ("pacs", "pacs/photo")])
+def test_domain_settings_say_what_is_missing(tmp_path, name, missing):
+    with pytest.raises(DataError) as caught:
+        assemble("fedh2l", name, root=tmp_path)
+    assert missing in str(caught.value)
+    assert "put" in str(caught.value)

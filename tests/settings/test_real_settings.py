@@ -200,3 +200,16 @@ def test_mnist_m_is_made_of_the_digits_that_its_index_names(need, half):
         own = roughness(image, masks(base, blended.index[i : i + 1]))
         alike = rng.permutation(np.flatnonzero(other.y == blended.y[i]))[:200]  # of the half that it must not be from
         assert own < roughness(image, masks(other, alike)).min()
+
+
+# -- pacs ------------------------------------------------------------------------------------------------------
+def test_pacs_peers_teach_each_other(need):
+    need("pacs/photo", "pacs/sketch")
+    setting = Setting.load("pacs").changed({"models.participants": "mlp", "data.test_rows": 50})
+    federation = assemble("fedh2l", setting)
+    sizes = {name: len(federation.node(name).data["train"]) for name in federation.homes}
+    whole = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
+    assert sizes == {name: pytest.approx(0.65 * count, abs=1) for name, count in whole.items()}
+    result = federation.run(2)
+    assert result.ledger.bytes() == federation.method.traffic(federation, 2)
+    assert {row["node"] for row in result.table.select(product="local", quantity="accuracy")} == set(federation.homes)

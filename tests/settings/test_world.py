@@ -170,8 +170,10 @@ def test_views_have_the_right_rows_in_the_right_order():
     assert public.classes == 10
     for place, name in enumerate(made.homes):
         views = {view: data() for view, data in made.views[name].items()}
-        assert set(views) == {"train", "own", "all", "public"}
+        assert set(views) == {"train", "own", "all", "public", "mine", "validation"}
         assert equal(views["public"], public)
+        assert equal(views["validation"], made.tests[name]["validation"])
+        assert views["mine"].row.tolist() == list(range(100 * place, 100 * (place + 1)))
         mine = slice(100 * place, 100 * (place + 1))
         for column in ("x", "y"):
             train, everyone = views["train"].columns[column], public.columns[column]

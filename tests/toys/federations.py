@@ -11,6 +11,8 @@ from heterophony.methods import (
     FML,
     FedAvg,
     FedDF,
+    FedH2L,
+    FedH2LAsync,
     FedMD,
     Solo,
     agg,
@@ -19,11 +21,11 @@ from heterophony.methods import (
     fedmd_global,
     fedprox,
 )  # fmt: skip
+from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.training import Training
-from heterophony.topology import complete, random_pairs, star, tree
+from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.bhfl import BHFL
 from toys.fedbuff import FedBuff
-from toys.fedh2l import FedH2L
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, net, normed, points, private
 
@@ -45,6 +47,7 @@ class Row:
 
 B16 = Training(batch=16)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
+STEP = Training(batch=16, lr=0.01, optimiser="amsgrad", data="all", steps=1)
 CLIENTS = ["c0", "c1", "c2"]
 PEERS = ["p0", "p1", "p2"]
 
@@ -88,7 +91,9 @@ def mutual_star(**options):
 def peers(topology=complete, method=None, **options):
     models = {p: {"model": net(h)} for p, h in zip(PEERS, (8, 12, 16), strict=True)}
     homes = {"p0": "here", "p1": "there", "p2": "there"}
-    return Federation(method or FedH2L(), topology(PEERS), models, private(PEERS), TESTS, homes=homes, **options)
+    return Federation(
+        method or FedH2L(local=STEP, sample=8), topology(PEERS), models, private(PEERS), TESTS, homes=homes, **options
+    )
 
 
 def hierarchy(early=False, **options):
@@ -147,7 +152,19 @@ def timed(quorum, deadline, profiles, **options):
 def mourning(**options):
     """A peer that disappears: the others wait for it until a deadline, then learn without it."""
     gone = {"p1": Profile(available=((0.0, 0.03),))}
-    return peers(method=FedH2L(deadline=0.05), profiles=gone, **options)
+    return peers(method=FedH2L(local=STEP, sample=8, deadline=0.05), profiles=gone, **options)
+
+
+def returning(**options):
+    """A peer that is away for a while: done without, then heard again."""
+    away = {"p1": Profile(available=((0.0, 0.05), (0.2, math.inf)))}
+    return peers(method=FedH2L(local=STEP, sample=8, deadline=0.06), profiles=away, **options)
+
+
+def unhurried(**options):
+    """Peers of three speeds that never wait for each other."""
+    speeds = {p: Profile(seconds_per_sample=s, latency=0.01) for p, s in zip(PEERS, SPEEDS.values(), strict=True)}
+    return peers(method=FedH2LAsync(local=STEP, sample=8, forget=3), profiles=speeds, **options)
 
 
 METHODS = [
@@ -178,6 +195,13 @@ METHODS = [
     ),
     Row("fedh2l", peers),
     Row("fedh2l-pairs", lambda **o: peers(random_pairs, **o)),
+    Row(
+        "fedh2l-gem",
+        lambda **o: peers(
+            ring, FedH2L(local=replace(STEP, steps=3), mutual=Mutual(projection="gem", moments="two")), **o
+        ),
+    ),
+    Row("fedh2l-async", unhurried, rounds=5, drops=False, waits=False),
     Row("bhfl", hierarchy),
     Row("bhfl-early", lambda **o: hierarchy(early=True, **o)),
     Row("bhfl-deep", deep_hierarchy, crash_rounds=1),
@@ -198,6 +222,7 @@ DISTURBED = [
     Row("returns", lambda **o: timed(2, 0.1, slow(1e-3, available=AWAY), **o), rounds=5,
         incidents=frozenset({"timeout", "late"})),
     Row("peer-dies", mourning, incidents=frozenset({"timeout"})),
+    Row("peer-returns", returning, rounds=8, incidents=frozenset({"timeout"})),
     Row("joins", lambda **o: weights_star(FedAvg(local=B16), joins={"c2": 0.06}, **o), incidents=frozenset({"joined"})),
 ]  # fmt: skip
 ROWS = METHODS + [replace(row, drops=False, waits=False) for row in DISTURBED]

@@ -30,9 +30,10 @@ TESTS = {"here": points("test"), "there": points("far test", shift=0.5)}
 
 
 def private(nodes: list[str]) -> dict[str, dict[str, Data]]:
-    """Private training points of unequal number, and the public ones, for each node."""
+    """Private training points of unequal number, and the public ones, dealt round, for each node."""
     views = {n: {"train": points(n, 40 + 8 * i, shift=0.2 * i), "public": PUBLIC} for i, n in enumerate(nodes)}
-    return {n: {**own, "all": lambda own=own: joined(*own.values())} for n, own in views.items()}
+    mine = {n: Data(row=torch.arange(i, len(PUBLIC), len(nodes))) for i, n in enumerate(nodes)}
+    return {n: {**own, "mine": mine[n], "all": lambda own=own: joined(*own.values())} for n, own in views.items()}
 
 
 def joined(*parts: Data) -> Data:

@@ -67,7 +67,8 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        signature.of_value(rows.view.augment), work.batch, signature.of_value(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
+        signature.of_value(rows.view.augment), work.batch, signature.of_value(work.optimiser), _structure(work.aux),
+        work.answer, capacity(rows.count),
     )  # fmt: skip
 
 

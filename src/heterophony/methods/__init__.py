@@ -3,6 +3,7 @@
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fml import FML
@@ -13,6 +14,8 @@ __all__ = [
     "FML",
     "FedAvg",
     "FedDF",
+    "FedH2L",
+    "FedH2LAsync",
     "FedMD",
     "Solo",
     "agg",

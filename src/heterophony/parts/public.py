@@ -16,6 +16,11 @@ def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | Non
     return rounds * len(server.cohort(fraction)) * rows * int(public.classes or 0) * (2 if half else 4)
 
 
+def own_rows(node: Node) -> Tensor:
+    """Which public rows are of the node's own domain, as the view "mine" says; without one, all of them."""
+    return node.data["mine"].row if "mine" in node.data else torch.arange(len(node.data["public"]))
+
+
 def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "public") -> Tensor:
     """`count` rows of the public view (None: all), drawn anew each round or once; the same on every node."""
     total = len(node.data[view])

@@ -11,7 +11,7 @@ from heterophony.work import Fit, Loss
 
 @dataclass(frozen=True)
 class Training:
-    """What a participant does with its own data between two messages.
+    """What a participant does with its own data between two messages: whole epochs, or so many `steps` (batches).
 
     `data` is what it may see: its private rows ("train"), those and the public rows of its own domain ("own"), or
     those and all public rows ("all").
@@ -24,10 +24,13 @@ class Training:
     weight_decay: float = 0.0
     optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
     data: Literal["train", "own", "all"] = "train"
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or (self.batch is not None and self.batch < 1):
             raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"training needs steps >= 1, or none for whole epochs, got {self.steps}")
         if not self.lr > 0 or not self.momentum >= 0 or not self.weight_decay >= 0:
             given = f"lr = {self.lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
             raise ValueError(f"training needs lr > 0, momentum >= 0 and weight_decay >= 0, got {given}")
@@ -39,5 +42,5 @@ class Training:
 
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
         """The work order."""
-        order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "batch": self.batch}
+        order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "steps": self.steps, "batch": self.batch}
         return Fit(models, loss, **{**order, "optimiser": self.build(), **more})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from heterophony.parts.aggregate import Named, dot
@@ -27,5 +28,40 @@ class Project:
     """The nearest gradient that does not conflict with `onto` (FedH2L, Eq. 14 in closed form)."""
 
     def __call__(self, gradients: Named, parameters: Named, *, onto: Named) -> dict[str, Tensor]:
-        v = (-dot(gradients, onto) / dot(onto, onto).clamp_min(1e-12)).clamp_min(0)
+        v = _over(-dot(gradients, onto), dot(onto, onto)).clamp_min(0)
         return {name: g + v * onto[name] for name, g in gradients.items()}
+
+
+@dataclass(frozen=True)
+class Gem:
+    """The same as GEM solves it: `eps` on the Gram diagonal, and where there is a conflict v >= `margin`.
+
+    Reference: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning, NeurIPS 2017, and its code.
+    """
+
+    margin: float = 0.5
+    eps: float = 1e-3
+
+    def __call__(self, gradients: Named, parameters: Named, *, onto: Named) -> dict[str, Tensor]:
+        along = dot(gradients, onto)
+        v = _over(-along, dot(onto, onto) + self.eps).clamp_min(self.margin)
+        v = torch.where(along < 0, v, torch.zeros_like(v))
+        return {name: g + v * onto[name] for name, g in gradients.items()}
+
+
+@dataclass(frozen=True)
+class PCGrad:
+    """Both gradients, each without what conflicts with the other, averaged (Yu et al., NeurIPS 2020, Algorithm 1).
+
+    With two gradients each meets only one other, as it was at first: their random order in the paper changes nothing.
+    """
+
+    def __call__(self, gradients: Named, parameters: Named, *, onto: Named) -> dict[str, Tensor]:
+        against = (-dot(gradients, onto)).clamp_min(0)
+        v, w = _over(against, dot(onto, onto)), _over(against, dot(gradients, gradients))
+        return {name: (g + v * onto[name] + onto[name] + w * g) / 2 for name, g in gradients.items()}
+
+
+def _over(a: Tensor, squared: Tensor) -> Tensor:
+    """a / |x|^2 for an inner product a with x; x = 0 gives 0."""
+    return a / squared.clamp_min(torch.finfo(squared.dtype).tiny)

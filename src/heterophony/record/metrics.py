@@ -22,6 +22,7 @@ _TIE = 1e-12  # equal accuracies may differ by rounding
 Row = Mapping[str, Any]
 Rows = Table | Sequence[Row]
 Figures = dict[str, float | None]
+Rounds = int | Mapping[str, int]
 _Model = dict[str, dict[str, Row]]  # quantity -> set -> row
 _Shares = list[tuple[Figures, int]]  # figures, and of how many participants they are
 
@@ -50,9 +51,10 @@ class Metrics:
 
 
 def measure(
-    table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: int | None = None
+    table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
 ) -> Metrics:
-    """The metrics of a product in a round, or in the last round in which every participant's model has rows.
+    """The metrics of a product in a round (one for all, or by node: the models that `best_rounds` keeps), or in the
+    last round in which every participant's model has rows.
 
     `homes` names each participant's own set. Where only one node that is no participant has the product (a server's
     global model), every participant uses that model. Of two marks in one round the later counts.
@@ -93,6 +95,36 @@ def best_round(table: Rows, homes: Mapping[str, str], product: str) -> int | Non
     entries = [at for at in curve(table, homes, product, split="validation") if at["acc"] is not None]
     highest = max((at["acc"] for at in entries), default=0.0)
     return next((at["round"] for at in entries if at["acc"] >= highest - _TIE), None)
+
+
+def best_rounds(table: Rows, homes: Mapping[str, str], product: str) -> dict[str, int]:
+    """For each node that has the product, the round in which its own validation ACC was highest: who has no server
+    keeps the best of its own models, as in FedH2L. Looks at the split "validation" alone."""
+    rows = _select(table, product, "validation")
+    nodes = _audience(rows, homes, product)
+    best: dict[str, tuple[float, int]] = {}
+    for round, models in sorted(_by_round([row for row in rows if row["quantity"] == "accuracy"], nodes).items()):
+        for node, model in models.items():
+            acc = _pool(model["accuracy"].values())
+            if acc is not None and acc > best.get(node, (-1.0, 0))[0] + _TIE:
+                best[node] = acc, round
+    return {node: round for node, (_, round) in best.items()}
+
+
+def conflicts(table: Rows) -> dict[str, dict[str, float]]:
+    """Of each node that noted the cosine of its two gradients (FedH2L): in how many rounds, the share of them in which
+    the gradients conflicted, and the mean cosine there (minus it is the share of a gradient that projection removes).
+    """
+    noted: dict[str, list[float]] = {}
+    for row in table:
+        if row["product"] == "note" and row["quantity"] == "cosine" and row["sum"] is not None:
+            noted.setdefault(row["node"], []).append(row["sum"] / row["n"])
+    found = {}
+    for node, values in noted.items():
+        against = [value for value in values if value < 0]
+        strength = math.fsum(against) / len(against) if against else 0.0
+        found[node] = {"rounds": len(values), "share": len(against) / len(values), "cosine": strength}
+    return found
 
 
 def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
@@ -137,8 +169,12 @@ def _last_complete(rows: Iterable[Row], nodes: Collection[str]) -> int | None:
     return max((round for round, there in present.items() if there.issuperset(nodes)), default=None)
 
 
-def _models(rows: Iterable[Row], nodes: Collection[str], round: int | None) -> dict[str, _Model]:
-    return {} if round is None else _by_round([r for r in rows if r["round"] == round], nodes).get(round, {})
+def _models(rows: Iterable[Row], nodes: Collection[str], round: Rounds | None) -> dict[str, _Model]:
+    if round is None:
+        return {}
+    wanted = round if isinstance(round, Mapping) else dict.fromkeys(nodes, round)
+    here = [row for row in rows if wanted.get(row["node"]) == row["round"]]
+    return {node: model for models in _by_round(here, nodes).values() for node, model in models.items()}
 
 
 def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:

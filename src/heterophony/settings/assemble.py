@@ -20,10 +20,10 @@ from heterophony.profile import Dropout, Profile
 from heterophony.seeds import seeded
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
-from heterophony.topology import Topology, complete, star
+from heterophony.topology import Topology, complete, graph, random_pairs, ring, star
 
 # Keys of `--set` that change the setting; all others are options of the method.
-PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate")
+PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
 
 
 def assemble(
@@ -39,12 +39,15 @@ def assemble(
     entry = registry.lookup(method)
     chosen = Setting.load(setting) if isinstance(setting, str) else setting
     theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
+    if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
+        theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
     chosen = chosen.changed(theirs)
     _check_tables(chosen)
     options = {f"local.{key}": value for key, value in chosen.local.items()}
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
-        options |= {entry.full_name(key): value for key, value in _flat(chosen.methods.get(method, {})).items()}
+        own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
+        options |= {entry.full_name(key): value for key, value in _flat(own).items()}
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
@@ -72,13 +75,13 @@ def assemble(
         recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     return Federation(
         made,
-        _topology(made, list(world.homes)),
+        _topology(method, made, chosen, list(world.homes)),
         models,
         {**world.views, **_servers(made, world)},
         world.tests,
         private_tests=world.private_tests,
         seed=seed,
-        evaluate=chosen.evaluate,
+        evaluate=chosen.plan(method)[1],
         device=device,
         dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
         profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
@@ -125,10 +128,13 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     if method.public and world.public is None:
         raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
     asked = getattr(getattr(method, "local", None), "data", "train")
-    if (asked != "train" or getattr(method, "initial_public", 0)) and not world.labelled:
-        raise SettingError(
-            f"{name} trains on public data here, which needs labels; {setting.name} has none: set data.public"
-        )
+    if asked == "own" and world.public is None:
+        raise SettingError(f"{name} trains on public data here; {setting.name} has none: set data.public")
+    if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:
+        hint = "set data.public" if world.public is None else "set local.data=own or data.public.labelled=true"
+        raise SettingError(f"{name} trains on public data here, which needs labels; {setting.name} has none: {hint}")
+    if getattr(getattr(method, "mutual", None), "confidence", "") == "validation" and not setting.data.validation:
+        raise SettingError(f"{name}: confidence = 'validation' needs validation data: set data.validation")
     same = () if setting.models.same is None else (setting.models.same,)
     for network in dict.fromkeys((*setting.models.names, setting.models.travelling, *same)):
         _shared(setting, world, network)
@@ -183,11 +189,19 @@ def _check_tables(setting: Setting) -> None:
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
-def _topology(method: Method, participants: list[str]) -> Topology:
+def _topology(name: str, method: Method, setting: Setting, participants: list[str]) -> Topology:
+    part = setting.topology
     if "server" in method.roles:
+        if part.kind != "complete":
+            raise SettingError(f"topology.kind = {part.kind!r} is for methods without a server; {name} has one")
         return star(participants)
     if method.roles == ("peer",):
-        return complete(participants)
+        if part.kind != "edges":
+            return {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](participants)
+        if odd := sorted({end for edge in part.edges for end in edge} ^ set(participants)):
+            what = "is on no edge" if odd[0] in participants else "is no participant"
+            raise SettingError(f"topology.edges: {odd[0]} {what}; the participants are {', '.join(participants)}")
+        return graph(part.edges)
     raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
 
 

@@ -166,8 +166,23 @@ class ProfilePart(Strict):
     available: tuple[tuple[float, float], ...] = ()
 
 
+class TopologyPart(Strict):
+    """Who talks to whom, for methods without a server."""
+
+    kind: Literal["complete", "ring", "pairs", "edges"] = "complete"  # pairs: drawn anew each round
+    edges: tuple[tuple[str, str], ...] = ()  # between participants
+
+    @model_validator(mode="after")
+    def _either(self) -> TopologyPart:
+        if (self.kind == "edges") != bool(self.edges):
+            raise ValueError('kind = "edges" and a list of edges go together')
+        return self
+
+
 class Setting(Strict):
     """A whole setting. `local` and `methods.NAME` are defaults for the methods' options.
+
+    `rounds` and `evaluate` in `methods.NAME` are that method's own: a round may be a batch, or many epochs.
 
     `profiles` are by participant, role, or "" for all others; `egress` says which kinds may leave a participant;
     `joins` says who comes later, and when.
@@ -185,6 +200,21 @@ class Setting(Strict):
     profiles: dict[str, ProfilePart] = {}
     joins: dict[str, float] = {}
     egress: dict[str, tuple[str, ...]] = {}
+    topology: TopologyPart = TopologyPart()
+
+    @model_validator(mode="after")
+    def _own_plans(self) -> Setting:
+        for name, own in self.methods.items():
+            for key in ("rounds", "evaluate"):
+                value = own.get(key, 1)
+                if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                    raise ValueError(f"methods.{name}.{key} is a whole number of at least 1, got {value!r}")
+        return self
+
+    def plan(self, method: str) -> tuple[int, int]:
+        """Rounds of a method, and after how many of them it is evaluated."""
+        own = self.methods.get(method, {})
+        return own.get("rounds", self.rounds), own.get("evaluate", self.evaluate)
 
     @classmethod
     def load(cls, name: str) -> Setting:

@@ -34,7 +34,11 @@ View = Callable[[], Data]
 
 @dataclass(frozen=True)
 class World:
-    """Views by participant ("train", "own", "all", "public"), test sets by domain, and what the leakage check found."""
+    """Views by participant, test sets by domain, and what the leakage check found.
+
+    The views are "train", "own" (and the public rows of its domain), "all" (and all public rows), "public", "mine"
+    (which rows of "public" are of its domain) and its domain's "validation".
+    """
 
     homes: dict[str, str]  # participant -> domain
     views: dict[str, dict[str, View]]
@@ -87,13 +91,16 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     outputs = {name: len(classes) for name, classes in spaces.items()}
     public = _public(spec, shares, make, seed, outside, next(iter(outputs.values())), alike)
     views: dict[str, dict[str, View]] = {}
-    for domain, share in shares.items():
+    for place, (domain, share) in enumerate(shares.items()):
         for i, rows in enumerate(share.clients):
             train = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), names[domain][i], seed))
             mine = cache(partial(make, share.train, share.public, share.spec))
             own: dict[str, View] = {"train": train}
             if public is not None:
                 own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
+                own["mine"] = partial(_mine, public, place)
+            if len(share.validation):
+                own["validation"] = partial(make, share.train, share.validation, share.spec)
             views[names[domain][i]] = own
     if spec.public is not None and spec.public.joint is not None and outside is not None:
         more = len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
@@ -258,6 +265,13 @@ def _outside(make: Callable[..., Data], source: Source, rows: Rows, public: Publ
     labels, names = (split.y, source.classes) if public.joint == "fine" else (split.coarse, source.classes_coarse)
     assert labels is not None
     return Data(classes=classes + len(names), x=x, domain=domain, y=torch.from_numpy(labels[rows]) + classes)
+
+
+def _mine(public: View, place: int) -> Data:
+    """The numbers of the public rows that came from one domain; all, where they are another set's."""
+    everyone = public()
+    rows = torch.nonzero((everyone.domain == place) | (everyone.domain < 0)).flatten()
+    return Data(classes=everyone.classes, row=rows)
 
 
 def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
