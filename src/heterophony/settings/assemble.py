@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -13,15 +13,17 @@ from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
 from heterophony.node import Slot
+from heterophony.parts import levels
 from heterophony.parts.training import Training
 from heterophony.profile import Dropout, Profile
 from heterophony.seeds import seeded
+from heterophony.settings import trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, star
 
 # Keys of `--set` that change the setting; all others are options of the method.
-PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate")
+PARTS = ("data", "models", "topology", "dropout", "profiles", "joins", "egress", "evaluate")
 
 
 def assemble(
@@ -42,7 +44,9 @@ def assemble(
     options = {f"local.{key}": value for key, value in chosen.local.items()}
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
-        options |= {entry.full_name(key): value for key, value in _flat(chosen.methods.get(method, {})).items()}
+        options |= {
+            entry.full_name(key): value for key, value in _flat(chosen.methods.get(method, {}), entry.options()).items()
+        }
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
@@ -61,16 +65,19 @@ def assemble(
         "changes": _only(changes, theirs),
         "device": device,
     }
-    models = _models(made, chosen, world)
+    topology = _topology(made, chosen, world)
+    models = _models(made, chosen, world, topology)
     # What `export` needs to name a network without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
     networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
     recipe |= {"shape": shape, "networks": networks}
+    if "root" in made.roles:
+        recipe["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return Federation(
         made,
-        _topology(made, list(world.homes)),
+        topology,
         models,
-        {**world.views, **_servers(made, world)},
+        {**world.views, **_servers(made, chosen, world, topology)},
         world.tests,
         private_tests=world.private_tests,
         seed=seed,
@@ -93,12 +100,12 @@ def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Fed
     return assemble(recipe["method"], setting, root=root, **same)
 
 
-def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; ramps stay whole."""
+def _flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
+    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; an option's table stays whole."""
     found: dict[str, Any] = {}
     for key, value in options.items():
-        inner = isinstance(value, Mapping) and "over" not in value
-        found |= _flat(value, f"{before}{key}.") if inner else {before + key: value}
+        inner = isinstance(value, Mapping) and before + key not in known
+        found |= _flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
 
 
@@ -109,7 +116,7 @@ def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[
 def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
     slots = {slot for role in method.models.values() for slot in role.values()}
     different = sorted(set(setting.models.names))
-    if "same" in slots and len(different) > 1:
+    if slots & {"same", "alike"} and len(different) > 1:
         raise SettingError(
             f"{name} averages parameters, so that all must have the same network; {setting.name} has "
             f"{', '.join(different)}: set models.participants to one of them, or use a method for different networks"
@@ -140,7 +147,13 @@ def _check_tables(setting: Setting) -> None:
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
-def _topology(method: Method, participants: list[str]) -> Topology:
+def _topology(method: Method, setting: Setting, world: worlds.World) -> Topology:
+    participants = list(world.homes)
+    if "root" in method.roles:
+        topology = trees.grow(setting.topology, world)
+        depth = max(len(topology.path(node)) - 1 for node in participants)
+        levels.check_known(method, topology.roles, method.roles, depth)
+        return topology
     if "server" in method.roles:
         return star(participants)
     if method.roles == ("peer",):
@@ -148,7 +161,7 @@ def _topology(method: Method, participants: list[str]) -> Topology:
     raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
 
 
-def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, dict[str, Model]]:
+def _models(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, Model]]:
     channels, side, classes = world.shape
 
     def model(network: str, common: bool = False) -> Model:
@@ -161,18 +174,27 @@ def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, 
             if kind == "each":
                 made |= {network: model(network) for network in dict.fromkeys(setting.models.names)}
             else:
-                made[name] = model(setting.models.travelling if kind == "global" else own, common=kind == "kin")
+                made[name] = model(setting.models.travelling if kind == "global" else own, kind in ("kin", "alike"))
         return made
 
     names = setting.models.names
     found = {}
     for place, participant in enumerate(world.homes):
-        role = "client" if "server" in method.roles else "peer"
-        found[participant] = slots(role, names[place % len(names)])
-    if "server" in method.roles:
-        found["server"] = slots("server", names[0])
-    return found
+        found[participant] = slots(topology.roles[participant], names[place % len(names)])
+    return found | {node: slots(role, names[0]) for node, role in topology.roles.items() if node not in found}
 
 
-def _servers(method: Method, world: worlds.World) -> dict[str, dict[str, worlds.View]]:
-    return {"server": {"public": world.public}} if "server" in method.roles and world.public is not None else {}
+def _servers(
+    method: Method, setting: Setting, world: worlds.World, topology: Topology
+) -> dict[str, dict[str, worlds.View]]:
+    """What nodes that are no participants hold: the public data, and in a tree the right to train on them."""
+    if world.public is None:
+        return {}
+    held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if "server" in method.roles else {}
+    if "root" in method.roles and world.labelled:
+        for name in setting.topology.proxy:
+            nodes = [n for n, role in topology.roles.items() if name in (n, role) and n not in world.homes]
+            if not nodes:
+                raise SettingError(f"{setting.name}: topology.proxy: no internal node or role is called {name!r}")
+            held |= {node: {"train": world.public} for node in nodes}
+    return held

@@ -68,6 +68,7 @@ class Public(Strict):
     source: str | None = None
     rows: int | None = Field(default=None, ge=1)
     labelled: bool = True
+    test: float = Field(default=0.0, ge=0, lt=1)  # share of these rows that is held out, as the split "proxy"
     joint: Literal["fine", "coarse"] | None = (
         None  # another set's classes get outputs of their own, behind the private ones
     )
@@ -78,6 +79,8 @@ class Public(Strict):
             raise ValueError("give either a fraction or a source")
         if self.source is None and (self.rows is not None or self.joint is not None):
             raise ValueError("rows and joint are for public data from another source")
+        if self.source is not None and self.test:
+            raise ValueError("test goes with a fraction of the domains' own data")
         if self.joint is not None and not self.labelled:
             raise ValueError("joint outputs need labelled public data")
         return self
@@ -155,6 +158,29 @@ class ProfilePart(Strict):
     available: tuple[tuple[float, float], ...] = ()
 
 
+class TopologyPart(Strict):
+    """Who is linked to whom, where the method leaves a choice.
+
+    A tree is written out (participants are its leaves), or has so many `clusters` as subtrees: participants in their
+    order, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each two
+    participants are. `residuals` are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that
+    train on the public data where those have labels.
+    """
+
+    kind: Literal["tree"] | None = None  # None: what the method needs
+    tree: dict[str, Any] | None = None
+    clusters: int | None = Field(default=None, ge=1)
+    by: Literal["labels", "order"] = "labels"
+    residuals: tuple[tuple[str, str], ...] = ()
+    proxy: tuple[str, ...] = ("root",)
+
+    @model_validator(mode="after")
+    def _one(self) -> TopologyPart:
+        if self.tree is not None and self.clusters is not None:
+            raise ValueError("give either a tree or clusters")
+        return self
+
+
 class Setting(Strict):
     """A whole setting. `local` and `methods.NAME` are defaults for the methods' options.
 
@@ -170,6 +196,7 @@ class Setting(Strict):
     models: ModelPart
     local: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
+    topology: TopologyPart = TopologyPart()
     dropout: DropoutPart = DropoutPart()
     profiles: dict[str, ProfilePart] = {}
     joins: dict[str, float] = {}
