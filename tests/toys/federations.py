@@ -101,9 +101,9 @@ def bhfl(**changed):
     return BHFL(**{**usual, "local": train, "proxy": train, **changed})
 
 
-def hierarchy(method=None, topology=None, **options):
+def hierarchy(method=None, topology=None, data_at_root=True, **options):
     """Two edge servers of two leaves, residual links from the root to a leaf of each, proxy data at the root."""
-    data = {**private(LEAVES), "root": {"train": points("proxy")}}
+    data = {**private(LEAVES), **({"root": {"train": points("proxy")}} if data_at_root else {})}
     models = {role: {"model": Model(net(), common=True)} for role in ("root", "inner", "leaf")}
     topology = topology or tree(TREE, [("root", "l0"), ("root", "l3")])
     return Federation(method or bhfl(), topology, models, data, TESTS, **options)

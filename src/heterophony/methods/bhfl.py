@@ -29,7 +29,7 @@ from heterophony.parts.aggregate import Named, difference, mean, shifted
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.levels import ByLevel, check_complete, pick, tables
 from heterophony.parts.losses import Mutual, cross_entropy
-from heterophony.parts.node_optimiser import NodeOptimiser, move, moving, names
+from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
@@ -109,6 +109,8 @@ class BHFL(Method):
         """Train where there are data, then set the children to work: on what was learned, or already before that."""
         waits, fraction = self.of(self.buffer, node) == 0, self.of(self.fraction, node)
         to = node.cohort(fraction) if waits else engage(node, fraction)
+        if self.of(self.buffer, node) > max(1, len(node.children)):
+            raise ValueError(f"a buffer for {self.of(self.buffer, node)} answers, from {len(node.children)} children")
         learns, overlap = self.learns(node), self.of(self.overlap, node)
         if learns and not overlap:
             yield from self.train(node, self.proxy)
@@ -119,16 +121,15 @@ class BHFL(Method):
             return sends
         yield from sends
         yield from self.train(node, self.proxy)
-        learned = difference(node.weights(), before)
-        node.vars["learned"] = {name: learned[name] for name in sorted(moving(node))}
+        node.vars["learned"] = moved(node, node.weights(), before)
         node.load(before)
 
     @on(Every(UP, of="cohort", quorum="quorum", deadline="deadline", also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:
         sends: list[Send] = []
         if mail:
-            here, names = node.weights(), moving(node)
-            updates = [{name: m.weights[name] - here[name] for name in names} for m in mail]
+            here = node.weights()
+            updates = [moved(node, m.weights, here) for m in mail]
             examples = [m.examples for m in mail]
             shares = examples if self.weighted and any(examples) else None
             yield from observe(updates, shares, mail)

@@ -88,9 +88,15 @@ class NodeOptimiser:
         return moved, kept
 
 
-def moving(node: Node, model: str = "model") -> set[str]:
+def moving(node: Node, model: str = "model") -> frozenset[str]:
     """The names of a model's parameters: what an optimiser moves."""
-    return {name for name, _ in node.slots[model].module.named_parameters()}
+    return frozenset(name for name, _ in node.slots[model].module.named_parameters())
+
+
+def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
+    """The difference in what an optimiser moves, in the order of the weights: sums over a set would have none."""
+    steps = moving(node)
+    return {name: tensor - before[name] for name, tensor in after.items() if name in steps}
 
 
 def move(node: Node, target: Named, optimiser: NodeOptimiser, state: str = "up") -> None:
