@@ -34,10 +34,10 @@ TURNS = {"turns": {"2": 2, "*": 1}}
 REPLACE = {"down.kind": "sgd", "down.rate": 1.0}
 VARIANTS = {
     "B-HFL": ("bhfl", TURNS),
-    "without residual links": ("bhfl", {**TURNS, "topology.residuals": []}),
+    "without residual links": ("bhfl", {**TURNS, "far": False}),
     "plain averaging": ("bhfl", {**TURNS, "up.kind": "sgd", "up.rate": 1.0, "down.kind": "sgd", "down.rate": 0.5}),
     "without persistence": ("bhfl", {**TURNS, **REPLACE}),
-    "hierfavg (no proxy data)": ("hierfavg", {**TURNS, "topology.residuals": [], "topology.proxy": []}),
+    "hierfavg (no proxy data)": ("hierfavg", TURNS),
 }
 # The same tree without proxy data and residual links, so that only waiting differs; one turn everywhere.
 PURE = {"topology.residuals": [], "topology.proxy": [], "down.kind": "sgd", "down.rate": 0.5, "up.kind": "sgd"}

@@ -58,7 +58,7 @@ def test_a_tree_of_depth_one_with_full_replacement_is_fedavg(weighted):
 
 def test_full_replacement_downwards_is_hierfavg():
     """Algorithm 1 of HierFAVG as plain loops: kappa_2 = 2 edge rounds for one of the cloud, weighted by examples."""
-    federation = hierarchy(hierfavg(local=B16), tree(TREE), data_at_root=False)
+    federation = hierarchy(hierfavg(local=B16))  # whose proxy data and residual links are of no use to it
     result = local(federation).run(2)
     data = {leaf: federation.data[leaf]["train"] for leaf in LEAVES}
     epochs = dict.fromkeys(LEAVES, 0)

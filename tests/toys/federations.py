@@ -101,9 +101,9 @@ def bhfl(**changed):
     return BHFL(**{**usual, "local": train, "proxy": train, **changed})
 
 
-def hierarchy(method=None, topology=None, data_at_root=True, **options):
+def hierarchy(method=None, topology=None, **options):
     """Two edge servers of two leaves, residual links from the root to a leaf of each, proxy data at the root."""
-    data = {**private(LEAVES), **({"root": {"train": points("proxy")}} if data_at_root else {})}
+    data = {**private(LEAVES), "root": {"train": points("proxy")}}
     models = {role: {"model": Model(net(), common=True)} for role in ("root", "inner", "leaf")}
     topology = topology or tree(TREE, [("root", "l0"), ("root", "l3")])
     return Federation(method or bhfl(), topology, models, data, TESTS, **options)
@@ -197,7 +197,7 @@ METHODS = [
     Row("fedadam", lambda **o: weights_star(fedadam(local=B16), normed, **o)),
     Row("fedyogi", lambda **o: weights_star(fedyogi(local=B16), **o), crash_rounds=1),
     Row("fedadagrad", lambda **o: weights_star(fedadagrad(local=B16), **o), crash_rounds=1),
-    Row("hierfavg", lambda **o: hierarchy(hierfavg(local=B16), tree(TREE), **o), crash_rounds=1),
+    Row("hierfavg", lambda **o: hierarchy(hierfavg(local=B16), **o), crash_rounds=1),
     Row("bhfl", hierarchy, crash_rounds=1),
     Row("bhfl-overlap", lambda **o: hierarchy(bhfl(overlap=True), **o), crash_rounds=1),
     Row("bhfl-deep", deep_hierarchy, crash_rounds=1),

@@ -64,6 +64,7 @@ class BHFL(Method):
     down: NodeOptimiser = NodeOptimiser(rate=0.5)
     far_up: NodeOptimiser = NodeOptimiser(rate=0.1)
     far_down: NodeOptimiser = NodeOptimiser(rate=0.5)
+    far: bool = True  # whether residual links are used
     per_link: bool = True  # an optimiser state for each residual link, or one for all of a direction
     largest: int = 1  # K: how many children's updates go up a residual link
     averaged: bool = False  # as one mean model
@@ -115,7 +116,7 @@ class BHFL(Method):
         if learns and not overlap:
             yield from self.train(node, self.proxy)
         before = node.weights()
-        sends = [FAR_DOWN(weights=before)] if node.links.descendants else []
+        sends = [FAR_DOWN(weights=before)] if self.far and node.links.descendants else []
         sends += [DOWN(to, weights=before, level=node.vars.get("level", 0), waits=waits)]
         if not (learns and overlap):
             return sends
@@ -178,7 +179,7 @@ class BHFL(Method):
 
     def select(self, node: Node, mail: Inbox, updates: Sequence[Named]) -> list[Send]:
         """SELECTRESIDUALS: the children whose updates are the longest."""
-        if not node.links.ancestors:
+        if not (self.far and node.links.ancestors):
             return []
         order = sorted(range(len(mail)), key=lambda i: (-norm(updates[i]), mail[i].sender))
         models = [mail[i].weights for i in order[: self.largest]]
@@ -194,7 +195,9 @@ class BHFL(Method):
         return mail.weights if share == 1 else shifted(here, difference(mail.weights, here), share)
 
     def learns(self, node: Node) -> bool:
-        return (self.local if node.role == "leaf" else self.proxy).data in node.data
+        if node.role == "leaf":
+            return self.local.data in node.data
+        return self.proxy.epochs > 0 and self.proxy.data in node.data
 
     def of(self, value: Any, node: Node) -> Any:
         return pick(value, *names(node))
@@ -208,6 +211,6 @@ class BHFL(Method):
             turns=self.turns,
             fraction=self.fraction,
             buffer=self.buffer,
-            residuals=1 if self.averaged else self.largest,
+            residuals=(1 if self.averaged else self.largest) if self.far else 0,
         )
         return {kind.name: counts[kind.name] * (model + extra.get(kind.name, 0)) for kind in self.kinds}

@@ -18,7 +18,10 @@ def tree_messages(
     buffer: ByLevel[int],
     residuals: int,
 ) -> Counter[str]:
-    """Messages by kind, each counted on every link it uses; `residuals` is how many go up a residual link at most."""
+    """Messages by kind, each counted on every link it uses.
+
+    `residuals` is how many go up a residual link at most; 0: these links are not used.
+    """
 
     def of(value: Any, node: str, level: int) -> Any:
         return pick(value, node, str(level), topology.roles[node])
@@ -39,7 +42,8 @@ def tree_messages(
         sent = asked + (times - 1) * merges if merges else times * asked
         chosen = min(residuals, merges or asked)
         cost = Counter({"down": sent, "push" if merges else "up": sent})
-        cost["far-down"] = times * sum(len(topology.route(node, end)) - 1 for end in links.descendants)
+        down = 1 if residuals else 0
+        cost["far-down"] = times * sum(len(topology.route(node, end)) - 1 for end in links.descendants) * down
         cost["far-up"] = times * sum(len(topology.route(node, end)) - 1 for end in links.ancestors) * chosen
         for execution in executions if everyone else executions[:1]:
             for kind, count in execution.items():
