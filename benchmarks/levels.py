@@ -44,8 +44,8 @@ PURE = {"topology.residuals": [], "topology.proxy": [], "down.kind": "sgd", "dow
 # With the number of the root's merges that take about as long as one synchronous round.
 POLICIES = {
     "synchronous": ({"up.rate": 1.0}, 1),
-    "FedBuff, 2 at edge servers": ({"up.rate": 1.0, "buffer": {"m0": 1, "m1": 1, "inner": 2, "*": 1}}, 24),
-    "FedAsync everywhere": ({"up.rate": 0.6, "buffer": 1}, 44),
+    "FedBuff, 2 at edge servers": ({"up.rate": 1.0, "buffer": {"m0": 1, "m1": 1, "inner": 2, "*": 1}}, 22),
+    "FedAsync everywhere": ({"up.rate": 0.6, "buffer": 1}, 52),
 }
 SPEEDS = (1e-3, 2e-3, 4e-3, 8e-3)
 

@@ -113,7 +113,7 @@ def deep_hierarchy(method=None, **options):
     """Four levels, so that an inner node has an ancestor beyond its parent."""
     spec = {"root": {"m0": {"e0": ["l0", "l1"], "e1": ["l2"]}, "m1": {"e2": ["l3"]}}}
     topology = tree(spec, [("root", "e0"), ("root", "e2"), ("m0", "l2")])
-    return hierarchy(method or bhfl(turns={"1": 2, "*": 1}), topology, **options)
+    return hierarchy(method or bhfl(turns=1), topology, **options)
 
 
 def learned_hierarchy(**options):
@@ -173,6 +173,7 @@ def mourning(**options):
     return peers(method=FedH2L(deadline=0.05), profiles=gone, **options)
 
 
+ASYNCHRONOUS = {"rounds": 4, "drops": False, "waits": False, "crash_rounds": 1}
 METHODS = [
     Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
     Row("fedavg-sampled", lambda **o: weights_star(FedAvg(local=B16, fraction=0.67), **o), rounds=4),
@@ -197,22 +198,13 @@ METHODS = [
     Row("fedadam", lambda **o: weights_star(fedadam(local=B16), normed, **o)),
     Row("fedyogi", lambda **o: weights_star(fedyogi(local=B16), **o), crash_rounds=1),
     Row("fedadagrad", lambda **o: weights_star(fedadagrad(local=B16), **o), crash_rounds=1),
-    Row("hierfavg", lambda **o: hierarchy(hierfavg(local=B16), **o), crash_rounds=1),
+    Row("hierfavg", lambda **o: hierarchy(hierfavg(turns=1, local=B16), **o), crash_rounds=1),
     Row("bhfl", hierarchy, crash_rounds=1),
-    Row("bhfl-overlap", lambda **o: hierarchy(bhfl(overlap=True), **o), crash_rounds=1),
-    Row("bhfl-deep", deep_hierarchy, crash_rounds=1),
+    Row("bhfl-overlap", lambda **o: hierarchy(bhfl(turns=1, overlap=True), **o), crash_rounds=1),
+    Row("bhfl-deep", deep_hierarchy, rounds=2, crash_rounds=1),
     Row("bhfl-learned", learned_hierarchy, rounds=2, lost=True, crash_rounds=1),
-    Row(
-        "bhfl-async", lambda **o: straggling(bhfl(buffer={"root": 1, "*": 0}), **o), rounds=4, drops=False, waits=False
-    ),
-    Row(
-        "bhfl-all-async",
-        lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o),
-        rounds=4,
-        drops=False,
-        waits=False,
-        lost=True,
-    ),
+    Row("bhfl-async", lambda **o: straggling(bhfl(buffer={"root": 1, "*": 0}), **o), **ASYNCHRONOUS),
+    Row("bhfl-all-async", lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o), lost=True, **ASYNCHRONOUS),
     Row(
         "fedasync", lambda **o: buffered(FedAsync(local=B16, concurrency=0.67), **o), rounds=6, drops=False, waits=False
     ),
