@@ -4,14 +4,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heterophony import Data, Federation, Model
+from heterophony import Data, Federation
 from heterophony.engines import local
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
-from heterophony.topology import star, tree
-from toys.bhfl import BHFL
-from toys.federations import B16, CLIENTS, mutual_star, weights_star
+from heterophony.topology import star
+from toys.federations import B16, mutual_star, weights_star
 from toys.world import net, private
 
 
@@ -51,19 +50,6 @@ def test_fml_with_beta_one_is_unweighted_fedavg():
     fml = Federation(FML(beta=1.0, local=Training(batch=16, momentum=0.9)), fml.topology, fml.models, fml.data)
     avg = weights_star(FedAvg(local=Training(batch=16, momentum=0.9), weighted=False))
     assert equal(server(local(fml).run(3)), server(local(avg).run(3)))
-
-
-def test_a_tree_of_depth_one_is_fedavg():
-    """Root and leaves only, full replacement downwards, no momentum; w + (mean - w) costs the last bit."""
-    topology = tree({"root": CLIENTS})
-    models = {role: {"model": Model(net(), common=True)} for role in ("root", "leaf")}
-    deep = Federation(BHFL(eta_down=1.0, eta_up=1.0, momentum=0.0), topology, models, private(CLIENTS))
-    flat_models = {role: {"model": Model(net(), common=True)} for role in ("server", "client")}
-    flat = Federation(
-        FedAvg(local=Training(batch=16, lr=0.05), weighted=False), star(CLIENTS), flat_models, private(CLIENTS)
-    )
-    a, b = server(local(deep).run(3), "root"), server(local(flat).run(3))
-    assert all(torch.allclose(a[n], b[n], atol=1e-6) for n in a)
 
 
 def scalar_net():
@@ -107,33 +93,6 @@ def test_golden_fedprox_on_one_number():
     for method, expected in ((fedprox(mu=1.0, **options), 2.0), (FedAvg(**options), 3.0)):
         result = local(Federation(method, star(["c0", "c1"]), models, data)).run(1)
         assert server(result)["weight"].item() == expected
-
-
-def test_golden_residual_routing_on_one_number():
-    """A seven-node tree by hand: root - (e0, e1) - (l0, l1), (l2, l3); a residual link from the root to l0.
-    One number a model, full-batch rate 1 with loss (w - y)^2 / 2 puts a leaf exactly on its y. eta-up = 1,
-    eta-down = 0.5, no momentum, T = 1 everywhere, all start at 0, y = (4, 8, 2, 6); no data at the root.
-    Round 1: everything sent down is 0, and so is the residual. Leaves end on y; e0 = 6, e1 = 4; root = 5.
-    Round 2: root sends 5 (and 5 to l0). e0 = 6 + (5 - 6)/2 = 5.5; e1 = 4 + (5 - 4)/2 = 4.5; leaves end on y again.
-    With rate 0.5 instead the way down shows: see the second case.
-    Rate 0.5, round 1: leaves (2, 4, 1, 3), e = (3, 2), root 2.5.
-    Round 2: e0 = 2.75, e1 = 2.25. l0 = 2 + (2.75 - 2)/2 = 2.375, then its residual: 2.375 + (2.5 - 2.375)/2 = 2.4375;
-    l1 = 4 + (2.75 - 4)/2 = 3.375; l2 = 1 + (2.25 - 1)/2 = 1.625; l3 = 3 + (2.25 - 3)/2 = 2.625.
-    Training: l = (l + y)/2 = (3.21875, 5.6875, 1.8125, 4.3125); e = (4.453125, 3.0625); root = 3.7578125.
-    """
-    topology = tree({"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}}, [("root", "l0")])
-    models = {role: {"model": scalar_net} for role in ("root", "inner", "leaf")}
-    data = {
-        leaf: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y))}
-        for leaf, y in {"l0": 4.0, "l1": 8.0, "l2": 2.0, "l3": 6.0}.items()
-    }
-    expected = {1: {"root": 2.5, "e0": 3.0, "l0": 2.0}}
-    expected[2] = {"root": 3.7578125, "e0": 4.453125, "e1": 3.0625, "l0": 3.21875, "l1": 5.6875, "l2": 1.8125}
-    for rounds, wanted in expected.items():
-        method = BHFL(turns=(1, 1, 1), momentum=0.0, loss=squared, lr=0.5)
-        result = local(Federation(method, topology, models, data)).run(rounds)
-        got = {node: server(result, node)["weight"].item() for node in wanted}
-        assert got == wanted
 
 
 def test_the_world_is_learnable():

@@ -64,7 +64,9 @@ def test_tree_with_residual_links():
     [
         (lambda: tree({"a": [], "b": []}), "one root"),
         (lambda: tree({"a": ["b", "b"]}), "twice"),
-        (lambda: tree(SPEC, [("root", "e0")]), "neighbours already"),
+        (lambda: tree(SPEC, [("e0", "e0")]), "two nodes"),
+        (lambda: tree(SPEC, [("root", "m"), ("root", "m")]), "once"),
+        (lambda: tree(SPEC, [("root", "x")]), "no node 'x'"),
         (lambda: tree(SPEC, [("e0", "l2")]), "not above"),
         (lambda: star(["a", "a"]), "different"),
         (lambda: star(["a/b"]), "letters, digits"),

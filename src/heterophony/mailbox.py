@@ -55,6 +55,10 @@ class Mailbox:
         self.round, self.begun, self.activations = 0, -1, 0
         self.busy = False
 
+    def _setting(self, value: Any) -> Any:
+        """A trigger's number on this node."""
+        return self.method.setting(value, self.node, self.role)
+
     # -- mail comes in ---------------------------------------------------------------------------------------
     def knows(self, message: Message) -> bool:
         """Whether this message was here before. Retries are harmless because of this."""
@@ -97,7 +101,7 @@ class Mailbox:
                 members = links.group(trigger.of)
             else:
                 continue
-            wait = self.method.setting(trigger.deadline)
+            wait = self._setting(trigger.deadline)
             window = Window(self.round, members, None if wait is None else now + wait)
             window.absent = {m for m in members if dropped(m) or dropped(self.node)}
             self.windows[reaction.name] = window
@@ -119,7 +123,7 @@ class Mailbox:
         assert isinstance(reaction.trigger, Every)
         if len(self._answers(reaction.trigger, window)) < self._quorum(reaction.trigger, window) and not window.rearmed:
             window.rearmed = True
-            window.deadline = now + float(self.method.setting(reaction.trigger.deadline))
+            window.deadline = now + float(self._setting(reaction.trigger.deadline))
             return window.deadline
         window.expired = True
         return None
@@ -169,7 +173,7 @@ class Mailbox:
         if isinstance(trigger, Each):
             chosen, incidents = waiting[:1], ()
         elif isinstance(trigger, Count):
-            n = int(self.method.setting(trigger.n))
+            n = int(self._setting(trigger.n))
             chosen, incidents = waiting[:n] if len(waiting) >= n else [], ()
         else:
             return self._try_window(reaction, trigger, waiting)
@@ -234,7 +238,7 @@ class Mailbox:
         return window.absent | refused
 
     def _quorum(self, trigger: Every, window: Window) -> int:
-        quorum: int | float = self.method.setting(trigger.quorum)
+        quorum: int | float = self._setting(trigger.quorum)
         if isinstance(quorum, int):
             return quorum
         if not 0 < quorum <= 1:

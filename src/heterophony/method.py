@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from heterophony.message import Kind
+from heterophony.parts.levels import pick, values
 from heterophony.reaction import Count, Every, Reaction, Round
 
 if TYPE_CHECKING:
@@ -48,14 +49,16 @@ class Method:
 
     def __post_init__(self) -> None:
         """Numbers that many methods have, checked once for all."""
-        numbers = ("fraction", "quorum", "deadline", "sample")
-        fraction, quorum, deadline, sample = (getattr(self, name, None) for name in numbers)
-        if fraction is not None and not 0 < fraction <= 1:
-            raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
-        if quorum is not None and (quorum < 0 or (isinstance(quorum, float) and not 0 < quorum <= 1)):
-            raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
-        if deadline is not None and not deadline > 0:
-            raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+        for fraction in values(getattr(self, "fraction", None)):
+            if fraction is not None and not 0 < fraction <= 1:
+                raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
+        for quorum in values(getattr(self, "quorum", None)):
+            if quorum is not None and (quorum < 0 or (isinstance(quorum, float) and not 0 < quorum <= 1)):
+                raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
+        for deadline in values(getattr(self, "deadline", None)):
+            if deadline is not None and not deadline > 0:
+                raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+        sample = getattr(self, "sample", None)
         if sample is not None and sample < 1:
             raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
@@ -67,9 +70,9 @@ class Method:
         """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
         raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
 
-    def setting(self, value: Any) -> Any:
-        """A trigger's number: as written, or the hyper-parameter of that name."""
-        return getattr(self, value) if isinstance(value, str) else value
+    def setting(self, value: Any, *names: str) -> Any:
+        """A trigger's number: as written, or the hyper-parameter of that name; of a table, the node's own entry."""
+        return pick(getattr(self, value) if isinstance(value, str) else value, *names)
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:
@@ -91,6 +94,8 @@ def _check(cls: type[Method]) -> None:
     if len(set(names)) != len(names):
         fail(f" declares a kind twice: {', '.join(names)}")
     taken: dict[tuple[str, str], str] = {}
+    # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
+    swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
     for reaction in cls.reactions:
         where = f".{reaction.name}"
         for role in reaction.roles:
@@ -98,7 +103,7 @@ def _check(cls: type[Method]) -> None:
                 fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
             for waker in [kind.name for kind in reaction.kinds] + ["Round"] * isinstance(reaction.trigger, Round):
                 other = taken.setdefault((role, waker), reaction.name)
-                if other != reaction.name:
+                if other != reaction.name and not (waker in swept[other] and waker in swept[reaction.name]):
                     fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")
         for kind in reaction.kinds:
             if kind not in cls.kinds:

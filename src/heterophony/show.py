@@ -8,6 +8,7 @@ from typing import Any
 
 from heterophony.record.disk import Disk
 from heterophony.record.ledger import Ledger
+from heterophony.record.levels import COLUMNS, levels
 from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
@@ -43,6 +44,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
     homes, product = spec["homes"], spec["headline"]
     best = best_round(table, homes, product)
     kinds = ledger.bytes()
+    parents = recipe.get("parents")
     return {
         "method": recipe.get("method", spec["method"]),
         "setting": recipe.get("setting", {}).get("name"),
@@ -50,6 +52,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "product": product,
         "metrics": measure(table, homes, product).as_dict(),
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
+        **({} if parents is None else {"levels": levels(table, parents, homes)}),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
         "leaks": spec.get("leaks", []),
@@ -134,6 +137,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
         text.append(
             f"best by validation: round {summary['best']['round'] + 1}, all domains {percent(summary['best']['acc'])}"
         )
+    if found := summary.get("levels"):
+        text.append("models of each level, mean over leaves: " + ", ".join(COLUMNS))
+        text += [f"  {row['level']:8s}" + "".join(f"{percent(row[name]):>9s}" for name in COLUMNS) for row in found]
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
     if fought := summary.get("conflicts"):
         share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))

@@ -76,6 +76,13 @@ class Topology:
             return tuple(reversed(self._upwards(receiver, sender)))
         return (sender, receiver)
 
+    def path(self, node: str) -> tuple[str, ...]:
+        """A node and all above it, the root last."""
+        path = [node]
+        while above := self.static[path[-1]].parent:
+            path.append(above[0])
+        return tuple(path)
+
     def _upwards(self, node: str, ancestor: str) -> list[str]:
         path = [node]
         while path[-1] != ancestor:
@@ -86,11 +93,17 @@ class Topology:
         return path
 
     def with_residuals(self, pairs: Iterable[tuple[str, str]]) -> Topology:
-        """The same tree with residual links, each given as (ancestor, descendant)."""
+        """The same tree with residual links, each given as (ancestor, descendant).
+
+        Between neighbours it makes sense on the way up: it takes single children's updates past the average.
+        """
         static = dict(self.static)
         for upper, lower in pairs:
-            if len(self._upwards(lower, upper)) < 3:
-                raise ValueError(f"{upper} and {lower} are neighbours already; a residual link skips a level")
+            for end in (upper, lower):
+                if end not in static:
+                    raise ValueError(f"a residual link from {upper} to {lower}: there is no node {end!r}")
+            if len(self._upwards(lower, upper)) < 2 or lower in static[upper].descendants:
+                raise ValueError(f"a residual link joins two nodes once, got {upper} and {lower}")
             static[upper] = replace(static[upper], descendants=(*static[upper].descendants, lower))
             static[lower] = replace(static[lower], ancestors=(*static[lower].ancestors, upper))
         return replace(self, static=static)

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import Network
 from heterophony.methods import (
+    BHFL,
     FCCL,
     FML,
+    FedAsync,
     FedAvg,
+    FedBuff,
     FedDF,
     FedH2L,
     FedH2LAsync,
@@ -18,14 +21,18 @@ from heterophony.methods import (
     agg,
     fccl_code,
     fccl_homogeneous,
+    fedadagrad,
+    fedadam,
+    fedavgm,
     fedmd_global,
     fedprox,
+    fedyogi,
+    hierfavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
-from toys.bhfl import BHFL
-from toys.fedbuff import FedBuff
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, net, normed, points, private
 
@@ -96,32 +103,59 @@ def peers(topology=complete, method=None, **options):
     )
 
 
-def hierarchy(early=False, **options):
-    spec = {"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}}
-    residuals = [("root", "l0"), ("root", "l3")]
-    topology = tree(spec, residuals)
-    data = {**private(["l0", "l1", "l2", "l3"]), "root": {"train": points("proxy")}}
-    model = {"model": Model(net(), common=True)}
-    return Federation(
-        BHFL(early=early), topology, dict.fromkeys(("root", "inner", "leaf"), model), data, TESTS, **options
-    )
+MOMENTUM = NodeOptimiser("momentum", beta1=0.5)
+SLOWLY = NodeOptimiser("momentum", rate=0.5, beta1=0.5)
+TWICE = {"inner": 2, "*": 1}
+TREE = {"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}}
+LEAVES = ["l0", "l1", "l2", "l3"]
 
 
-def deep_hierarchy(**options):
+def bhfl(**changed):
+    """Every node with momentum both ways; edge servers of two turns."""
+    train = Training(batch=16, lr=0.05)
+    usual = {"turns": TWICE, "up": MOMENTUM, "down": SLOWLY, "far_up": SLOWLY, "far_down": SLOWLY}
+    return BHFL(**{**usual, "local": train, "proxy": train, **changed})
+
+
+def hierarchy(method=None, topology=None, **options):
+    """Two edge servers of two leaves, residual links from the root to a leaf of each, proxy data at the root."""
+    data = {**private(LEAVES), "root": {"train": points("proxy")}}
+    models = {role: {"model": Model(net(), common=True)} for role in ("root", "inner", "leaf")}
+    topology = topology or tree(TREE, [("root", "l0"), ("root", "l3")])
+    return Federation(method or bhfl(), topology, models, data, TESTS, **options)
+
+
+def deep_hierarchy(method=None, **options):
     """Four levels, so that an inner node has an ancestor beyond its parent."""
     spec = {"root": {"m0": {"e0": ["l0", "l1"], "e1": ["l2"]}, "m1": {"e2": ["l3"]}}}
     topology = tree(spec, [("root", "e0"), ("root", "e2"), ("m0", "l2")])
-    data = private(["l0", "l1", "l2", "l3"])
-    model = {"model": Model(net(), common=True)}
-    return Federation(BHFL(), topology, dict.fromkeys(("root", "inner", "leaf"), model), data, TESTS, **options)
+    return hierarchy(method or bhfl(turns=1), topology, **options)
+
+
+def learned_hierarchy(**options):
+    """Leaves that learn from their parent instead of mixing, edge servers that train, adaptive rules, cohorts."""
+    adaptive = NodeOptimiser({"root": "adam", "e0": "yogi", "*": "adagrad"}, rate={"root": 0.1, "*": 0.05})
+    method = bhfl(
+        up=adaptive, merge={"l0": "l2", "leaf": "mutual", "*": "mix"}, pull=0.3, largest=2, per_link=False,
+        weighted=False, turns=1, fraction={"root": 1.0, "*": 0.5}, overlap={"e0": True, "*": False},
+    )  # fmt: skip
+    made = deep_hierarchy(method, **options)
+    return replace(made, data={**made.data, "e0": {"train": points("proxy 0")}, "e1": {"train": points("proxy 1")}})
+
+
+def straggling(method, topology=None, **options):
+    """Leaves of unequal speed."""
+    speeds = dict(zip(LEAVES, (1e-3, 1.7e-3, 2.9e-3, 5.3e-3), strict=True))
+    profiles = {leaf: Profile(seconds_per_sample=s, latency=0.01) for leaf, s in speeds.items()}
+    return hierarchy(method, topology, profiles=profiles, **options)
 
 
 SPEEDS = {"c0": 1e-3, "c1": 1.7e-3, "c2": 2.9e-3}
 
 
-def buffered(**options):
+def buffered(method=None, **options):
     profiles = {c: Profile(seconds_per_sample=s, latency=0.01) for c, s in SPEEDS.items()}
-    return weights_star(FedBuff(), profiles=profiles, **options)
+    return weights_star(method or FedBuff(buffer=2, local=B16), profiles=profiles, **options)
 
 
 class Repeating(Network):
@@ -167,6 +201,7 @@ def unhurried(**options):
     return peers(method=FedH2LAsync(local=STEP, sample=8, forget=3), profiles=speeds, **options)
 
 
+ASYNCHRONOUS = {"rounds": 4, "drops": False, "waits": False, "crash_rounds": 1}
 METHODS = [
     Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
     Row("fedavg-sampled", lambda **o: weights_star(FedAvg(local=B16, fraction=0.67), **o), rounds=4),
@@ -202,9 +237,20 @@ METHODS = [
         ),
     ),
     Row("fedh2l-async", unhurried, rounds=5, drops=False, waits=False),
-    Row("bhfl", hierarchy),
-    Row("bhfl-early", lambda **o: hierarchy(early=True, **o)),
-    Row("bhfl-deep", deep_hierarchy, crash_rounds=1),
+    Row("fedavgm", lambda **o: weights_star(fedavgm(local=B16), **o), crash_rounds=1),
+    Row("fedadam", lambda **o: weights_star(fedadam(local=B16), normed, **o)),
+    Row("fedyogi", lambda **o: weights_star(fedyogi(local=B16), **o), crash_rounds=1),
+    Row("fedadagrad", lambda **o: weights_star(fedadagrad(local=B16), **o), crash_rounds=1),
+    Row("hierfavg", lambda **o: hierarchy(hierfavg(turns=1, local=B16), **o), crash_rounds=1),
+    Row("bhfl", hierarchy, crash_rounds=1),
+    Row("bhfl-overlap", lambda **o: hierarchy(bhfl(turns=1, overlap=True), **o), crash_rounds=1),
+    Row("bhfl-deep", deep_hierarchy, rounds=2, crash_rounds=1),
+    Row("bhfl-learned", learned_hierarchy, rounds=2, lost=True, crash_rounds=1),
+    Row("bhfl-async", lambda **o: straggling(bhfl(buffer={"root": 1, "*": 0}), **o), **ASYNCHRONOUS),
+    Row("bhfl-all-async", lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o), lost=True, **ASYNCHRONOUS),
+    Row(
+        "fedasync", lambda **o: buffered(FedAsync(local=B16, concurrency=0.67), **o), rounds=6, drops=False, waits=False
+    ),
     Row("fedbuff", buffered, rounds=5, drops=False, waits=False),
 ]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from heterophony.data.errors import DataError
 
-VIEWS = ("train", "validation", "public", "test", "private-test")
+VIEWS = ("train", "validation", "public", "proxy", "test", "private-test")
 # A private test set is a part of the test set by design (FML), so these two may overlap.
 _APART = [pair for pair in combinations(VIEWS, 2) if pair != ("test", "private-test")]
 

@@ -1,26 +1,44 @@
 """One file a paper."""
 
+from heterophony.methods.bhfl import BHFL
+from heterophony.methods.bhfl_async import bhfl_async
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
+from heterophony.methods.fedadagrad import fedadagrad
+from heterophony.methods.fedadam import fedadam
+from heterophony.methods.fedasync import FedAsync
 from heterophony.methods.fedavg import FedAvg
+from heterophony.methods.fedavgm import fedavgm
+from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedprox import fedprox
+from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.fml import FML
+from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
+    "BHFL",
     "FCCL",
     "FML",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedDF",
     "FedH2L",
     "FedH2LAsync",
     "FedMD",
     "Solo",
     "agg",
+    "bhfl_async",
     "fccl_code",
     "fccl_homogeneous",
+    "fedadagrad",
+    "fedadam",
+    "fedavgm",
     "fedmd_global",
     "fedprox",
+    "fedyogi",
+    "hierfavg",
 ]

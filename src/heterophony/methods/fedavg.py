@@ -1,7 +1,8 @@
 """Federated averaging.
 
 Leaves a client: its weights after local training, and how many examples they come from.
-Equations: Algorithm 1 (FederatedAveraging).
+Equations: Algorithm 1 (FederatedAveraging). With a `server` optimiser other than the plain one, Algorithm 2 of Reddi et
+al. (FedOPT): the mean update is its pseudo-gradient.
 Deviations: float buffers (BatchNorm's statistics) are averaged with the parameters; `weighted=False` gives the plain
 mean that some later papers compare with; local training may take another loss or a gradient transform.
 Reference: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
@@ -17,6 +18,7 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
+from heterophony.parts.node_optimiser import NodeOptimiser, move
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Loss, Mark, Steps, Transform
@@ -30,6 +32,7 @@ class FedAvg(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
+    memory = ("states",)
     models = {"server": {"model": "same"}, "client": {"model": "same"}}
     headline = "global"
 
@@ -40,6 +43,7 @@ class FedAvg(Method):
     local: Training = Training()
     loss: Loss = cross_entropy
     transform: Transform | None = None  # is told the global weights as `anchor`
+    server: NodeOptimiser = NodeOptimiser()
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
@@ -56,7 +60,7 @@ class FedAvg(Method):
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:  # a skipped round brings none
             shares = [m.examples for m in mail] if self.weighted else None
-            server.load(mean([m.weights for m in mail], shares))
+            move(server, mean([m.weights for m in mail], shares), self.server)
         yield Mark("global")
         server.round += 1
 

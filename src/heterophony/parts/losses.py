@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import torch.nn.functional as F
@@ -37,3 +38,17 @@ def kl(teacher: Tensor, student: Tensor) -> Tensor:
     """KL(teacher || student) of logits: summed over classes, mean over the batch; the teacher is a constant."""
     target = teacher.detach().log_softmax(-1)
     return (target.exp() * (target - student.log_softmax(-1))).sum(-1).mean()
+
+
+@dataclass(frozen=True)
+class Mutual:
+    """Cross-entropy and, with this share, KL from the column `parent` (logits): FML's Eq. 5 for one's own model."""
+
+    share: float
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        def terms(logits: Tensor) -> dict[str, Tensor]:
+            ce = F.cross_entropy(logits, batch.y)
+            return {"ce": (1 - self.share) * ce, "kl": self.share * kl(batch.parent, logits)}
+
+        return {name: terms(net(batch.x)) for name, net in nets.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,11 @@ from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
 from heterophony.node import Slot
+from heterophony.parts import levels
 from heterophony.parts.training import Training
 from heterophony.profile import Dropout, Profile
 from heterophony.seeds import seeded
+from heterophony.settings import trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, graph, random_pairs, ring, star
@@ -47,7 +49,7 @@ def assemble(
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
         own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
-        options |= {entry.full_name(key): value for key, value in _flat(own).items()}
+        options |= {entry.full_name(key): value for key, value in _flat(own, entry.options()).items()}
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
@@ -66,18 +68,21 @@ def assemble(
         "changes": _only(changes, theirs),
         "device": device,
     }
-    models = _models(made, chosen, world)
+    topology = _topology(method, made, chosen, world)
+    models = _models(made, chosen, world, topology)
     # What `export` needs to name a network without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
     networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
     recipe |= {"shape": shape, "networks": networks}
     if world.tasks:
         recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
+    if "root" in made.roles:
+        recipe["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return Federation(
         made,
-        _topology(method, made, chosen, list(world.homes)),
+        topology,
         models,
-        {**world.views, **_servers(made, world)},
+        {**world.views, **_servers(made, chosen, world, topology)},
         world.tests,
         private_tests=world.private_tests,
         seed=seed,
@@ -101,12 +106,12 @@ def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Fed
     return assemble(recipe["method"], setting, root=root, **same)
 
 
-def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; ramps stay whole."""
+def _flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
+    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; an option's table stays whole."""
     found: dict[str, Any] = {}
     for key, value in options.items():
-        inner = isinstance(value, Mapping) and "over" not in value
-        found |= _flat(value, f"{before}{key}.") if inner else {before + key: value}
+        inner = isinstance(value, Mapping) and before + key not in known
+        found |= _flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
 
 
@@ -189,15 +194,23 @@ def _check_tables(setting: Setting) -> None:
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
-def _topology(name: str, method: Method, setting: Setting, participants: list[str]) -> Topology:
-    part = setting.topology
+def _topology(name: str, method: Method, setting: Setting, world: worlds.World) -> Topology:
+    participants, part = list(world.homes), setting.topology
+    if part.kind is not None and (part.kind == "tree") != ("root" in method.roles):
+        needs = "tree" if "root" in method.roles else "star" if "server" in method.roles else "graph of peers"
+        raise SettingError(f"topology.kind = {part.kind!r} does not go with {name}, which needs a {needs}")
+    if "root" in method.roles:
+        topology = trees.grow(setting.topology, world)
+        depth = max(len(topology.path(node)) - 1 for node in participants)
+        levels.check_known(method, topology.roles, method.roles, depth)
+        return topology
     if "server" in method.roles:
-        if part.kind != "complete":
+        if part.kind is not None:
             raise SettingError(f"topology.kind = {part.kind!r} is for methods without a server; {name} has one")
         return star(participants)
     if method.roles == ("peer",):
         if part.kind != "edges":
-            return {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](participants)
+            return {"ring": ring, "pairs": random_pairs}.get(part.kind or "", complete)(participants)
         if odd := sorted({end for edge in part.edges for end in edge} ^ set(participants)):
             what = "is on no edge" if odd[0] in participants else "is no participant"
             raise SettingError(f"topology.edges: {odd[0]} {what}; the participants are {', '.join(participants)}")
@@ -205,7 +218,7 @@ def _topology(name: str, method: Method, setting: Setting, participants: list[st
     raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
 
 
-def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, dict[str, Model]]:
+def _models(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, Model]]:
     channels, side, first = world.shape
 
     def model(network: str, classes: int, common: bool = False) -> Model:
@@ -226,12 +239,21 @@ def _models(method: Method, setting: Setting, world: worlds.World) -> dict[str, 
     names = setting.models.names
     found = {}
     for place, (participant, home) in enumerate(world.homes.items()):
-        role = "client" if "server" in method.roles else "peer"
-        found[participant] = slots(role, names[place % len(names)], world.classes[home])
-    if "server" in method.roles:
-        found["server"] = slots("server", names[0], first)
-    return found
+        found[participant] = slots(topology.roles[participant], names[place % len(names)], world.classes[home])
+    return found | {node: slots(role, names[0], first) for node, role in topology.roles.items() if node not in found}
 
 
-def _servers(method: Method, world: worlds.World) -> dict[str, dict[str, worlds.View]]:
-    return {"server": {"public": world.public}} if "server" in method.roles and world.public is not None else {}
+def _servers(
+    method: Method, setting: Setting, world: worlds.World, topology: Topology
+) -> dict[str, dict[str, worlds.View]]:
+    """What nodes that are no participants hold: the public data, and in a tree the right to train on them."""
+    if world.public is None:
+        return {}
+    held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if "server" in method.roles else {}
+    if "root" in method.roles and world.labelled:
+        for name in setting.topology.proxy:
+            nodes = [n for n, role in topology.roles.items() if name in (n, role) and n not in world.homes]
+            if not nodes:
+                raise SettingError(f"{setting.name}: topology.proxy: no internal node or role is called {name!r}")
+            held |= {node: {"train": world.public} for node in nodes}
+    return held

@@ -68,6 +68,7 @@ class Public(Strict):
     source: str | None = None
     rows: int | None = Field(default=None, ge=1)
     labelled: bool = True
+    test: float = Field(default=0.0, ge=0, lt=1)  # share of these rows that is held out, as the split "proxy"
     joint: Literal["fine", "coarse"] | None = (
         None  # another set's classes get outputs of their own, behind the private ones
     )
@@ -79,6 +80,8 @@ class Public(Strict):
             raise ValueError("give either a fraction or a source")
         if self.source is None and (self.rows is not None or self.joint is not None):
             raise ValueError("rows and joint are for public data from another source")
+        if self.source is not None and self.test:
+            raise ValueError("test goes with a fraction of the domains' own data")
         if self.joint is not None and not self.labelled:
             raise ValueError("joint outputs need labelled public data")
         return self
@@ -167,13 +170,27 @@ class ProfilePart(Strict):
 
 
 class TopologyPart(Strict):
-    """Who talks to whom, for methods without a server."""
+    """Who is linked to whom, where the method leaves a choice.
 
-    kind: Literal["complete", "ring", "pairs", "edges"] = "complete"  # pairs: drawn anew each round
-    edges: tuple[tuple[str, str], ...] = ()  # between participants
+    Peers are a `complete` graph, a `ring`, `pairs` that are drawn anew each round, or linked by `edges`.
+    A tree is written out (participants are its leaves), or has so many `clusters` as subtrees: participants in their
+    order, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each two
+    participants are. `residuals` are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that
+    train on the public data where those have labels.
+    """
+
+    kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None  # None: what the method needs
+    edges: tuple[tuple[str, str], ...] = ()  # between participants that are peers
+    tree: dict[str, Any] | None = None
+    clusters: int | None = Field(default=None, ge=1)
+    by: Literal["labels", "order"] = "labels"
+    residuals: tuple[tuple[str, str], ...] = ()
+    proxy: tuple[str, ...] = ("root",)
 
     @model_validator(mode="after")
-    def _either(self) -> TopologyPart:
+    def _one(self) -> TopologyPart:
+        if self.tree is not None and self.clusters is not None:
+            raise ValueError("give either a tree or clusters")
         if (self.kind == "edges") != bool(self.edges):
             raise ValueError('kind = "edges" and a list of edges go together')
         return self
@@ -196,11 +213,11 @@ class Setting(Strict):
     models: ModelPart
     local: dict[str, Any] = {}
     methods: dict[str, dict[str, Any]] = {}
+    topology: TopologyPart = TopologyPart()
     dropout: DropoutPart = DropoutPart()
     profiles: dict[str, ProfilePart] = {}
     joins: dict[str, float] = {}
     egress: dict[str, tuple[str, ...]] = {}
-    topology: TopologyPart = TopologyPart()
 
     @model_validator(mode="after")
     def _own_plans(self) -> Setting:

@@ -65,6 +65,7 @@ class _Shares:
     train: Split
     clients: list[Rows]
     public: Rows
+    proxy: Rows  # public rows that are held out
     validation: Rows
     test: Split
     private: list[Rows]
@@ -137,6 +138,8 @@ def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int)
         holdout(rows, spec.validation * len(train) / len(rows), rng) if spec.validation else (rows, rows[:0])
     )
     rows, public = holdout(rows, fraction * len(train) / len(rows), rng) if fraction else (rows, rows[:0])
+    held = spec.public.test if spec.public is not None else 0.0
+    public, proxy = holdout(public, held, rng) if held else (public, public[:0])
     if domain.rows is not None:
         if domain.rows > len(rows):
             raise DataError(f"domain {name}: {domain.rows} rows wanted, {len(rows)} are there")
@@ -144,7 +147,7 @@ def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int)
     draw = _rng(seed, name, "clients")
     parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
     private = private_test(train.y[rows], parts, test.y, draw) if spec.private_test else []
-    return _Shares(domain, train, [rows[part] for part in parts], public, validation, test, private)
+    return _Shares(domain, train, [rows[part] for part in parts], public, proxy, validation, test, private)
 
 
 def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
@@ -280,6 +283,8 @@ def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, d
         tests[domain] = {"test": make(share.test, np.arange(len(share.test)), share.spec)}
         if len(share.validation):
             tests[domain]["validation"] = make(share.train, share.validation, share.spec)
+        if len(share.proxy):
+            tests[domain]["proxy"] = make(share.train, share.proxy, share.spec)
     return tests
 
 
@@ -300,7 +305,7 @@ def _check(
         views["everyone"] = {"public": outside.train.ids(_public_rows(spec.public, outside, seed))}
     for domain, share in shares.items():
         common = {"validation": share.train.ids(share.validation), "public": share.train.ids(share.public)}
-        views[f"domain {domain}"] = {**common, "test": share.test.ids()}
+        views[f"domain {domain}"] = {**common, "proxy": share.train.ids(share.proxy), "test": share.test.ids()}
         for i, rows in enumerate(share.clients):
             views[names[domain][i]] = {"train": share.train.ids(rows)}
             if share.private:

@@ -1,0 +1,76 @@
+"""FedAsync: the server merges every model as it comes, the less the staler it is.
+
+Leaves a client: its weights after local training.
+Equations: Algorithm 1; alpha_t = alpha s(t - tau), Section 5.2 (polynomial, hinge or constant); clients are pulled
+towards the model they started from with weight `rho`.
+Deviations: none known; `concurrency` of the clients are at work, the next is drawn among the idle.
+Reference: Xie et al., Asynchronous Federated Optimization, 2019.
+"""
+
+from __future__ import annotations
+
+from heterophony.federation import Federation
+from heterophony.fields import Weights
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import difference, shifted
+from heterophony.parts.engagement import engage, release
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.staleness import Staleness
+from heterophony.parts.training import Training
+from heterophony.parts.transforms import Proximal
+from heterophony.reaction import Each, Round, on
+from heterophony.work import Loss, Mark, Note, Steps
+
+GLOBAL = Kind("global", to="children", weights=Weights("model"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"))
+
+
+class FedAsync(Method):
+    """Nobody waits: each client's model is mixed into the global one when it arrives. A round is one merge."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    memory = ("engaged",)
+    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    headline = "global"
+
+    alpha: float = 0.6
+    rho: float = 0.005
+    concurrency: float = 1.0
+    staleness: Staleness = Staleness()
+    local: Training = Training()
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha <= 1 or not 0 < self.concurrency <= 1:
+            raise ValueError(f"alpha and concurrency are shares in (0, 1], got {self.alpha} and {self.concurrency}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(engage(server, self.concurrency), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        client.load(mail.weights)
+        yield self.local.fit("model", self.loss, transform=Proximal(self.rho), aux={"anchor": mail.weights})
+        return UPDATE(weights=client.weights())
+
+    @on(Each(UPDATE), role="server")
+    def merge(self, server: Node, mail: Message) -> Steps:
+        release(server, [mail.sender])
+        share, here = self.alpha * self.staleness.discount(mail.staleness), server.weights()
+        server.load(mail.weights if share == 1 else shifted(here, difference(mail.weights, here), share))
+        yield Note("staleness", mail.staleness)
+        yield Mark("global")
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        """Those at work at first, and one more for each merge but the last."""
+        server = federation.first("server")
+        sent = len(engage(server, self.concurrency)) + rounds - 1
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        return {"global": sent * model, "update": sent * model}

@@ -1,0 +1,51 @@
+"""Options that may differ from node to node: one value for all, or a table of values.
+
+A table's keys are node ids, levels ("0" is the root's, "1" that of its children), roles, and "*" for all others; the
+most particular one counts. In TOML: `turns = { 1 = 2, leaf = 1, "*" = 4 }`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+ByLevel: TypeAlias = dict[str, T] | T
+
+
+def pick(value: ByLevel[T], *names: str) -> T | None:
+    """The value for the first of these names that the table has, or for "*"; a value that is no table is for all."""
+    if not isinstance(value, dict):
+        return value
+    return next((value[name] for name in (*names, "*") if name in value), None)
+
+
+def values(value: ByLevel[T]) -> list[T]:
+    """All values there are."""
+    return list(value.values()) if isinstance(value, dict) else [value]
+
+
+def tables(part: Any, before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """The options of a method that are tables, by their whole names."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if isinstance(value, dict):
+            yield before + field.name, value
+        elif is_dataclass(value):
+            yield from tables(value, f"{before}{field.name}.")
+
+
+def check_complete(part: Any, roles: Collection[str], optional: Collection[str] = ()) -> None:
+    """Raise unless every table says something for every role."""
+    for name, table in tables(part):
+        if name not in optional and "*" not in table and (silent := [role for role in roles if role not in table]):
+            raise ValueError(f"{name} has no value for {silent[0]}: give one, or one for '*'")
+
+
+def check_known(part: Any, nodes: Collection[str], roles: Collection[str], depth: int) -> None:
+    """Raise where a table names what is not there."""
+    known = {*nodes, *roles, *map(str, range(depth + 1)), "*"}
+    for name, table in tables(part):
+        if strange := [key for key in table if key not in known]:
+            raise ValueError(f"{name}: no node, level or role is called {strange[0]!r}")

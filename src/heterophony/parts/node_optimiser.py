@@ -1,0 +1,113 @@
+"""NODEOPT: how a node moves from its model towards those it got (FedOPT; B-HFL, Eq. 3).
+
+Everything works on values; the state belongs to the caller, who keeps one for each direction and link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from heterophony.node import Node
+from heterophony.parts.aggregate import Named
+from heterophony.parts.levels import ByLevel, pick, values
+
+Rule = Literal["sgd", "momentum", "adam", "yogi", "adagrad"]
+State = dict[str, dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class NodeOptimiser:
+    """FedAvg, FedAvgM, FedAdam, FedYogi or FedAdagrad. Every number may differ from node to node (`levels`).
+
+    With D the pseudo-gradient (the mean model received, less one's own): `sgd` moves by rate D; `momentum` by rate m,
+    m = beta1 m + D (Hsu et al. 2019); the others by rate m / (sqrt(v) + tau), m = beta1 m + (1 - beta1) D, where v is
+    beta2 v + (1 - beta2) D^2 (adam), v - (1 - beta2) D^2 sign(v - D^2) (yogi) or v + D^2 (adagrad), from tau^2, and
+    without bias correction (Reddi et al. 2021, Algorithm 2).
+    """
+
+    kind: ByLevel[Rule] = "sgd"
+    rate: ByLevel[float] = 1.0
+    beta1: ByLevel[float] = 0.9
+    beta2: ByLevel[float] = 0.99
+    tau: ByLevel[float] = 1e-3
+
+    def __post_init__(self) -> None:
+        if not all(rate >= 0 for rate in values(self.rate)) or not all(tau > 0 for tau in values(self.tau)):
+            raise ValueError(f"a node optimiser needs rate >= 0 and tau > 0, got {self.rate} and {self.tau}")
+        if not all(0 <= beta < 1 for beta in (*values(self.beta1), *values(self.beta2))):
+            raise ValueError(f"a node optimiser needs betas in [0, 1), got {self.beta1} and {self.beta2}")
+
+    def at(self, *names: str) -> NodeOptimiser:
+        """The optimiser of the node with these names."""
+        own: dict[str, Any] = {field.name: pick(getattr(self, field.name), *names) for field in fields(self)}
+        return replace(self, **own)
+
+    def step(
+        self, weights: Named, target: Named, state: Mapping[str, Named], moving: Collection[str]
+    ) -> tuple[dict[str, Tensor], State]:
+        """One step towards the target: new weights and new state.
+
+        `moving` names the parameters. All else is statistics (of BatchNorm), for which moments mean nothing: those are
+        mixed plainly, by the rate where it is a share, and taken over by the adaptive rules.
+        """
+        kind, rate, beta1, beta2, tau = astuple(self)
+        if kind == "sgd" and rate == 1:
+            return dict(target), {}  # w + (target - w) would cost the last bit
+        share = min(rate, 1.0) if kind in ("sgd", "momentum") else 1.0
+        moved: dict[str, Tensor] = {}
+        kept: State = {}
+        for name, w in weights.items():
+            delta = target[name] - w
+            if name not in moving:
+                moved[name] = w.add(delta, alpha=share)
+                continue
+            if kind == "sgd":
+                moved[name] = w.add(delta, alpha=rate)
+                continue
+            m = state["m"][name] if state else torch.zeros_like(w)
+            m = beta1 * m + (delta if kind == "momentum" else (1 - beta1) * delta)
+            kept.setdefault("m", {})[name] = m
+            if kind == "momentum":
+                moved[name] = w.add(m, alpha=rate)
+                continue
+            v = state["v"][name] if state else torch.full_like(w, tau**2)
+            square = delta * delta
+            if kind == "adam":
+                v = beta2 * v + (1 - beta2) * square
+            elif kind == "yogi":
+                v = v - (1 - beta2) * square * (v - square).sign()
+            else:
+                v = v + square
+            kept.setdefault("v", {})[name] = v
+            moved[name] = w + rate * m / (v.sqrt() + tau)
+        return moved, kept
+
+
+def moving(node: Node, model: str = "model") -> frozenset[str]:
+    """The names of a model's parameters: what an optimiser moves."""
+    return frozenset(name for name, _ in node.slots[model].module.named_parameters())
+
+
+def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
+    """The difference in what an optimiser moves, in the order of the weights: sums over a set would have none."""
+    steps = moving(node)
+    return {name: tensor - before[name] for name, tensor in after.items() if name in steps}
+
+
+def move(node: Node, target: Named, optimiser: NodeOptimiser, state: str = "up") -> None:
+    """Move a node's model towards the target, with the state of that name among its variable "states"."""
+    states = node.vars.setdefault("states", {})
+    weights, kept = optimiser.at(*names(node)).step(node.weights(), target, states.get(state, {}), moving(node))
+    if kept:
+        states[state] = kept
+    node.load(weights)
+
+
+def names(node: Node) -> tuple[str, str, str]:
+    """What tables of options may call a node: by its id, by its level if it knows that, by its role."""
+    return node.id, str(node.vars.get("level", 0)), node.role

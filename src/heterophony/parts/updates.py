@@ -1,0 +1,36 @@
+"""What a set of updates looks like: their sizes and how far they agree (B-HFL, Section 3.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from heterophony.message import Message
+from heterophony.parts.aggregate import Named, dot, mean
+from heterophony.work import Note, Steps
+
+
+def norm(update: Named) -> float:
+    """Euclidean length over all names."""
+    return math.sqrt(float(dot(update, update)))
+
+
+def cosine(updates: Sequence[Named]) -> float | None:
+    """Mean cosine over all pairs; None where there are not two updates of a length.
+
+    |sum of unit vectors|^2 is their number plus twice the sum over pairs, so that no pair need be looked at.
+    """
+    units = [(update, length) for update in updates if (length := norm(update)) > 0]
+    n = len(units)
+    if n < 2:
+        return None
+    total = {name: sum(update[name] / length for update, length in units) for name in updates[0]}
+    return (float(dot(total, total)) - n) / (n * (n - 1))  # type: ignore[arg-type]
+
+
+def observe(updates: Sequence[Named], shares: Sequence[float] | None, mail: Sequence[Message]) -> Steps:
+    """Write down what is about to be merged: the pseudo-gradient's norm, how far updates agree, how stale they are."""
+    yield Note("pseudo-gradient.norm", norm(mean(updates, shares)))
+    if (agreement := cosine(updates)) is not None:
+        yield Note("cosine", agreement)
+    yield Note("staleness", sum(m.staleness for m in mail), len(mail))

@@ -1,0 +1,85 @@
+"""The tree of a setting: as it is written there, or grown from who the participants are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from heterophony.settings.setting import SettingError, TopologyPart
+from heterophony.settings.world import World
+from heterophony.topology import Topology, tree
+
+
+def grow(part: TopologyPart, world: World) -> Topology:
+    """A tree whose leaves are the participants."""
+    try:
+        return tree(_spec(part, world), part.residuals)
+    except ValueError as error:
+        raise SettingError(f"topology: {error}") from None
+
+
+def _spec(part: TopologyPart, world: World) -> dict[str, Any]:
+    participants = list(world.homes)
+    if part.tree is not None:
+        _check(part.tree, participants)
+        return part.tree
+    if part.clusters is not None:
+        if part.clusters > len(participants):
+            raise ValueError(f"{part.clusters} clusters of {len(participants)} participants")
+        groups = _contiguous(participants, part.clusters) if part.by == "order" else _alike(world, part.clusters)
+    else:
+        domains = list(dict.fromkeys(world.homes.values()))
+        if 1 < len(domains) < len(participants):  # natural clusters
+            own = {d: [p for p, home in world.homes.items() if home == d] for d in domains}
+            return {"root": {f"edge-{group[0].rpartition('.')[0] or group[0]}": group for group in own.values()}}
+        groups = _contiguous(participants, max(1, len(participants) // 2))
+    return {"root": {f"edge{i}": group for i, group in enumerate(groups)}}
+
+
+def _contiguous(participants: Sequence[str], groups: int) -> list[list[str]]:
+    return [[participants[i] for i in part] for part in np.array_split(np.arange(len(participants)), groups)]
+
+
+def _alike(world: World, clusters: int) -> list[list[str]]:
+    """Participants with similar shares of classes: the two nearest groups are joined until few enough are left.
+
+    Near is the mean distance between members. It takes the participants' label counts, which then are no secret.
+    """
+    participants = list(world.homes)
+    counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.shape[2]).double() for p in participants]
+    shares = torch.stack([count / count.sum() for count in counts])
+    distance = torch.cdist(shares, shares).fill_diagonal_(float("inf"))
+    groups = [[i] for i in range(len(participants))]
+    while len(groups) > clusters:
+        a, b = sorted(divmod(int(distance.argmin()), len(groups)))
+        near, far = len(groups[a]), len(groups[b])
+        merged = (near * distance[a] + far * distance[b]) / (near + far)  # mean linkage
+        distance[a], distance[:, a] = merged, merged
+        distance[a, a] = float("inf")
+        kept = [i for i in range(len(groups)) if i != b]
+        distance = distance[kept][:, kept]
+        groups[a] = sorted(groups[a] + groups[b])
+        del groups[b]
+    return [[participants[i] for i in group] for group in sorted(groups)]
+
+
+def _check(spec: Mapping[str, Any], participants: Sequence[str]) -> None:
+    leaves = list(_leaves(spec))
+    if strange := [leaf for leaf in leaves if leaf not in participants]:
+        raise ValueError(f"leaf {strange[0]!r} is no participant; those are {', '.join(participants[:8])}")
+    if missing := [participant for participant in participants if participant not in leaves]:
+        raise ValueError(f"participant {missing[0]!r} is no leaf of the tree")
+
+
+def _leaves(below: Any) -> Iterator[str]:
+    if not isinstance(below, Mapping):
+        yield from map(str, below)
+        return
+    for node, further in below.items():
+        if further:
+            yield from _leaves(further)
+        else:
+            yield node

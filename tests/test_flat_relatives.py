@@ -1,0 +1,155 @@
+"""FedAvg's relatives on a star: limits, and numbers that can be checked by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from heterophony import Data, Federation, Profile
+from heterophony.engines import local
+from heterophony.methods import FedAsync, FedAvg, FedBuff, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.parts.engagement import engage, release
+from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts.staleness import Staleness
+from heterophony.parts.training import Training
+from heterophony.topology import star
+from test_limits import equal, scalar_net, server, squared
+from toys.federations import B16, buffered, weights_star
+from toys.world import net, normed, private
+
+STEP = Training(batch=None, lr=0.5)
+
+
+def numbers(method, ys, speeds=None):
+    """One number a model; client k holds one (x = 1, y = y_k), so that a step at rate 0.5 halves the way to y_k."""
+    clients = [f"c{i}" for i in range(len(ys))]
+    data = {
+        c: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), float(y)))} for c, y in zip(clients, ys, strict=True)
+    }
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    profiles = {c: Profile(seconds_per_sample=s) for c, s in zip(clients, speeds or [1.0] * len(ys), strict=True)}
+    return Federation(method, star(clients), models, data, profiles=profiles)
+
+
+def weight(method, ys, rounds, speeds=None):
+    return server(local(numbers(method, ys, speeds)).run(rounds))["weight"].item()
+
+
+# -- FedOPT ----------------------------------------------------------------------------------------------------
+def test_without_memory_momentum_is_plain_averaging():
+    plain = local(weights_star(FedAvg(local=B16))).run(3)
+    assert local(weights_star(FedAvg(local=B16, server=NodeOptimiser("sgd", 1.0)))).run(3).digest == plain.digest
+    still = fedavgm(NodeOptimiser("momentum", 1.0, beta1=0.0), local=B16)
+    other = server(local(weights_star(still)).run(3))
+    assert all(torch.allclose(other[n], t, atol=1e-6) for n, t in server(plain).items())
+
+
+def test_golden_fedavgm_on_one_number():
+    """Targets 8 / 2 + w / 2. From 0: D = 4, m = 4, w = 4. Then D = 6 - 4 = 2, m = 0.5 * 4 + 2 = 4, w = 8."""
+    method = fedavgm(NodeOptimiser("momentum", 1.0, beta1=0.5), local=STEP, loss=squared)
+    assert [weight(method, [8], rounds) for rounds in (1, 2)] == [4.0, 8.0]
+
+
+def test_golden_fedadam_and_its_relatives_on_one_number():
+    """beta1 = 0.5, beta2 = 0.75, tau = 2, rate 1; D = 4, so m = 2 and D^2 = 16, from v = tau^2 = 4.
+    Adam: v = 0.75 * 4 + 0.25 * 16 = 7. Yogi: v = 4 + 0.25 * 16 = 8. Adagrad: v = 4 + 16 = 20. w = 2 / (sqrt(v) + 2).
+    """
+    for make, kind, v in ((fedadam, "adam", 7), (fedyogi, "yogi", 8), (fedadagrad, "adagrad", 20)):
+        method = make(NodeOptimiser(kind, 1.0, 0.5, 0.75, 2.0), local=STEP, loss=squared)
+        assert weight(method, [8], 1) == pytest.approx(2 / (v**0.5 + 2), rel=1e-6)
+
+
+def test_servers_moments_are_kept_and_statistics_have_none():
+    state = local(weights_star(fedadam(local=B16), normed)).run(2).state("server")["vars"]["states"]["up"]
+    names = set(dict(normed().named_parameters()))
+    assert set(state) == {"m", "v"}
+    assert set(state["m"]) == set(state["v"]) == names
+
+
+# -- FedAsync --------------------------------------------------------------------------------------------------
+def test_fedasync_with_one_client_is_fedavg_with_one_client():
+    models = {role: {"model": net()} for role in ("server", "client")}
+    runs = [
+        local(Federation(method, star(["c0"]), models, private(["c0"]))).run(4)
+        for method in (FedAsync(alpha=1.0, rho=0.0, local=B16), FedAvg(local=B16))
+    ]
+    assert equal(*(server(run) for run in runs))
+
+
+def test_golden_fedasync_on_one_number():
+    """y = (8, -8), c1 takes three times as long as c0; alpha = 0.5, a = 1, rate 0.5, from w = 0.
+    Time 1: c0 brings 4, fresh: w = 2. Time 2: from 2 it brings 5: w = 3.5. Time 3: c0, from 3.5, brings 5.75 and c1,
+    from 0, brings -4; c0 comes first: w = 4.625. Then c1's is three merges old: share 0.5 / 4,
+    w = 4.625 + (-4 - 4.625) / 8 = 3.546875.
+    """
+    method = FedAsync(alpha=0.5, rho=0.0, staleness=Staleness(a=1.0), local=STEP, loss=squared)
+    found = [weight(method, [8, -8], rounds, [1.0, 3.0]) for rounds in (1, 2, 3, 4)]
+    assert found == [2.0, 3.5, 4.625, 3.546875]
+    notes = local(numbers(method, [8, -8], [1.0, 3.0])).run(4).table.select(quantity="staleness")
+    assert [row["sum"] for row in notes] == [0, 0, 0, 3]
+
+
+def test_the_proximal_pull_holds_clients_back():
+    """Two full steps at rate 0.5 from 0 to y = 8: 4, then 4 + 2 - rho 4 / 2; with rho = 0.5 that is 5, without 6."""
+    two = Training(batch=None, lr=0.5, epochs=2)
+    for rho, wanted in ((0.0, 6.0), (0.5, 5.0)):
+        assert weight(FedAsync(alpha=1.0, rho=rho, local=two, loss=squared), [8], 1) == wanted
+
+
+# -- FedBuff ---------------------------------------------------------------------------------------------------
+def test_golden_fedbuff_on_one_number():
+    """y = (8, -8), c1 takes three times as long; K = 2, a = 1/2, rate 0.5, from w = 0.
+    Time 1: c0 brings +4; it starts again at once, from the same 0. Time 2: again +4, the buffer is full:
+    w = (4 + 4) / 2 = 4. Time 3: c0, from 4, brings (8 - 4) / 2 = 2; c1, from 0, brings -4, one step late: share
+    2^-1/2. w = 4 + (2 - 4 / sqrt(2)) / 2 = 5 - sqrt(2).
+    """
+    method = FedBuff(buffer=2, local=STEP, loss=squared)
+    assert weight(method, [8, -8], 1, [1.0, 3.0]) == 4.0
+    assert weight(method, [8, -8], 2, [1.0, 3.0]) == pytest.approx(5 - 2**0.5)
+
+
+def test_fedbuff_of_one_client_is_fedavg_of_one_client():
+    """With more, some begin anew before the buffer is full, on purpose. w + (w_k - w) costs the last bit."""
+    models = {role: {"model": net()} for role in ("server", "client")}
+    a, b = (
+        server(local(Federation(method, star(["c0"]), models, private(["c0"]))).run(4))
+        for method in (FedBuff(buffer=1, local=B16), FedAvg(local=B16))
+    )
+    assert all(torch.allclose(a[n], b[n], atol=1e-6) for n in a)
+
+
+def test_statistics_of_batch_norm_never_become_negative():
+    federation = buffered(FedBuff(buffer=2, local=B16))
+    models = {role: {"model": normed} for role in ("server", "client")}
+    state = server(local(replace(federation, models=models)).run(5))
+    assert (state["1.running_var"] > 0).all()
+    assert not torch.equal(state["1.running_var"], torch.ones(12))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: FedBuff(buffer=0), "at least 1"),
+        (lambda: FedBuff(concurrency=0.0), "concurrency"),
+        (lambda: FedAsync(alpha=0.0), "alpha"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, text):
+    with pytest.raises(ValueError, match=text):
+        make()
+
+
+def test_as_many_are_at_work_as_was_said():
+    node = replace(weights_star(FedBuff()), topology=star(10), data={}).node("server")
+    first = engage(node, 0.3)
+    assert len(first) == 3
+    assert engage(node, 0.3) == ()
+    release(node, first[:2])
+    drawn = set()
+    for _ in range(40):
+        new = engage(node, 0.3)
+        assert len(new) == 2
+        assert first[2] not in new
+        drawn |= set(new)
+        release(node, new)
+    assert drawn == set(node.children) - {first[2]}
