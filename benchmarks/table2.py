@@ -68,7 +68,7 @@ def one(job: tuple[str, str, int, int, str]) -> dict[str, Any]:
     changes = {**LOCAL, **options, "data.leaky": split == "leaky", "evaluate": EVERY}
 
     def made(method: str, changes: dict[str, Any]) -> Any:
-        return assemble(method, SETTING, seed=seed, changes=changes, device=device)
+        return assemble(method, SETTING, seed=seed, changes=changes, compute={"device": device})
 
     if times is not None:
         reference = made("fedh2l", changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +60,10 @@ def run(
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
     engine: Annotated[str, typer.Option(help="Where reactions run: local, or process (each in its own).")] = "local",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    executor: Annotated[str, typer.Option(help="How pending work is computed: auto (what was timed as the fastest), "
+                                          "eager, branches or stacked.")] = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
+    deterministic: Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")] = True,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
     as_json: Json = False,
@@ -76,7 +81,8 @@ def run(
         _engine(engine)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
-        federation = assemble(method, setting, seed=seed, changes=changes, root=data, device=place)
+        compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
+        federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
         if to is None:
             result = _execute(federation, engine, wanted)
@@ -397,4 +403,9 @@ def _complain(text: str) -> None:
 
 
 def main() -> None:
+    # What the library has to say (which way of computing it chose, who runs one at a time) goes beside the progress.
+    voice = logging.StreamHandler()
+    voice.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger("heterophony").addHandler(voice)
+    logging.getLogger("heterophony").setLevel(logging.INFO)
     app()

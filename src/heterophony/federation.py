@@ -33,6 +33,8 @@ class Model:
     common: bool = False  # the same initial weights in the slots of this name on all nodes
 
 
+EXECUTORS = ("auto", "eager", "branches", "stacked")
+PRECISIONS = ("fp32", "tf32", "bf16")
 Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]
 Views = Mapping[str, Data | Callable[[], Data]]
 
@@ -88,6 +90,9 @@ class Federation:
             raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
         if unknown := set(self.dropout.always) - set(self.topology.roles):
             raise ValueError(f"dropout: no node is called {min(unknown)!r}")
+        for name, choice in (("executor", EXECUTORS), ("precision", PRECISIONS)):
+            if (given := getattr(self, name)) not in choice:
+                raise ValueError(f"there is no {name} {given!r}; it is {', '.join(choice)}")
         if self.evaluate < 1 or self.threads < 1:
             raise ValueError(f"evaluate and threads are at least 1, got {self.evaluate} and {self.threads}")
         kinds = {kind.name for kind in self.method.kinds}

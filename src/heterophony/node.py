@@ -216,6 +216,7 @@ class Node:
         return {
             "round": self.round,
             "vars": dict(self.vars),
+            "away": _away(dict(self.vars)),  # which variables lie on the device: a snapshot brings them back there
             "epochs": self.epochs,
             "optimisers": self.optimisers,
             "models": {name: slot.tensors() for name, slot in self.slots.items()},
@@ -224,7 +225,7 @@ class Node:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state, which is the node's from then on."""
         self.round = state["round"]
-        self.vars.data = self._at_home(dict(state["vars"]))
+        self.vars.data = _moved(dict(state["vars"]), set(state.get("away", ())), self.device)
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
         with torch.no_grad():
             for name, slot in self.slots.items():
@@ -233,22 +234,12 @@ class Node:
 
     def check(self) -> None:
         """Raise unless every variable can be written to a snapshot or sent to another process."""
-        self.vars.data = codec.contiguous(self._at_home(self.vars.data))
+        self.vars.data = codec.contiguous(self.vars.data)
         for name, value in self.vars.items():
             try:
                 codec.packed_size(value)
             except TypeError as error:
                 raise TypeError(f"variable {name!r}: {error}") from None
-
-    def _at_home(self, value: Any) -> Any:
-        """Variables live where the models are, whole numbers on the CPU; after a snapshot as before it."""
-        if self.device == "cpu":
-            return value
-        if isinstance(value, Tensor):
-            return value.to(self.device if value.is_floating_point() else "cpu")
-        if isinstance(value, list | tuple):
-            return type(value)(self._at_home(item) for item in value)
-        return {key: self._at_home(item) for key, item in value.items()} if isinstance(value, dict) else value
 
     @property
     def shape(self) -> Shape:
@@ -261,3 +252,24 @@ class Node:
             n: {k: (tuple(t.shape), t.dtype) for k, t in slot.shared().items()} for n, slot in self.slots.items()
         }
         return Shape(weights, view)
+
+
+def _away(value: Any, path: str = "") -> list[str]:
+    """The paths of tensors that are not on the CPU."""
+    if isinstance(value, Tensor):
+        return [] if value.device.type == "cpu" else [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return [found for key, item in items for found in _away(item, f"{path}/{key}")]
+
+
+def _moved(value: Any, away: set[str], device: str, path: str = "") -> Any:
+    """The value with the tensors of these paths on the device."""
+    if not away:
+        return value
+    if isinstance(value, Tensor):
+        return value.to(device) if path in away else value
+    if isinstance(value, list | tuple):
+        return type(value)(_moved(item, away, device, f"{path}/{i}") for i, item in enumerate(value))
+    if isinstance(value, dict):
+        return {key: _moved(item, away, device, f"{path}/{key}") for key, item in value.items()}
+    return value

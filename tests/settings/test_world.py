@@ -471,7 +471,8 @@ def test_training_views_carry_the_augmentation_and_no_others_do():
     made = world(augment="crop-flip", private_test=True)
     views = {name: view() for name, view in made.views["M20"].items()}
     assert {name: data.augment for name, data in views.items()} == {
-        "train": CropFlip(pad=4, flip=True), "own": CropFlip(), "all": CropFlip(), "public": None,
+        "train": CropFlip(pad=4, flip=True), "own": CropFlip(), "all": CropFlip(), "public": None, "mine": None,
+        "validation": None,
     }  # fmt: skip
     assert all(data.augment is None for data in (*made.tests["M0"].values(), made.private_tests["M0"]))
     assert same_world(made, world(private_test=True))

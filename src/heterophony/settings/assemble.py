@@ -35,9 +35,12 @@ def assemble(
     seed: int = 0,
     changes: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
-    device: str = "cpu",
+    compute: Mapping[str, Any] | None = None,
 ) -> Federation:
-    """The federation that `heterophony run METHOD --on SETTING --set ...` runs."""
+    """The federation that `heterophony run METHOD --on SETTING --set ...` runs.
+
+    `compute` says how: device, executor, precision, deterministic, as fields of `Federation`.
+    """
     entry = registry.lookup(method)
     chosen = Setting.load(setting) if isinstance(setting, str) else setting
     theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
@@ -66,7 +69,7 @@ def assemble(
         "setting": chosen.plain(),
         "seed": seed,
         "changes": _only(changes, theirs),
-        "device": device,
+        "compute": dict(compute or {}),
     }
     topology = _topology(method, made, chosen, world)
     models = _models(made, chosen, world, topology)
@@ -87,7 +90,7 @@ def assemble(
         private_tests=world.private_tests,
         seed=seed,
         evaluate=chosen.plan(method)[1],
-        device=device,
+        **(compute or {}),
         dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
         profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
         joins=chosen.joins,
@@ -102,7 +105,7 @@ def assemble(
 def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Federation:
     """The federation that a run folder describes."""
     setting = Setting.of(dict(recipe["setting"]))
-    same = {"seed": recipe["seed"], "changes": recipe["changes"], "device": recipe["device"]}
+    same = {"seed": recipe["seed"], "changes": recipe["changes"], "compute": recipe["compute"]}
     return assemble(recipe["method"], setting, root=root, **same)
 
 
