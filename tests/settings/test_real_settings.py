@@ -71,7 +71,7 @@ def one_round_of_fml(setting):
 
 def test_fml_with_different_tasks_runs(need):
     need("cifar10", "cifar100")
-    rows = {"data.domains.cifar10.rows": 200, "data.domains.cifar100.rows": 300, "data.test_rows": 100}
+    rows = {"data.domains.cifar10.rows": 100, "data.domains.cifar100.rows": 150, "data.test_rows": 50}
     federation, result = one_round_of_fml(Setting.load("fml-tasks").changed(rows))
     classes = {name: federation.node(name).data["train"].classes for name in federation.homes}
     assert classes == {"cifar10": 10, "cifar100": 100}
