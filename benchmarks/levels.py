@@ -101,8 +101,8 @@ def main() -> None:
                 print(name, seed, flush=True)
     command = f"python benchmarks/levels.py {args.part} --seeds {args.seeds} --rounds {args.rounds}"
     lines = [
-        f"`{command}`, {date.today()}, {platform.machine()}, one thread on {os.cpu_count()} shared cores; per cent, mean ±",
-        f"deviation over seeds 0..{args.seeds - 1}.",
+        f"`{command}`, {date.today()}, {platform.machine()}, one thread on {os.cpu_count()} shared cores.",
+        f"Per cent, mean ± deviation over seeds 0..{args.seeds - 1}.",
         "",
         *(level_lines if args.part == "levels" else time_lines)({name: list(found[name].values()) for name in names}),
     ]
