@@ -4,13 +4,15 @@ The tree of `bhfl-figure1` on MNIST: 16 leaves of 120 images and 5 classes each,
 servers of two turns, proxy data at the root, residual links both ways. With ablations; then the same tree without
 waiting, as accuracy of the root's model against virtual time, where a leaf takes 1, 2, 4 or 8 ms a sample.
 
-python benchmarks/levels.py [--seeds 3] [--rounds 20] [--out results/levels] [levels|time]
+python benchmarks/levels.py levels|time [--seeds 3] [--rounds 20] [--out results/levels]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import statistics
 from datetime import date
 from pathlib import Path
@@ -83,38 +85,48 @@ def main() -> None:
     parser.add_argument("part", choices=("levels", "time"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("results/levels"), help="what is there is not run again")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    found: dict[str, list] = {}
-    job = level_table if args.part == "levels" else against_time
+    args.out.mkdir(parents=True, exist_ok=True)
+    store = args.out / f"{args.part}.json"
+    found: dict[str, dict[str, list]] = json.loads(store.read_text()) if store.exists() else {}
+    job, names = (level_table, VARIANTS) if args.part == "levels" else (against_time, POLICIES)
+    for name in names:
+        for seed in map(str, range(args.seeds)):
+            runs = found.setdefault(name, {})
+            if seed not in runs:
+                runs[seed] = job(name, int(seed), args.rounds)
+                store.write_text(json.dumps(found, indent=1) + "\n")
+                print(name, seed, flush=True)
+    command = f"python benchmarks/levels.py {args.part} --seeds {args.seeds} --rounds {args.rounds}"
     lines = [
-        f"{date.today()}, seeds 0..{args.seeds - 1}, {args.rounds} rounds; per cent, mean ± deviation over seeds",
+        f"`{command}`, {date.today()}, {platform.machine()}, one thread on {os.cpu_count()} shared cores.",
+        f"Per cent, mean ± deviation over seeds 0..{args.seeds - 1}.",
         "",
+        *(level_lines if args.part == "levels" else time_lines)({name: list(found[name].values()) for name in names}),
     ]
-    for name in VARIANTS if args.part == "levels" else POLICIES:
-        found[name] = [job(name, seed, args.rounds) for seed in range(args.seeds)]
-        print(name, found[name], flush=True)
-    if args.part == "levels":
-        lines += [f"| variant | model of | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
-        for name, tables in found.items():
-            for rows in zip(*tables, strict=True):
-                cells = [mean([row[column] for row in rows]) for column in COLUMNS]
-                lines.append(f"| {name} | {rows[0]['level']} | {' | '.join(cells)} |")
-    else:
-        end = min(curve[-1][0] for curve in found["synchronous"])
-        moments = [end / 8, end / 4, end / 2, end]
-        lines += ["| policy | " + " | ".join(f"{t:.1f} s" for t in moments) + " |", "|---" * 5 + "|"]
-        for name, curves in found.items():
-            cells = [mean([_at(curve, t) for curve in curves]) for t in moments]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
     print("\n".join(lines))
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / f"{args.part}.json").write_text(
-            json.dumps({"date": str(date.today()), "runs": found}, indent=1) + "\n"
-        )
-        (args.out / f"{args.part}.md").write_text("\n".join(lines) + "\n")
+    (args.out / f"{args.part}.md").write_text("\n".join(lines) + "\n")
+
+
+def level_lines(found: dict[str, list]) -> list[str]:
+    lines = [f"| variant | model of | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
+    for name, tables in found.items():
+        for rows in zip(*tables, strict=True):
+            cells = [mean([row[column] for row in rows]) for column in COLUMNS]
+            lines.append(f"| {name} | {rows[0]['level']} | {' | '.join(cells)} |")
+    return lines
+
+
+def time_lines(found: dict[str, list]) -> list[str]:
+    end = min(points[-1][0] for points in found["synchronous"])
+    moments = [end / 8, end / 4, end / 2, end]
+    lines = ["| policy | " + " | ".join(f"{t:.1f} s" for t in moments) + " |", "|---" * 5 + "|"]
+    for name, curves in found.items():
+        cells = [mean([_at(points, t) for points in curves]) for t in moments]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def _at(points: list, moment: float) -> float | None:

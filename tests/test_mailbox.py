@@ -1,5 +1,7 @@
 """Triggers: properties over random orders of arrival, and each rule of a window by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -265,3 +267,23 @@ def test_a_round_sweeps_along_the_mail_that_has_come_since():
         assert made.ready() is None
         assert made.inbox == []
     assert heard == [[], [("a", 1), ("b", 0)], [("a", 2)], []]
+
+
+@pytest.mark.parametrize(
+    ("table", "takes"), [({"me": 2, "node": 3}, 2), ({"node": 3, "*": 1}, 3), ({"other": 3, "*": 1}, 1)]
+)
+def test_a_triggers_number_may_differ_by_node_and_by_role(table, takes):
+    made = box(Count(MAIL, n="size"), size=9)
+    made.method = replace(made.method, size=table)
+    for number in range(1, takes + 1):
+        assert made.ready() is None
+        made.take(mail("a", number=number))
+    assert len(made.ready().mail) == takes
+
+
+def test_a_table_of_deadlines_may_leave_a_node_without_one():
+    for table, deadline in (({"node": 2.5}, 3.5), ({"other": 2.5}, None)):
+        made = box(Every(MAIL, of="children", deadline="wait"), wait=1.0)
+        made.method = replace(made.method, wait=table)
+        ((_, window),) = made.open(Links(children=MEMBERS), {}, 1.0)
+        assert window.deadline == deadline

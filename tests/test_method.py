@@ -42,6 +42,7 @@ def test_a_sound_method_is_a_frozen_dataclass():
 
 
 OTHER = Kind("other", to="peers")
+SIDE = Kind("side", to="peers")
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,12 @@ def test_a_method_is_not_varied_by_inheritance():
     parent = define()
     with pytest.raises(MethodError, match="varied by its parts"):
         type("Child", (parent,), {})
+
+
+def test_mail_that_is_only_swept_along_may_go_with_several_reactions():
+    kinds = (DOWN, UP, OTHER, SIDE)
+    sweeping = reaction(Every(UP, of="children", also=(SIDE,)), "server")
+    toy = define(kinds=kinds, gather=sweeping, extra=reaction(Each(OTHER, also=(SIDE,)), "server"))
+    assert [r.name for r in toy.reactions if SIDE in r.kinds] == ["gather", "extra"]
+    with pytest.raises(MethodError, match="'side' already wakes 'gather'"):
+        define(kinds=kinds, gather=sweeping, extra=reaction(Each(SIDE), "server"), more=reaction(Each(OTHER), "server"))

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import local, process
@@ -319,6 +321,35 @@ def test_cohorts_are_drawn_among_children():
     assert len(asked) == 4 * 2
     assert set(asked) == {"l0", "l1"}
     assert result.ledger.bytes() == {k: v for k, v in federation.method.traffic(federation, 4).items() if v}
+
+
+shapes = st.recursive(st.just(0), lambda below: st.lists(below, min_size=1, max_size=3), max_leaves=7).filter(bool)
+
+
+@settings(max_examples=25, deadline=None)
+@given(shapes, st.integers(1, 3), st.data())
+def test_a_tree_of_any_shape_sends_what_the_formula_says(shape, turns, data):
+    """Also: every leaf is asked once for every turn of all above it."""
+    parents = {}
+
+    def grow(name, below):
+        children = {f"{name}{i}": each for i, each in enumerate(below or ())}
+        parents.update(dict.fromkeys(children, name))
+        return {child: grow(child, each) for child, each in children.items()}
+
+    spec = {"n": grow("n", shape)}
+    leaves = [node for node in parents if node not in parents.values()]
+    inner = [node for node in parents if node not in leaves]
+    links = data.draw(st.lists(st.sampled_from(sorted(parents)), unique=True, max_size=3))
+    topology = tree(spec, [("n", node) for node in links])
+    method = BHFL(turns={"inner": turns, "*": 1}, largest=data.draw(st.integers(1, 3)))
+    federation = numbers(method, topology, {leaf: i for i, leaf in enumerate(leaves)})
+    result = local(federation).run(2)
+    sent = result.ledger.bytes()
+    assert {kind: size for kind, size in method.traffic(federation, 2).items() if size} == sent
+    for leaf in leaves:
+        above = [node for node in topology.path(leaf) if node in inner]
+        assert result.state(leaf)["round"] == 2 * turns ** len(above)
 
 
 # -- asynchrony ------------------------------------------------------------------------------------------------
