@@ -14,6 +14,13 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HETEROPHONY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 def on(row, device, rounds=None, **options):
     return local(replace(row.build(), device=device), **row.options, **options).run(rounds or row.rounds)
 

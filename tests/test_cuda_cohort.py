@@ -1,0 +1,108 @@
+"""The ways of computing on a GPU: they agree, repeat to the bit, and leave alone what cannot be captured."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from heterophony import Data, Federation
+from heterophony.compute.choice import COMPILED, LAST, STACKED
+from heterophony.compute.cohort import Cohort
+from heterophony.compute.stack import Stack
+from heterophony.engines import local
+from heterophony.methods import FedAvg
+from heterophony.parts.training import Training
+from heterophony.seeds import seeded
+from heterophony.topology import star
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+CLIENTS = ["c0", "c1", "c2", "c3"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HETEROPHONY_CACHE", str(tmp_path))
+
+
+def small(dropout=0.0, norm=False):
+    layers = [nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout), nn.Linear(54, 4))
+
+
+def federation(factory=small, **options):
+    def images(i):
+        with seeded("cuda images", i):
+            return Data(x=torch.randn(50, 1, 8, 8), y=torch.randint(4, (50,)), classes=4)
+
+    data = {c: {"train": images(i)} for i, c in enumerate(CLIENTS)}
+    models = {role: {"model": factory} for role in ("server", "client")}
+    method = FedAvg(local=Training(epochs=3, batch=16, lr=0.05, momentum=0.9))
+    return Federation(method, star(CLIENTS), models, data, {"test": images(9)}, device="cuda", **options)
+
+
+def weights(result):
+    return [t.cpu() for t in result.state("server")["models"]["model"].values()]
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("executor", ["branches", "stacked", "auto"])
+def test_ways_agree_with_one_at_a_time_within_rounding(executor, norm):
+    """Float32 sums in another order, four rounds: 1e-4."""
+    factory = lambda: small(norm=norm)  # noqa: E731
+    one = federation(factory, executor="eager").run(4)
+    other = federation(factory, executor=executor).run(4)
+    for a, b in zip(weights(one), weights(other), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", [LAST, STACKED, COMPILED], ids=lambda way: way.name)
+def test_each_way_agrees(way):
+    made = federation()
+    cohort = Cohort(made.test_sets, executor="auto", only=way)
+    found = local(made, compute=cohort).run(2)
+    assert not cohort.alone
+    assert any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes) == way.stacked
+    for a, b in zip(weights(federation(executor="eager").run(2)), weights(found), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("executor", ["branches", "stacked", "auto"])
+def test_with_dropout_a_run_repeats_and_resumes_to_the_bit(executor, tmp_path):
+    made = federation(lambda: small(dropout=0.5), executor=executor)
+    whole = made.run(5)
+    assert made.run(5).digest == whole.digest
+    made.run(2, tmp_path / "run")
+    assert made.resume(tmp_path / "run", 5).digest == whole.digest
+    assert replace(made, seed=1).run(5).digest != whole.digest
+
+
+def test_precisions_differ_and_are_close():
+    exact = weights(federation().run(2))
+    for precision, gap in (("tf32", 1e-2), ("bf16", 5e-2)):
+        found = weights(federation(precision=precision).run(2))
+        assert all((a - b).abs().max() < gap for a, b in zip(exact, found, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(exact, found, strict=True))
+
+
+class Asking(nn.Module):
+    """Looks at a value on the way: cannot be captured."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small()
+
+    def forward(self, x):
+        return self.net(x) if float(x.sum()) > 1e9 else self.net(x) + 0
+
+
+def test_what_asks_for_a_value_runs_one_at_a_time(caplog):
+    made = federation(Asking)
+    cohort = Cohort(made.test_sets)
+    with caplog.at_level(logging.WARNING):
+        found = local(made, compute=cohort).run(2)
+    assert cohort.alone == set(CLIENTS)
+    assert len([r for r in caplog.records if "one at a time" in r.message]) == len(CLIENTS)
+    for a, b in zip(weights(federation(Asking, executor="eager").run(2)), weights(found), strict=True):
+        assert torch.equal(a, b)
