@@ -106,10 +106,10 @@ def report(rows: list[dict[str, Any]], command: str) -> str:
             "each rotation split apart, as in the paper" if split == "leaky" else "base images split once, then turned"
         )
         text += [f"## {split}: {kind}", ""]
-        text += [
-            "| method | ACC | WDP | CDP | paper | ACC - paper | seeds | rounds x batches | bytes a round | seconds |"
-        ]
-        text += ["|---|---|---|---|---|---|---|---|---|---|"]
+        columns = ["method", *map(str.upper, FIGURES), "paper", "ACC - paper", "FedH2L - ACC, by seed", "seeds"]
+        columns += ["rounds x batches", "bytes a round", "seconds"]
+        text += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        ours = {row["seed"]: row["acc"] for row in rows if (row["name"], row["split"]) == ("FedH2L", split)}
         for name in PLANS:
             own = [row for row in rows if (row["name"], row["split"]) == (name, split)]
             if not own:
@@ -117,8 +117,10 @@ def report(rows: list[dict[str, Any]], command: str) -> str:
             figures = [interval([row[figure] for row in own]) for figure in FIGURES]
             paper = " / ".join(f"{value:.2f}" for value in PAPER[name]) if name in PAPER else "-"
             off = 100 * statistics.mean(row["acc"] for row in own) - PAPER[name][0] if name in PAPER else None
+            ahead = [ours[row["seed"]] - row["acc"] for row in own if row["seed"] in ours and name != "FedH2L"]
             seeds = ", ".join(str(row["seed"]) for row in own)
-            cells = [name, *figures, paper, "-" if off is None else f"{off:+.2f}", seeds]
+            cells = [name, *figures, paper, "-" if off is None else f"{off:+.2f}"]
+            cells += [interval(ahead) if ahead else "-", seeds]
             cells += [f"{own[0]['rounds']} x {own[0]['steps']}", f"{own[0]['bytes'] / own[0]['rounds']:,.0f}"]
             text.append(f"| {' | '.join(cells)} | {statistics.mean(row['seconds'] for row in own):.0f} |")
         text.append("")

@@ -148,7 +148,7 @@ def test_the_cosine_of_the_gradients_is_noted():
     """As above: <g_pub, g_loc> = -k, norms 2|k| and 1/sqrt(2): the cosine is -1/sqrt(2), or +1/sqrt(2) where k < 0."""
     for label, sign in ((1, -1), (0, 1)):
         table = local(pair(label)).run(1).table
-        noted = table.select(product="note", quantity="cosine")
+        noted = table.select(product="note", quantity="gradients.cosine")
         assert noted.select(node="a").mean() == pytest.approx(sign / math.sqrt(2), abs=1e-6)
         found = conflicts(table)["a"]
         assert found == {"rounds": 1, "share": float(sign < 0), "cosine": pytest.approx(min(0, sign) / math.sqrt(2))}
@@ -302,7 +302,7 @@ def test_a_peer_that_returns_is_heard_again_and_hears_again():
     assert incidents(result, "late") == []
     for name in ("p0", "p2"):
         assert not torch.equal(*(r.state(name)["models"]["model"]["0.weight"] for r in (result, without)))
-    learned = result.table.select(node="p1", product="note", quantity="cosine").rows
+    learned = result.table.select(node="p1", product="note", quantity="gradients.cosine").rows
     assert any(row["time"] > 0.3 for row in learned)
 
 

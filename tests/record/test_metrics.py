@@ -234,7 +234,7 @@ def test_one_round_for_all_is_that_round_by_node():
 
 
 def test_conflicts_by_hand():
-    def noted(node, value, quantity="cosine"):
+    def noted(node, value, quantity="gradients.cosine"):
         return row(node, "", value, 1, product="note", split="", quantity=quantity)
 
     rows = [noted("a", c) for c in (-0.5, 0.2, -0.1, 0.4, None)] + [

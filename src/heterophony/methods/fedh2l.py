@@ -122,7 +122,7 @@ class Mutual:
             aux={} if self.projection == "none" else {"onto": g_loc},
             answer="gradient",
         )
-        yield Note("cosine", cosine(fitted.gradient, g_loc))
+        yield Note("gradients.cosine", cosine(fitted.gradient, g_loc))
 
     def loss(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         """Eq. 3-6; `share` makes a sum over rows the mean over teachers of the means over their rows."""

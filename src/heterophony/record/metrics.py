@@ -117,7 +117,7 @@ def conflicts(table: Rows) -> dict[str, dict[str, float]]:
     """
     noted: dict[str, list[float]] = {}
     for row in table:
-        if row["product"] == "note" and row["quantity"] == "cosine" and row["sum"] is not None:
+        if row["product"] == "note" and row["quantity"] == "gradients.cosine" and row["sum"] is not None:
             noted.setdefault(row["node"], []).append(row["sum"] / row["n"])
     found = {}
     for node, values in noted.items():
