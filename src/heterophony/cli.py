@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +35,7 @@ app = typer.Typer(
 out, err = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+CpuWorkers = Annotated[int, typer.Option("--workers", min=0, help="Processes on a CPU; 0: as many as it has cores.")]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
@@ -64,6 +67,7 @@ def run(
                                           "eager, branches or stacked.")] = "auto",
     precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
     deterministic: Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")] = True,
+    workers: CpuWorkers = 0,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
     as_json: Json = False,
@@ -85,19 +89,20 @@ def run(
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
         if to is None:
-            result = _execute(federation, engine, wanted)
+            result = _execute(federation, engine, wanted, workers=workers)
             _finish(federation.identity(), result, None, as_json)
             return
         spec = federation.identity()
         opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
         with opened as record:
-            _finish(spec, _execute(federation, engine, wanted, record), to, as_json)
+            _finish(spec, _execute(federation, engine, wanted, record, workers), to, as_json)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
+    workers: CpuWorkers = 0,
     data: DataFolder = None,
     as_json: Json = False,
 ) -> None:
@@ -113,7 +118,7 @@ def resume(
             )
         federation = reassemble(spec["recipe"], data)
         with Run.open(folder, federation.identity()) as record:
-            _finish(spec, _execute(federation, "local", rounds or record.goal, record), folder, as_json)
+            _finish(spec, _execute(federation, "local", rounds or record.goal, record, workers), folder, as_json)
 
 
 @app.command()
@@ -292,7 +297,9 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
-def _execute(federation: Federation, engine: str, rounds: int, record: Any = None) -> Result:
+def _execute(federation: Federation, engine: str, rounds: int, record: Any = None, workers: int = 0) -> Result:
+    if federation.device == "cpu" and federation.threads == 1 and engine == "local":
+        federation = replace(federation, workers=workers or _cores())
     with progress.shown(federation, rounds) as tick:
         made = _engine(engine)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
@@ -302,6 +309,11 @@ def _execute(federation: Federation, engine: str, rounds: int, record: Any = Non
 
         correlations.write(federation, result, record.folder)
     return result
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _engine(name: str) -> Callable[..., Engine]:

@@ -56,6 +56,7 @@ class Federation:
     tasks: Mapping[str, str] = field(default_factory=dict)  # domain -> its label space, where there are several
     seed: int = 0
     threads: int = 1
+    workers: int = 1  # processes that compute on a CPU, one thread each; the same bits for any number
     device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
     executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -93,8 +94,9 @@ class Federation:
         for name, choice in (("executor", EXECUTORS), ("precision", PRECISIONS)):
             if (given := getattr(self, name)) not in choice:
                 raise ValueError(f"there is no {name} {given!r}; it is {', '.join(choice)}")
-        if self.evaluate < 1 or self.threads < 1:
-            raise ValueError(f"evaluate and threads are at least 1, got {self.evaluate} and {self.threads}")
+        for name in ("evaluate", "threads", "workers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
             if unknown := set(allowed) - kinds:

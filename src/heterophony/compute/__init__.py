@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heterophony.compute.choice import Choices, machine_file
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
+from heterophony.compute.workers import Workers
 
 if TYPE_CHECKING:
     from heterophony.federation import Federation
@@ -18,6 +19,8 @@ def executor(federation: Federation, choices: Path | None = None) -> Callable[[S
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
     chosen = federation.executor
     if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
-        return Eager(federation.test_sets, federation.precision)
+        eager = Eager(federation.test_sets, federation.precision)
+        several = federation.workers > 1 and federation.device == "cpu" and federation.threads == 1
+        return Workers(eager, federation.workers) if several else eager
     remembered = Choices(choices, machine_file() if chosen == "auto" else None)
     return Cohort(federation.test_sets, federation.precision, chosen, remembered)

@@ -6,11 +6,9 @@ engine keeps nothing outside its node.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import multiprocessing
 import signal
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -18,6 +16,7 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.eager import WorkError
+from heterophony.compute.workers import die_with_parent
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
 from heterophony.federation import Federation
@@ -71,8 +70,8 @@ class ProcessHost:
     def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
-            _die_with_parent()
-            host = LocalHost(self.federation)
+            die_with_parent()
+            host = LocalHost(replace(self.federation, workers=1))
             if state is not None:
                 host.restore(order.node, codec.unpack(state))
             order.mail = _mail_of(codec.unpack(mail))
@@ -107,12 +106,6 @@ class ProcessHost:
 
     def digest(self, node: str) -> bytes:
         return model_digest(self.state(node))
-
-
-def _die_with_parent() -> None:
-    """No orphans: Linux ends the child when its parent is gone; elsewhere its pipe breaks when it answers."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _outcome_value(outcome: Outcome) -> dict[str, Any]:

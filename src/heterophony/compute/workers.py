@@ -1,0 +1,155 @@
+"""Work on several cores of a CPU: one thread a process, the same bits for any number of them.
+
+Children are forked for one list of jobs, so they see every node as it is; models lie in memory that is shared with them
+and are trained in place, and only answers and optimiser states come back through a pipe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from heterophony import codec
+from heterophony.compute.eager import Eager, Job, WorkError
+from heterophony.node import Node
+from heterophony.work import Fit, Fitted
+
+WORTHWHILE = 0.15  # seconds of work for which forking pays
+ALIGNED = 64
+
+
+class Workers:
+    """The compute seam on several processes; short lists are computed here."""
+
+    def __init__(self, inner: Eager, workers: int) -> None:
+        self.inner, self.workers = inner, workers
+        self.fork = multiprocessing.get_context("fork")
+        self.pace = 0.0  # seconds a unit of cost, as seen last
+        self.shared: dict[str, mmap.mmap] = {}
+
+    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        costs = [_cost(job) for job in jobs]
+        busy = sum(cost > 0 for cost in costs)
+        began = time.perf_counter()
+        if busy < 2 or sum(costs) * self.pace < WORTHWHILE:
+            answers = self.inner(jobs)
+            if sum(costs):
+                self.pace = (time.perf_counter() - began) / sum(costs)
+            return answers
+        for job in jobs:
+            if isinstance(job.work, Fit) and job.node.id not in self.shared:
+                self.shared[job.node.id] = _share(job.node)
+        return self._spread(jobs, _bins(costs, min(self.workers, busy)))
+
+    def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> list[Any]:
+        """The first bin here, each other one in a child."""
+        children = []
+        for places in bins[1:]:
+            ours, theirs = self.fork.Pipe(duplex=False)
+            child = self.fork.Process(target=self._child, args=(theirs, [jobs[i] for i in places]), daemon=True)
+            child.start()
+            theirs.close()
+            children.append((child, ours, places))
+        answers: dict[int, Any] = {}
+        try:
+            answers |= {i: self.inner.one(jobs[i]) for i in bins[0]}
+            for child, pipe, places in children:
+                for i, value in zip(places, _received(child, pipe, [jobs[i] for i in places]), strict=True):
+                    answers[i] = _taken(jobs[i], value)
+        finally:
+            for child, pipe, _ in children:
+                pipe.close()
+                child.join()
+        return [answers[i] for i in range(len(jobs))]
+
+    def _child(self, pipe: Connection, jobs: Sequence[Job]) -> None:
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            die_with_parent()
+            found = [_given(job, self.inner.one(job)) for job in jobs]
+            pipe.send_bytes(codec.pack(found))
+        except WorkError as error:
+            pipe.send_bytes(codec.pack({"error": str(error)}))
+        finally:
+            pipe.close()
+            os._exit(0)  # nothing of the parent's (locks, buffers, handlers) is this process's to clean up
+
+
+def die_with_parent() -> None:
+    """No orphans: Linux ends the child when its parent is gone; elsewhere its pipe breaks when it answers."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _cost(job: Job) -> float:
+    """In samples times parameters, roughly what it takes."""
+    slots = job.node.slots
+    names = job.work.names if isinstance(job.work, Fit) else (getattr(job.work, "model", None),)
+    size = sum(sum(t.numel() for t in slots[name].tensors().values()) for name in names if name in slots)
+    return job.work.samples(job.node) * (size + 1000) if size else 0.0
+
+
+def _bins(costs: Sequence[float], count: int) -> list[list[int]]:
+    """The dearest job first, each to whoever has the least to do."""
+    bins: list[list[int]] = [[] for _ in range(count)]
+    load = [0.0] * count
+    for place in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        least = load.index(min(load))
+        bins[least].append(place)
+        load[least] += costs[place]
+    return [sorted(each) for each in bins if each]
+
+
+def _share(node: Node) -> mmap.mmap:
+    """Move a node's models into memory that forked children write to for us."""
+    tensors = [tensor for slot in node.slots.values() for tensor in slot.tensors().values() if tensor.numel()]
+    sizes = [-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors]
+    memory = mmap.mmap(-1, max(sum(sizes), 1))
+    at = 0
+    for tensor, size in zip(tensors, sizes, strict=True):
+        flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=at)
+        place = flat.as_strided(tensor.shape, tensor.stride()) if _dense(tensor) else flat.view(tensor.shape)
+        with torch.no_grad():
+            place.copy_(tensor)
+            tensor.data = place
+        at += size
+    return memory
+
+
+def _dense(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
+
+
+def _given(job: Job, answer: Any) -> dict[str, Any]:
+    """What a child has to say of a job."""
+    found: dict[str, Any] = {"rows": job.rows, "epochs": job.node.epochs, "optimisers": job.node.optimisers}
+    return found | ({"fitted": asdict(answer)} if isinstance(answer, Fitted) else {"answer": answer})
+
+
+def _taken(job: Job, value: dict[str, Any]) -> Any:
+    job.rows += value["rows"]
+    job.node.epochs, job.node.optimisers = value["epochs"], value["optimisers"]
+    return Fitted(**value["fitted"]) if "fitted" in value else value["answer"]
+
+
+def _received(child: Any, pipe: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    try:
+        value = codec.unpack(pipe.recv_bytes())
+    except EOFError:
+        child.join()
+        names = ", ".join(job.node.id for job in jobs[:5])
+        raise WorkError(f"the process that worked for {names} died (exit {child.exitcode})") from None
+    if isinstance(value, dict):
+        raise WorkError(value["error"])
+    return list(value)

@@ -1,0 +1,97 @@
+"""Work on several processes: the same bits as in one, and errors that say whose they are."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from heterophony.compute import workers
+from heterophony.compute.eager import Eager, Job, WorkError
+from heterophony.compute.workers import Workers
+from heterophony.engines import local
+from heterophony.node import Node, Slot
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.optimisers import sgd
+from heterophony.seeds import seeded
+from heterophony.work import Fit
+from toys.federations import METHODS
+from toys.world import net, points
+
+
+@pytest.fixture(autouse=True)
+def always_worthwhile(monkeypatch):
+    monkeypatch.setattr(workers, "WORTHWHILE", 0.0)
+
+
+@pytest.mark.parametrize("row", [row for row in METHODS if row.name in (
+    "fedavg", "fedavg-normed", "solo", "fedmd-lwof", "fml", "feddf", "fccl", "fedh2l", "bhfl", "fedbuff",
+)], ids=lambda row: row.name)  # fmt: skip
+@pytest.mark.parametrize("number", [2, 3])
+def test_any_number_of_workers_gives_the_same_bits(row, number):
+    federation = row.build()
+    one = local(federation, **row.options).run(row.rounds)
+    compute = Workers(Eager(federation.test_sets), number)
+    several = local(federation, compute=compute, **row.options).run(row.rounds)
+    assert compute.shared  # there were children
+    assert several.digest == one.digest
+    assert several.table.rows == one.table.rows
+    assert several.ledger.rows == one.ledger.rows
+
+
+def test_a_resumed_run_may_have_another_number(tmp_path):
+    from dataclasses import replace
+
+    federation = next(row for row in METHODS if row.name == "fml").build()
+    replace(federation, workers=2).run(2, tmp_path / "run")
+    assert replace(federation, workers=3).resume(tmp_path / "run", 4).digest == federation.run(4).digest
+
+
+def job(i, loss=cross_entropy):
+    with seeded("worker test", i):
+        slots = {"model": Slot(net()())}
+    work = Fit("model", loss, batch=16, optimiser=sgd(0.1, momentum=0.9), keep="own")
+    return Job(Node(f"c{i}", "client", slots=slots, data={"train": points(f"c{i}", 40)}), work, "0")
+
+
+def broken(nets, batch):
+    raise KeyError("no such thing")
+
+
+def deadly(nets, batch):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_an_error_in_a_child_names_its_node():
+    with pytest.raises(WorkError, match=r"node c1, round 0, Fit: KeyError: 'no such thing'"):
+        Workers(Eager(), 2)([job(0), job(1, broken)])
+
+
+def test_a_child_that_dies_is_told():
+    with pytest.raises(WorkError, match=r"the process that worked for c1 died \(exit -9\)"):
+        Workers(Eager(), 2)([job(0), job(1, deadly)])
+
+
+def test_kept_moments_and_orders_come_back():
+    ones, others = [job(i) for i in range(3)], [job(i) for i in range(3)]
+    compute = Workers(Eager(), 2)
+    for _ in range(2):
+        Eager()(ones)
+        compute(others)
+    for a, b in zip(ones, others, strict=True):
+        assert a.node.epochs == b.node.epochs == {"train": 2}
+        for n, state in a.node.optimisers["model/own"].items():
+            assert torch.equal(state["momentum_buffer"], b.node.optimisers["model/own"][n]["momentum_buffer"])
+
+
+def test_jobs_are_dealt_by_cost():
+    assert workers._bins([5.0, 1.0, 3.0, 2.0, 1.0], 2) == [[0, 1], [2, 3, 4]]
+    assert workers._bins([1.0], 3) == [[0]]
+
+
+def test_short_work_stays_here(monkeypatch):
+    monkeypatch.setattr(workers, "WORTHWHILE", 1e9)
+    compute = Workers(Eager(), 2)
+    compute([job(0), job(1)])
+    compute([job(0), job(1)])
+    assert not compute.shared
