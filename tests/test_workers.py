@@ -54,6 +54,13 @@ def job(i, loss=cross_entropy):
     return Job(Node(f"c{i}", "client", slots=slots, data={"train": points(f"c{i}", 40)}), work, "0")
 
 
+def spread(*jobs):
+    """Computed by two, as if each job had been seen before."""
+    compute = Workers(Eager(), 2)
+    compute.paces = {workers.kind(job): 1.0 for job in jobs}
+    return compute(jobs)
+
+
 def broken(nets, batch):
     raise KeyError("no such thing")
 
@@ -64,22 +71,23 @@ def deadly(nets, batch):
 
 def test_an_error_in_a_child_names_its_node():
     with pytest.raises(WorkError, match=r"node c1, round 0, Fit: KeyError: 'no such thing'"):
-        Workers(Eager(), 2)([job(0), job(1, broken)])
+        spread(job(0), job(1, broken))
 
 
 def test_a_child_that_dies_is_told():
     with pytest.raises(WorkError, match=r"the process that worked for c1 died \(exit -9\)"):
-        Workers(Eager(), 2)([job(0), job(1, deadly)])
+        spread(job(0), job(1, deadly))
 
 
 def test_kept_moments_and_orders_come_back():
     ones, others = [job(i) for i in range(3)], [job(i) for i in range(3)]
     compute = Workers(Eager(), 2)
-    for _ in range(2):
+    for _ in range(3):
         Eager()(ones)
         compute(others)
+    assert len(compute.shared) == 3
     for a, b in zip(ones, others, strict=True):
-        assert a.node.epochs == b.node.epochs == {"train": 2}
+        assert a.node.epochs == b.node.epochs == {"train": 3}
         for n, state in a.node.optimisers["model/own"].items():
             assert torch.equal(state["momentum_buffer"], b.node.optimisers["model/own"][n]["momentum_buffer"])
 
@@ -95,3 +103,16 @@ def test_short_work_stays_here(monkeypatch):
     compute([job(0), job(1)])
     compute([job(0), job(1)])
     assert not compute.shared
+
+
+def test_evaluation_is_spread_too():
+    """What one process takes long for is not left to it: here four marks, on sets that take a while."""
+    federation = next(row for row in METHODS if row.name == "solo").build()
+    compute = Workers(Eager(federation.test_sets), 2)
+    seen = []
+    compute._spread, spreads = (
+        (lambda jobs, bins: seen.append(type(jobs[0].work)) or spreads(jobs, bins)),
+        compute._spread,
+    )
+    local(federation, compute=compute).run(3)
+    assert {kind.__name__ for kind in seen} == {"Fit", "Mark"}

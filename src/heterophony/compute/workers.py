@@ -23,34 +23,45 @@ import torch
 from heterophony import codec
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.node import Node
-from heterophony.work import Fit, Fitted
+from heterophony.work import Fit, Fitted, Mark
 
 WORTHWHILE = 0.15  # seconds of work for which forking pays
 ALIGNED = 64
 
 
 class Workers:
-    """The compute seam on several processes; short lists are computed here."""
+    """The compute seam on several processes, dealt by what each job took before; short or new work is done here."""
 
     def __init__(self, inner: Eager, workers: int) -> None:
         self.inner, self.workers = inner, workers
         self.fork = multiprocessing.get_context("fork")
-        self.pace = 0.0  # seconds a unit of cost, as seen last
+        self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, by kind of job, as seen last
         self.shared: dict[str, mmap.mmap] = {}
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
-        costs = [_cost(job) for job in jobs]
-        busy = sum(cost > 0 for cost in costs)
-        began = time.perf_counter()
-        if busy < 2 or sum(costs) * self.pace < WORTHWHILE:
-            answers = self.inner(jobs)
-            if sum(costs):
-                self.pace = (time.perf_counter() - began) / sum(costs)
-            return answers
+        rows = [self._rows(job) for job in jobs]
+        costs = [n * self.paces.get(kind(job), 0.0) for n, job in zip(rows, jobs, strict=True)]
+        new = any(n and kind(job) not in self.paces for n, job in zip(rows, jobs, strict=True))
+        busy = sum(n > 0 for n in rows)
+        if new or busy < 2 or sum(costs) - max(costs) < WORTHWHILE:  # what the others would gain us
+            return [self._timed(job)[0] for job in jobs]
         for job in jobs:
             if isinstance(job.work, Fit) and job.node.id not in self.shared:
                 self.shared[job.node.id] = _share(job.node)
         return self._spread(jobs, _bins(costs, min(self.workers, busy)))
+
+    def _timed(self, job: Job) -> tuple[Any, float]:
+        began = time.perf_counter()
+        answer = self.inner.one(job)
+        pace = (time.perf_counter() - began) / max(self._rows(job), 1.0)
+        self.paces[kind(job)] = pace
+        return answer, pace
+
+    def _rows(self, job: Job) -> float:
+        """How many rows a job goes through."""
+        if isinstance(job.work, Mark):
+            return float(sum(len(data) for _, _, data in self.inner.tests(job.node.id))) if job.evaluate else 0.0
+        return job.work.samples(job.node)
 
     def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> list[Any]:
         """The first bin here, each other one in a child."""
@@ -63,10 +74,11 @@ class Workers:
             children.append((child, ours, places))
         answers: dict[int, Any] = {}
         try:
-            answers |= {i: self.inner.one(jobs[i]) for i in bins[0]}
+            answers |= {i: self._timed(jobs[i])[0] for i in bins[0]}
             for child, pipe, places in children:
                 for i, value in zip(places, _received(child, pipe, [jobs[i] for i in places]), strict=True):
                     answers[i] = _taken(jobs[i], value)
+                    self.paces[kind(jobs[i])] = value["pace"]
         finally:
             for child, pipe, _ in children:
                 pipe.close()
@@ -77,7 +89,7 @@ class Workers:
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
             die_with_parent()
-            found = [_given(job, self.inner.one(job)) for job in jobs]
+            found = [_given(job, *self._timed(job)) for job in jobs]
             pipe.send_bytes(codec.pack(found))
         except WorkError as error:
             pipe.send_bytes(codec.pack({"error": str(error)}))
@@ -92,12 +104,10 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _cost(job: Job) -> float:
-    """In samples times parameters, roughly what it takes."""
-    slots = job.node.slots
-    names = job.work.names if isinstance(job.work, Fit) else (getattr(job.work, "model", None),)
-    size = sum(sum(t.numel() for t in slots[name].tensors().values()) for name in names if name in slots)
-    return job.work.samples(job.node) * (size + 1000) if size else 0.0
+def kind(job: Job) -> tuple[str, ...]:
+    """Jobs that take about the same time a row."""
+    names = job.work.names if isinstance(job.work, Fit) else (getattr(job.work, "model", ""),)
+    return job.node.id, type(job.work).__name__, *names
 
 
 def _bins(costs: Sequence[float], count: int) -> list[list[int]]:
@@ -131,9 +141,10 @@ def _dense(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
-def _given(job: Job, answer: Any) -> dict[str, Any]:
+def _given(job: Job, answer: Any, pace: float) -> dict[str, Any]:
     """What a child has to say of a job."""
-    found: dict[str, Any] = {"rows": job.rows, "epochs": job.node.epochs, "optimisers": job.node.optimisers}
+    state = {"epochs": job.node.epochs, "optimisers": job.node.optimisers}
+    found: dict[str, Any] = {"rows": job.rows, "pace": pace, **state}
     return found | ({"fitted": asdict(answer)} if isinstance(answer, Fitted) else {"answer": answer})
 
 
