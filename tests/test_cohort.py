@@ -1,6 +1,9 @@
 """Whole cohorts in lanes and stacks: on a CPU, where steps are run instead of replayed, against one at a time."""
 
 import logging
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 
@@ -10,10 +13,11 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.compute import signature
+from heterophony.compute.choice import STACKED, Choices
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.lane import CHUNKS, capacity, plan
-from heterophony.compute.stack import Stack, convolved
+from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
 from heterophony.methods import FML, FedAvg, fedprox
@@ -243,18 +247,39 @@ def test_signatures_tell_programs_apart():
     assert signature.of_function(fedprox(mu=0.1).transform) != signature.of_function(fedprox(mu=0.2).transform)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"kernel_size": 3},
-        {"kernel_size": 5, "stride": 2, "padding": 2},
-        {"kernel_size": (3, 1), "dilation": 2, "bias": False},
-    ],
-)
-def test_a_convolution_as_a_product_is_a_convolution(options):
-    with seeded("convolution"):
-        layer, x = nn.Conv2d(3, 7, **options).double(), torch.randn(4, 3, 16, 13, dtype=torch.float64)
-    torch.testing.assert_close(convolved(layer, x), layer(x), rtol=1e-12, atol=1e-12)
+def test_choices_are_read_back_and_a_broken_record_is_no_empty_one(tmp_path):
+    run, machine = tmp_path / "run.json", tmp_path / "cache" / "machine.json"
+    first = Choices(run, machine)
+    first.keep("k", STACKED, {"stacked": 0.001, "branches": 0.002}, "2 x Net")
+    assert Choices(run).way("k") == Choices(None, machine).way("k") == STACKED
+    assert Choices(run).way("other") is None
+    assert Choices(tmp_path / "new.json", machine).way("k") == STACKED
+    assert Choices(tmp_path / "new.json").way("k") == STACKED  # what the machine knew stands in the run from then on
+    machine.write_text("{")
+    assert Choices(None, machine).way("k") is None
+    run.write_text("[1]")
+    with pytest.raises(ValueError, match=r"run\.json: no record of choices"):
+        Choices(run)
+
+
+def test_a_key_means_the_same_in_another_process():
+    """The hash of a string, and so the order of a set, differs from one process to the next."""
+    script = (
+        "from heterophony.compute import signature; from heterophony.compute.choice import key_of; "
+        "from heterophony.parts.losses import cross_entropy; from torch import nn; "
+        "print(key_of(signature.of_module(nn.Linear(2, 3)), signature.of_function(cross_entropy), frozenset('abc')))"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(keys) == 1
 
 
 def test_data_on_a_device_are_copied_once_for_all_who_share_them():

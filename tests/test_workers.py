@@ -106,7 +106,7 @@ def test_short_work_stays_here(monkeypatch):
 
 
 def test_evaluation_is_spread_too():
-    """What one process takes long for is not left to it: here four marks, on sets that take a while."""
+    """A mark takes no virtual time, but it takes real time: that of all test rows."""
     federation = next(row for row in METHODS if row.name == "solo").build()
     compute = Workers(Eager(federation.test_sets), 2)
     seen = []

@@ -72,7 +72,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
         if len(alike) < len(pairs):
             for to, of in pairs:
                 if to.device != of.device or to.stride() != of.stride():
-                    to.copy_(of, non_blocking=True)
+                    to.copy_(of, non_blocking=to.is_cuda)  # towards the CPU it would not be there yet
 
 
 class Variables(UserDict[str, Any]):

@@ -31,7 +31,6 @@ class Way:
     name: str
     stacked: bool = False
     channels_last: bool = False
-    products: bool = False
     compiled: bool = False
 
 
@@ -47,7 +46,7 @@ class Choices:
 
     def __init__(self, run: Path | None = None, machine: Path | None = None) -> None:
         self.run, self.machine = run, machine
-        self.made: dict[str, dict[str, Any]] = _read(run) | {}
+        self.made: dict[str, dict[str, Any]] = _read(run, strict=True)
         self.known = _read(machine)
 
     def way(self, key: str) -> Way | None:
@@ -106,12 +105,19 @@ def _here(key: str) -> str:
     return f"{name}, torch {torch.__version__}: {key}"
 
 
-def _read(path: Path | None) -> dict[str, dict[str, Any]]:
-    try:
-        found = json.loads(path.read_text()) if path is not None and path.exists() else {}
-    except (OSError, ValueError):
+def _read(path: Path | None, strict: bool = False) -> dict[str, dict[str, Any]]:
+    """What was chosen. A run cannot do without its own file; a machine's is only a memory."""
+    if path is None or not path.exists():
         return {}
-    return {key: value for key, value in found.items() if isinstance(value, dict) and value.get("way") in WAYS}
+    try:
+        found = json.loads(path.read_text())
+        return {key: entry for key, entry in found.items() if entry["way"] in WAYS}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if strict:
+            raise ValueError(
+                f"{path}: no record of choices ({type(error).__name__}), so the run's bits are lost"
+            ) from None
+        return {}
 
 
 def _text(value: Mapping[str, Any]) -> bytes:

@@ -111,7 +111,7 @@ class Cohort:
         lanes = self.lanes.setdefault((way, kind, len(entries)), [])
         lane = next((lane for lane in lanes if lane.used != self.calls), None)
         if lane is None:
-            lane = Stack(job, rows, self.precision, len(entries), products=way.products, compiled=way.compiled)
+            lane = Stack(job, rows, self.precision, len(entries), compiled=way.compiled)
             lanes.append(lane)
         lane.used = self.calls
         places, jobs, views = (list(part) for part in zip(*entries, strict=True))

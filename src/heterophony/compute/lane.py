@@ -132,7 +132,7 @@ class Lane:
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.tensors = {name: _tensors(module) for name, module in copies.items()}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
-        self.optimisers = {n: _optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         nets: dict[str, Callable[[Tensor], Tensor]] = {name: copies[name] for name in work.names}
         nets |= {name: teacher(copies[name]) for name in work.teachers}
         self.nets = {name: precise(net, self.precision) for name, net in nets.items()}
@@ -372,7 +372,8 @@ def _parameters(augment: Augmentation | None) -> int:
     return 0 if augment is None else augment.draw(1, torch.Generator()).shape[1]
 
 
-def _optimiser(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer:
+def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer:
+    """An optimiser that stays with a lane: on a GPU one kernel, whose counters are on the device too."""
     trained = [p for p in parameters if p.requires_grad]
     if not cuda:
         return optimiser.build(trained)

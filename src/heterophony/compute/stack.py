@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from types import MethodType
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from heterophony.compute import signature
 from heterophony.compute.eager import Job, kept, precise, terms_of
-from heterophony.compute.lane import Lane, Rows, _optimiser
+from heterophony.compute.lane import Lane, Rows, resident
 from heterophony.data.table import Data
 from heterophony.work import Fit
 
@@ -36,28 +34,22 @@ def stackable(job: Job) -> bool:
 class Stack(Lane):
     """A lane with several seats."""
 
-    def __init__(
-        self, job: Job, rows: Rows, precision: str, seats: int, products: bool = False, compiled: bool = False
-    ) -> None:
-        self.products, self.compiled = products, compiled
+    def __init__(self, job: Job, rows: Rows, precision: str, seats: int, compiled: bool = False) -> None:
+        self.compiled = compiled
         super().__init__(job, rows, precision, seats)
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
         self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
-        self.tensors = {}
-        for name, module in self.skeletons.items():
-            stacked = {n: torch.stack([p.detach()] * self.seats) for n, p in module.named_parameters()}
-            self.tensors[name] = {
-                n: nn.Parameter(t, requires_grad=p.requires_grad)
-                for (n, p), t in zip(module.named_parameters(), stacked.values(), strict=True)
+        self.tensors = {
+            name: {
+                n: nn.Parameter(torch.stack([p.detach()] * self.seats), requires_grad=p.requires_grad)
+                for n, p in module.named_parameters()
             }
-            if self.products:
-                for part in module.modules():
-                    if isinstance(part, nn.Conv2d) and part.groups == 1 and part.padding_mode == "zeros":
-                        part.forward = MethodType(convolved, part)  # type: ignore[method-assign]
+            for name, module in self.skeletons.items()
+        }
         self.parameters = {name: self.tensors[name] for name in work.names}  # type: ignore[misc]
-        self.optimisers = {n: _optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
         self.gradients = torch.compile(step) if self.compiled else step
 
@@ -115,28 +107,3 @@ class Stack(Lane):
                     own[n].grad = gradient
         for optimiser in self.optimisers.values():
             optimiser.step()
-
-
-def convolved(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """A convolution as one product over its shifted inputs: stacked, that is one batched product for all seats."""
-    (high, wide), (down, across) = layer.kernel_size, layer.stride
-    (spread, apart) = layer.dilation
-    if isinstance(layer.padding, tuple):
-        x = F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
-    rows = (x.shape[-2] - spread * (high - 1) - 1) // down + 1
-    columns = (x.shape[-1] - apart * (wide - 1) - 1) // across + 1
-    shifted = [
-        x[
-            :,
-            :,
-            i * spread : i * spread + (rows - 1) * down + 1 : down,
-            j * apart : j * apart + (columns - 1) * across + 1 : across,
-        ]
-        for i in range(high)
-        for j in range(wide)
-    ]
-    taps = torch.stack(shifted, dim=-1).permute(0, 2, 3, 1, 4).reshape(x.shape[0] * rows * columns, -1)
-    out = taps @ layer.weight.reshape(layer.out_channels, -1).T
-    if layer.bias is not None:
-        out = out + layer.bias
-    return out.view(x.shape[0], rows, columns, layer.out_channels).permute(0, 3, 1, 2)
