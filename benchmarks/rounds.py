@@ -1,23 +1,25 @@
 """Whole rounds, with everything the engine normally does: pfl-research's CIFAR-10 round, FML on MNIST-like data.
 
-    python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager branches]
+    python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager auto]
 
 Random images of the data's shapes; prints milliseconds a round after two rounds of warming up and with all nodes built
-(a node is built when it is first met).
+(a node is built when it is first met), and how long of it the device is busy. The run is said to be long (`--goal`),
+so that what pays in a long run, such as compiling, is done.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
 from heterophony import Data, Federation
-from heterophony.engines import local
+from heterophony.engines import Engine, local
 from heterophony.methods import FML, FedAvg
 from heterophony.models import create
 from heterophony.parts.training import Training
@@ -74,35 +76,83 @@ CASES = {
 }
 
 
+class Meter:
+    """Watches a long run from outside: the time of so many rounds after those for warming up, then stops it."""
+
+    def __init__(self, warm: int, rounds: int) -> None:
+        self.marks = warm, warm + rounds
+        self.times: list[float] = []
+        self.profile: Any = None
+        self.busy: float | None = None  # of the device's time, where it was asked for
+
+    def __call__(self, engine: Engine) -> None:
+        done = engine.boxes["server"].round
+        if len(self.times) < 2 and done >= self.marks[len(self.times)]:
+            if engine.federation.device != "cpu":
+                torch.cuda.synchronize()
+            self.times.append(time.perf_counter())
+            if len(self.times) == 2:
+                self.profile = self._watch() if engine.federation.device != "cpu" else None
+                engine.stop = self.profile is None
+        elif self.profile is not None and done >= self.marks[1] + 3:
+            torch.cuda.synchronize()
+            self.busy = self._share()
+            engine.stop = True
+
+    def _watch(self) -> Any:
+        from torch.profiler import ProfilerActivity, profile
+
+        watcher = profile(activities=[ProfilerActivity.CUDA])
+        watcher.__enter__()
+        self.times.append(time.perf_counter())
+        return watcher
+
+    def _share(self) -> float:
+        """Of three rounds more: the time in which at least one kernel ran, per round, in seconds."""
+        self.profile.__exit__(None, None, None)
+        spans = [event.time_range for event in self.profile.events()]
+        busy = last = 0.0
+        for start, end in sorted((span.start, span.end) for span in spans):
+            busy += max(0.0, end - max(start, last))
+            last = max(last, end)
+        return busy / 3e6
+
+
+def measure(federation: Federation, warm: int, rounds: int, goal: int) -> tuple[float, float, float | None]:
+    """Seconds before the first measured round, seconds a round, and how much of a round the device is busy."""
+    meter = Meter(warm, rounds)
+    engine = local(federation, progress=meter)
+    began = time.perf_counter()
+    for node in federation.topology.roles:  # built, and its data in place, as after some rounds
+        built = engine.host.node(node)
+        for view in built.data:
+            built.data.placed(view)
+    with suppress(KeyboardInterrupt):
+        engine.run(goal)
+    return meter.times[0] - began, (meter.times[1] - meter.times[0]) / rounds, meter.busy
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options.add_argument("--only", default="")
     options.add_argument("--precision", default="tf32", choices=["fp32", "tf32", "bf16"])
     options.add_argument("--free", action="store_true")
-    options.add_argument("--executors", nargs="+", default=["eager", "branches"])
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--executors", nargs="+", default=["eager", "branches", "auto"])
+    options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--goal", type=int, default=100_000, help="rounds that the run is said to have")
     args = options.parse_args()
     print("| round | " + " | ".join(args.executors) + " |\n|---|" + "---|" * len(args.executors))
     for name, build in CASES.items():
         if args.only not in name:
             continue
-        base = build(args.device)
         cells = []
         for executor in args.executors:
-            federation = replace(base, executor=executor, precision=args.precision, deterministic=not args.free)
-            engine = local(federation)
-            began = time.perf_counter()
-            engine.run(2)
-            for node in federation.topology.roles:
-                engine.host.shape(node)
-            first = time.perf_counter() - began
-            times = []
-            for n in range(args.rounds):
-                began = time.perf_counter()
-                engine.run(3 + n)
-                times.append(time.perf_counter() - began)
-            cells.append(f"{1e3 * statistics.median(times):.1f} ms (first two {first:.1f} s)")
+            how = {"executor": executor, "precision": args.precision, "deterministic": not args.free}
+            rounds = max(2, args.rounds // 10) if executor == "eager" else args.rounds
+            first, seconds, busy = measure(replace(build(args.device), **how), 2, rounds, args.goal)
+            share = "" if busy is None else f", device busy {1e3 * busy:.1f}"
+            cells.append(f"{1e3 * seconds:.1f} ms{share} (set-up {first:.1f} s)")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 

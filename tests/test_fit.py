@@ -3,6 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from heterophony import Data, Fit, Predict
@@ -10,7 +12,7 @@ from heterophony.compute.eager import Eager, Job, WorkError, fit, predict
 from heterophony.data.augment import CropFlip
 from heterophony.node import Node, Slot, Views
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import adam, sgd
+from heterophony.parts.optimisers import Descent, adam, sgd
 from heterophony.seeds import generator, seeded
 from toys.world import normed, points
 
@@ -251,3 +253,35 @@ def test_no_rows_mean_no_steps():
     assert fit(n, Fit("model", cross_entropy)).steps == 0
     n = node(rows=3)
     assert fit(n, Fit("model", cross_entropy, batch=8, drop_last=True, steps=2)).steps == 0
+
+
+@given(
+    momentum=st.sampled_from([0.0, 0.5, 0.9]),
+    decay=st.sampled_from([0.0, 1e-3]),
+    lr=st.floats(1e-4, 1.0),
+    steps=st.integers(1, 5),
+    seed=st.integers(0, 2**20),
+)
+def test_descent_is_torchs_own_to_the_bit(momentum: float, decay: float, lr: float, steps: int, seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    start = [
+        torch.randn(5, 3, generator=draw),
+        torch.randn(4, 2, 3, 3, generator=draw),
+        torch.randn((), generator=draw),
+    ]
+    start[1] = start[1].to(memory_format=torch.channels_last)
+    ours, theirs = ([nn.Parameter(t.clone()) for t in start] for _ in range(2))
+    plain = sgd(lr, momentum, decay).plain(ours)
+    reference = sgd(lr, momentum, decay).build(theirs)
+    assert isinstance(plain, Descent)
+    for step in range(steps):
+        for a, b in zip(ours, theirs, strict=True):
+            gradient = torch.randn(a.shape, generator=draw)
+            missing = step == 1 and a.dim() == 2  # a parameter that a step does not reach
+            a.grad, b.grad = (None, None) if missing else (gradient.clone(), gradient.clone())
+        plain.step()
+        reference.step()
+    for a, b in zip(ours, theirs, strict=True):
+        assert torch.equal(a, b)
+        kept, wanted = plain.state.get(a, {}).get("momentum_buffer"), reference.state[b].get("momentum_buffer")
+        assert (kept is None and wanted is None) or torch.equal(kept, wanted)

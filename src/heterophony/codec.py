@@ -19,6 +19,7 @@ from torch import Tensor
 MAGIC = b"HPH1"
 _TAG = "$"  # the one reserved dictionary key: it marks a tensor or a tuple
 _PREFIX = struct.Struct("<4sI")
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class Malformed(ValueError):
@@ -33,9 +34,10 @@ def pack(value: Any) -> bytes:
 
 
 def packed_size(value: Any) -> int:
-    """`len(pack(value))`, without copying a tensor."""
-    header, tensors = _header(value)
-    return _PREFIX.size + len(header) + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
+    """`len(pack(value))`, without copying a tensor or writing a header: every message is asked for it."""
+    tensors: list[Tensor] = []
+    header = _size(value, tensors)
+    return _PREFIX.size + header + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
 
 
 def unpack(data: bytes, limit: int | None = None, header_limit: int | None = None) -> Any:
@@ -82,7 +84,7 @@ def contiguous(value: Any) -> Any:
 
 def _header(value: Any) -> tuple[bytes, list[Tensor]]:
     tensors: list[Tensor] = []
-    header = json.dumps(_plain(value, tensors), separators=(",", ":"), ensure_ascii=False).encode()
+    header = _JSON.encode(_plain(value, tensors)).encode()
     return header, tensors
 
 
@@ -104,6 +106,38 @@ def _plain(value: Any, tensors: list[Tensor]) -> Any:
             return {key: _plain(item, tensors) for key, item in value.items()}
         case _:
             raise TypeError(f"cannot write a {type(value).__name__}: only plain values and tensors")
+
+
+def _size(value: Any, tensors: list[Tensor]) -> int:
+    """The length of the JSON of `_plain(value)`."""
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
+    if isinstance(value, str):
+        return _length(value)
+    if isinstance(value, list | tuple):
+        tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
+        return tag + 2 + max(0, len(value) - 1) + sum(_size(item, tensors) for item in value)
+    if isinstance(value, dict):
+        if all(isinstance(item, Tensor) for item in value.values()):
+            tensors += value.values()
+            return _named(tuple(value), len(tensors) - len(value))
+        if not all(isinstance(key, str) and key != _TAG for key in value):
+            _plain(value, tensors)  # says which
+        names = sum(map(_length, value)) + len(value)
+        return 2 + max(0, len(value) - 1) + names + sum(_size(item, tensors) for item in value.values())
+    return len(_JSON.encode(_plain(value, tensors)))
+
+
+@lru_cache(maxsize=4096)
+def _named(names: tuple[str, ...], first: int) -> int:
+    """The length of named tensors, counted from `first`."""
+    return len(_JSON.encode({name: {_TAG: first + i} for i, name in enumerate(names)}).encode())
+
+
+@lru_cache(maxsize=4096)
+def _length(text: str) -> int:
+    return len(_JSON.encode(text).encode())
 
 
 def _value(header: Any, block: dict[str, Tensor]) -> Any:

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import nn
 
 from heterophony.data.table import Data
@@ -113,6 +114,8 @@ class Federation:
             made = _model(model)
             with seeded(self.seed, "init", "" if made.common else id, name):
                 module = made.build().to(self.device)
+            if self.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
+                module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
             share = (made.share,) if isinstance(made.share, str) else made.share
             slots[name] = Slot(module, share, made.buffers)
             slots[name].shared()  # raises where `share` names nothing
@@ -133,8 +136,12 @@ class Federation:
 
     def profile(self, node: str) -> Profile:
         """A node's device and network."""
-        found: Profile = self.of(self.profiles, node) or self.profiles.get("") or Profile()
+        found: Profile = self.of(self.profiles, node) or self._others
         return found
+
+    @cached_property
+    def _others(self) -> Profile:
+        return self.profiles.get("") or Profile()
 
     @cached_property
     def _test_sets(self) -> list[tuple[str, str, Data]]:

@@ -30,6 +30,10 @@ class Shape:
         return found
 
 
+class Copied(dict[str, Tensor]):
+    """Named tensors that were copied for the asker: a message takes them as they are."""
+
+
 class Field(Protocol):
     """One typed part of a message."""
 
@@ -54,6 +58,8 @@ class Weights:
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # They stay where the models are: on one machine, a cohort's weights need not leave the GPU.
+        if isinstance(value, Copied):
+            return dict(value)
         return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in value.items()}
 
     def sound(self, value: Any) -> None:
@@ -204,8 +210,13 @@ def _finite(value: Any) -> None:
 
 
 def _finite_together(value: Mapping[str, Tensor]) -> bool:
-    """Whether many tensors on a GPU are surely all finite: one question to the device instead of one each."""
+    """Whether many tensors are surely all finite: one question instead of one each, where they are parts of one."""
     tensors = list(value.values())
-    if not tensors or not all(isinstance(t, Tensor) and t.is_cuda and t.dtype == torch.float32 for t in tensors):
+    if not tensors or not all(isinstance(t, Tensor) and t.is_floating_point() for t in tensors):
+        return False
+    whole = tensors[0]._base
+    if whole is not None and all(t._base is whole for t in tensors):
+        return math.isfinite(whole.sum().item())
+    if not all(t.is_cuda and t.dtype == torch.float32 for t in tensors):
         return False
     return math.isfinite(torch.stack(torch._foreach_norm(tensors, 1)).sum().item())

@@ -210,17 +210,22 @@ class Mailbox:
         """The reaction with its mail, and the place in the inbox of the mail that completed it."""
         trigger = reaction.trigger
         also = [m for kind in trigger.also for m in self._of(kind.name)]
-        stamped = [replace(m, staleness=max(0, self.round - m.round)) for m in chosen]
-        swept = tuple(replace(m, staleness=max(0, self.round - m.round)) for m in also)
+        stamped = [self._stamped(m) for m in chosen]
+        swept = tuple(self._stamped(m) for m in also)
         mail: Message | Inbox
         if isinstance(trigger, Each):
-            mail = replace(stamped[0], also=swept)
+            mail = replace(stamped[0], also=swept) if swept else stamped[0]
         else:
             mail = Inbox(stamped)
             mail.also = swept
         places = {id(message): place for place, message in enumerate(self.inbox)}
         age = max((places[id(message)] for message in chosen), default=-1)
         return age, Ready(reaction, mail, (*chosen, *unused, *also), tuple(incidents))
+
+    def _stamped(self, message: Message) -> Message:
+        """The message with its age, by this node's count."""
+        age = max(0, self.round - message.round)
+        return message if message.staleness == age else replace(message, staleness=age)
 
     def _of(self, kind: str) -> list[Message]:
         return [message for message in self.inbox if message.kind == kind]

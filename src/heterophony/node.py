@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from heterophony import codec
 from heterophony.data.table import Data
-from heterophony.fields import Shape
+from heterophony.fields import Copied, Shape
 from heterophony.seeds import derive, generator
 from heterophony.topology import Links
 
@@ -63,16 +63,35 @@ class Slot:
 
 
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy many tensors in few launches; where a pair differs in place or layout, one by one."""
+    """Copy many tensors, on a GPU in few launches."""
     pairs = list(zip(targets, sources, strict=True))
     with torch.no_grad():
-        alike = [(to, of) for to, of in pairs if to.device == of.device and to.stride() == of.stride()]
-        if alike:
-            torch._foreach_copy_([to for to, _ in alike], [of for _, of in alike])
-        if len(alike) < len(pairs):
+        if pairs and pairs[0][0].device.type == "cpu":
             for to, of in pairs:
-                if to.device != of.device or to.stride() != of.stride():
-                    to.copy_(of, non_blocking=to.is_cuda)  # towards the CPU it would not be there yet
+                to.copy_(of)
+            return
+        alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
+        for to, of in pairs:
+            if of.is_cuda and to.is_cuda:
+                group = alike.setdefault(to.dtype, ([], []))
+                group[0].append(to)
+                group[1].append(of)
+            else:
+                to.copy_(of, non_blocking=to.is_cuda)  # towards the CPU it would not be there yet
+        for targets, sources in alike.values():
+            torch._foreach_copy_(targets, sources)
+
+
+def copied(tensors: Mapping[str, Tensor]) -> Copied:
+    """A contiguous copy, written at once: the tensors are parts of one."""
+    live = list(tensors.values())
+    if len({tensor.dtype for tensor in live}) != 1:
+        return Copied({n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
+    with torch.no_grad():
+        flat = torch._utils._flatten_dense_tensors(live)  # type: ignore[no-untyped-call]
+        flat = flat.clone() if len(live) == 1 else flat  # of one tensor it is no copy
+        parts = torch._utils._unflatten_dense_tensors(flat, live)  # type: ignore[no-untyped-call]
+        return Copied(zip(tensors, parts, strict=True))
 
 
 class Variables(UserDict[str, Any]):
@@ -183,8 +202,7 @@ class Node:
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
         """A copy of what the model shares, where the model is."""
-        shared = self.slots[model].shared()
-        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in shared.items()}
+        return copied(self.slots[model].shared())
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""

@@ -75,7 +75,7 @@ class Fit:
 class Fitted:
     """The answer to a `Fit`."""
 
-    losses: dict[str, dict[str, float]]  # per model, the mean of each term over the steps
+    losses: Mapping[str, Mapping[str, float]]  # per model, the mean of each term over the steps
     steps: int
     gradient: dict[str, Tensor] | None = None
     displacement: dict[str, Tensor] | None = None

@@ -32,13 +32,15 @@ class Way:
     stacked: bool = False
     channels_last: bool = False
     compiled: bool = False
+    products: bool = False  # convolutions and pooling written out
 
 
 BRANCHES = Way("branches")
 LAST = Way("branches, channels-last", channels_last=True)
 STACKED = Way("stacked", stacked=True)
 COMPILED = Way("stacked, compiled", stacked=True, compiled=True)
-WAYS = {way.name: way for way in (BRANCHES, LAST, STACKED, COMPILED)}
+PRODUCTS = Way("stacked, as products, compiled", stacked=True, compiled=True, products=True)
+WAYS = {way.name: way for way in (BRANCHES, LAST, STACKED, COMPILED, PRODUCTS)}
 
 
 class Choices:

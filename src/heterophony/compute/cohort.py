@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
 from heterophony.compute import signature
-from heterophony.compute.choice import BRANCHES, COMPILED, LAST, STACKED, WAYS, Choices, Way, key_of
+from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
 from heterophony.compute.eager import Eager, Job, located, loss_rows
 from heterophony.compute.lane import Lane, Networks, Pairs, Rows, kind_of
 from heterophony.compute.stack import Stack, stackable
@@ -33,8 +34,8 @@ class Seated:
 
 
 Entry = tuple[int, Job, Rows]
-PATIENCE = 30.0  # seconds that compiling may take, and that it must earn back
-GAIN = 0.2  # the share of a step that compiling is expected to save
+PATIENCE = 20.0  # seconds that compiling may take, and that it must earn back
+GAIN = 0.4  # the share of a step that compiling is expected to save
 
 
 class Cohort:
@@ -80,7 +81,7 @@ class Cohort:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
             if sizes:
-                together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
+                together = (job.wave, sizes) if stackable(job, self.networks) and self.executor != "branches" else ()
                 groups.setdefault((kind, together), []).append((i, job, rows))
         found: list[Seated] = []
         for (kind, pending), entries in groups.items():
@@ -111,7 +112,7 @@ class Cohort:
         lanes = self.lanes.setdefault((way, kind, len(entries)), [])
         lane = next((lane for lane in lanes if lane.used != self.calls), None)
         if lane is None:
-            lane = Stack(job, rows, self.precision, len(entries), compiled=way.compiled)
+            lane = Stack(job, rows, self.precision, len(entries), way.compiled, way.products)
             lanes.append(lane)
         lane.used = self.calls
         places, jobs, views = (list(part) for part in zip(*entries, strict=True))
@@ -145,6 +146,7 @@ class Cohort:
             if steps * min(times.values()) * GAIN > PATIENCE:
                 began = time.perf_counter()
                 self._try(COMPILED, kind, entries, times)
+                self._try(PRODUCTS, kind, entries, times)
                 log.info("compiling took %.0f s", time.perf_counter() - began)
         if not times:
             return BRANCHES  # which will say why it cannot be
@@ -206,18 +208,21 @@ class Cohort:
         self._replay(running)
         answers = self._answers(running)
         _copy([pair for each in running for pair in each.lane.leave(each.jobs)])
+        for each in running:
+            for place, job in zip(each.places, each.jobs, strict=True):
+                job.rows += loss_rows(job, answers[place])
         return answers
 
     def _answers(self, running: Sequence[Seated]) -> dict[int, Any]:
-        """All loss sums in one question to the device."""
-        totals = torch.cat([each.lane.total.flatten() for each in running if each.lane.total is not None]).tolist()
-        answers = {}
+        """All loss sums are one question to the device, asked when somebody reads them."""
+        sums = torch.cat([each.lane.total.flatten() for each in running if each.lane.total is not None])
+        totals = cache(sums.tolist)
+        answers, at = {}, 0
         for each in running:
             terms = len(each.lane.terms)
             for i, (place, job) in enumerate(zip(each.places, each.jobs, strict=True)):
-                own, totals = totals[:terms], totals[terms:]
-                answers[place] = each.lane.fitted(i, job, own)
-                job.rows += loss_rows(job, answers[place])
+                own = slice(at, at := at + terms)
+                answers[place] = each.lane.fitted(i, job, lambda own=own: totals()[own])  # type: ignore[misc]
         return answers
 
     def _replay(self, running: Sequence[Seated]) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from heterophony.data.table import Data
 from heterophony.node import Node
+from heterophony.parts.optimisers import Descent
 from heterophony.record.score import score
 from heterophony.seeds import generator, seeded
 from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
@@ -203,12 +204,12 @@ def backward(
     loss: Loss,
     nets: Mapping[str, Callable[[Tensor], Tensor]],
     batch: Data,
-    optimisers: Mapping[str, torch.optim.Optimizer],
+    optimisers: Mapping[str, torch.optim.Optimizer | Descent],
 ) -> dict[str, dict[str, Tensor]]:
     """The first half of a step, the same for every way of computing: loss terms, and gradients on the parameters."""
     terms = terms_of(work, loss(nets, batch))
     for optimiser in optimisers.values():
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
     parts = [value for named in terms.values() for value in named.values()]
     sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
     return terms
@@ -218,7 +219,7 @@ def update(
     transforms: Mapping[str, Transform],
     parameters: Mapping[str, Mapping[str, nn.Parameter]],
     aux: Mapping[str, Any],
-    optimisers: Mapping[str, torch.optim.Optimizer],
+    optimisers: Mapping[str, torch.optim.Optimizer | Descent],
 ) -> None:
     """The second half: gradients as the method wants them, then a step."""
     for name, transform in transforms.items():
@@ -283,8 +284,10 @@ def kept(work: Fit, model: str) -> str | None:
     return None if name is None else f"{model}/{name}"
 
 
-def _optimiser(node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
-    optimiser = work.optimiser.build(p for p in parameters.values() if p.requires_grad)
+def _optimiser(
+    node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Parameter]
+) -> torch.optim.Optimizer | Descent:
+    optimiser = work.optimiser.plain(p for p in parameters.values() if p.requires_grad)
     key = kept(work, model)
     for name, state in node.optimisers.get(key, {}).items() if key else ():
         work.optimiser.check(state)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -45,15 +46,41 @@ class Rows:
         return tuple((name, tuple(column.shape[1:]), column.dtype) for name, column in columns.items())
 
 
+class Losses(Mapping[str, dict[str, float]]):
+    """The mean loss terms of a fit. The device is asked when somebody wants to know them: asking waits for it."""
+
+    def __init__(self, totals: Callable[[], list[float]], terms: Sequence[tuple[str, str]], steps: int) -> None:
+        self.totals, self.terms, self.steps = totals, terms, steps
+
+    @cached_property
+    def known(self) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for (model, term), total in zip(self.terms, self.totals(), strict=True):
+            found.setdefault(model, {})[term] = total / self.steps
+        return found
+
+    def __getitem__(self, model: str) -> dict[str, float]:
+        return self.known[model]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.known)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+
 class Networks:
     """Architectures by a name that equal ones share. A module is looked through once."""
 
     def __init__(self) -> None:
         self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self.buffered: set[str] = set()  # those that write running statistics
 
     def name(self, module: nn.Module) -> str:
         if module not in self.known:
             self.known[module] = key_of(signature.of_module(module))
+            if any(True for _ in module.buffers()):
+                self.buffered.add(self.known[module])
         return self.known[module]
 
 
@@ -63,7 +90,7 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
     assert isinstance(work, Fit)
     if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
-    models = tuple((name, networks.name(node.models[name])) for name in (*work.names, *work.teachers))
+    models = tuple((name, networks.name(node.slots[name].module)) for name in (*work.names, *work.teachers))
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
@@ -103,6 +130,7 @@ class Lane:
         self.cuda, self.channels_last = self.device.type == "cuda", channels_last
         self.classes, self.transforms = rows.view.classes, transforms_of(work)
         self._furnish({name: node.models[name] for name in (*work.names, *work.teachers)})
+        self.homes = self._homes()
         room = capacity(rows.count)
         self.columns = {name: self.zeros(room, *shape, dtype=dtype) for name, shape, dtype in rows.form}
         self.order = self.zeros(room, dtype=torch.int64)
@@ -127,15 +155,20 @@ class Lane:
         """Networks and optimisers of its own."""
         work = self.work
         copies = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
-        if self.channels_last:
+        if self.cuda:  # on a CPU, as the node has it
+            layout = torch.channels_last if self.channels_last else torch.contiguous_format
             for module in copies.values():
-                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                _laid_out(module, layout)
         self.tensors = {name: _tensors(module) for name, module in copies.items()}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         nets: dict[str, Callable[[Tensor], Tensor]] = {name: copies[name] for name in work.names}
         nets |= {name: teacher(copies[name]) for name in work.teachers}
         self.nets = {name: precise(net, self.precision) for name, net in nets.items()}
+
+    def _homes(self) -> list[dict[str, list[Tensor]]]:
+        """By seat and model: where its tensors are, in the order of a node's own."""
+        return [{name: [tensor.detach() for tensor in own.values()] for name, own in self.tensors.items()}]
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return torch.zeros(shape, dtype=dtype, device=self.device)
@@ -177,34 +210,35 @@ class Lane:
         node, work = job.node, job.work
         assert isinstance(work, Fit)
         copies: Pairs = []
-        for name, own in self.tensors.items():
-            source = node.slots[name].tensors()
-            copies += [(self.seat(tensor, i), source[n]) for n, tensor in own.items()]
+        for name, own in self.homes[i].items():
+            copies += zip(own, node.slots[name].tensors().values(), strict=True)
         copies += [(self.seat(to, i), of) for to, of in _copies(self.aux, work.aux)]
         for name, number in signature.numbers(work.loss).items():
             self.seat(self.numbers[name], i).fill_(number)
-        self._stage(i, rows)
+        copies += self._stage(i, rows)
         order, drawn = _orders(node, work, rows, self.sizes)
         self.seat(self.order, i)[: len(order)].copy_(order, non_blocking=True)
         if drawn is not None:
             self.seat(self.drawn, i)[: len(order)].copy_(drawn, non_blocking=True)
         return copies
 
-    def _stage(self, i: int, rows: Rows) -> None:
-        """Put the rows where the graphs read them, unless they are there already."""
+    def _stage(self, i: int, rows: Rows) -> Pairs:
+        """Have the rows where the graphs read them, unless they are there already: what is to be copied."""
         whole = rows.rows is None and not rows.extra
         if whole and self.staged.get(i) is rows.view:
-            return
+            return []
         chosen = None if rows.rows is None else rows.rows.to(self.device)
+        copies: Pairs = []
         for name, column in self.columns.items():
             source, to = rows.extra.get(name), self.seat(column, i)[: rows.count]
             if source is None and chosen is not None:
                 torch.index_select(rows.view.columns[name], 0, chosen, out=to)
             else:
-                to.copy_(rows.view.columns[name] if source is None else source)
+                copies.append((to, rows.view.columns[name] if source is None else source))
         self.staged.pop(i, None)
         if whole:
             self.staged[i] = rows.view
+        return copies
 
     def _moments(self, i: int, node: Node, name: str) -> tuple[Pairs, list[Tensor]]:
         """An optimiser's state: as kept by the node, or fresh, which is zero."""
@@ -228,8 +262,7 @@ class Lane:
         copies: Pairs = []
         for i, job in enumerate(jobs):
             for name in self.work.names:
-                target = job.node.slots[name].tensors()
-                copies += [(target[n], self.seat(tensor, i)) for n, tensor in self.tensors[name].items()]
+                copies += zip(job.node.slots[name].tensors().values(), self.homes[i][name], strict=True)
                 if (key := kept(self.work, name)) is not None:
                     state = self.optimisers[name].state
                     job.node.optimisers[key] = {
@@ -244,11 +277,9 @@ class Lane:
             return value
         return (self.seat(value, i) if value.dim() else value).clone()
 
-    def fitted(self, i: int, job: Job, totals: Sequence[float]) -> Fitted:
-        """The answer to the i-th fit, before its state goes back; `totals` are the sums of the loss terms."""
-        losses: dict[str, dict[str, float]] = {}
-        for (model, term), value in zip(self.terms, totals, strict=True):
-            losses.setdefault(model, {})[term] = value / len(self.sizes)
+    def fitted(self, i: int, job: Job, totals: Callable[[], list[float]]) -> Fitted:
+        """The answer to the i-th fit, before its state goes back; `totals` asks for the sums of the loss terms."""
+        losses = Losses(totals, self.terms, len(self.sizes))
         first = self.work.names[0]
         gradient = displacement = None
         if self.work.answer == "gradient":
@@ -341,6 +372,12 @@ class Lane:
 
 def _last(column: Tensor) -> Tensor:
     return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
+
+
+def _laid_out(module: nn.Module, layout: torch.memory_format) -> None:
+    for tensor in module.parameters():
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -16,17 +16,17 @@ from torch.func import functional_call, grad, vmap
 
 from heterophony.compute import signature
 from heterophony.compute.eager import Job, kept, precise, terms_of
-from heterophony.compute.lane import Lane, Rows, resident
+from heterophony.compute.lane import Lane, Networks, Rows, resident
+from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.work import Fit
 
 
-def stackable(job: Job) -> bool:
+def stackable(job: Job, networks: Networks) -> bool:
     """Whether a fit can be one of a stack: running statistics are written in place, and Adam counts its own steps."""
     work = job.work
     assert isinstance(work, Fit)
-    modules = [job.node.models[name] for name in (*work.names, *work.teachers)]
-    if any(module._buffers for model in modules for module in model.modules()):
+    if any(networks.name(job.node.slots[name].module) in networks.buffered for name in (*work.names, *work.teachers)):
         return False
     return work.optimiser.name == "SGD" or not any(kept(work, name) for name in work.names)
 
@@ -34,13 +34,17 @@ def stackable(job: Job) -> bool:
 class Stack(Lane):
     """A lane with several seats."""
 
-    def __init__(self, job: Job, rows: Rows, precision: str, seats: int, compiled: bool = False) -> None:
-        self.compiled = compiled
+    def __init__(
+        self, job: Job, rows: Rows, precision: str, seats: int, compiled: bool = False, products: bool = False
+    ) -> None:
+        self.compiled, self.products = compiled, products
         super().__init__(job, rows, precision, seats)
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
         self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        if self.products:
+            self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
         self.tensors = {
             name: {
                 n: nn.Parameter(torch.stack([p.detach()] * self.seats), requires_grad=p.requires_grad)
@@ -52,6 +56,10 @@ class Stack(Lane):
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
         self.gradients = torch.compile(step) if self.compiled else step
+
+    def _homes(self) -> list[dict[str, list[Tensor]]]:
+        seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}
+        return [{name: [parts[i] for parts in own] for name, own in seats.items()} for i in range(self.seats)]
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
         return super().zeros(self.seats, *shape, dtype=dtype)

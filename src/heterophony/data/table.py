@@ -56,7 +56,9 @@ class Data:
 
     def with_columns(self, **columns: Tensor) -> Data:
         """The same rows with further columns, such as a teacher's logits."""
-        return self._like({**self.columns, **columns})
+        made = Data(classes=self.classes, **{**self.columns, **columns})
+        made.augment = self.augment
+        return made
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +82,6 @@ class Data:
         return made
 
     def _like(self, columns: dict[str, Tensor]) -> Data:
-        made = Data(classes=self.classes, **columns)
-        made.augment = self.augment
+        made = Data.__new__(Data)  # of one length, as these are: a batch needs no check
+        made.columns, made.classes, made.augment, made.copies = columns, self.classes, self.augment, {}
         return made

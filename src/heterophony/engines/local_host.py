@@ -136,7 +136,7 @@ class LocalHost:
                 round = frame.node.round if send.round is None else send.round
                 links = self._links(activation, round)
                 to = links.group(send.kind.to) if send.to is None else send.to
-                stamped = replace(send, to=to, round=round)
+                stamped = Send(send.kind, to, round, send.body)
                 self._check(stamped, links)
                 frame.sends.append((frame.clock, stamped))
 

@@ -53,7 +53,8 @@ class FedAvg(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        yield self.local.fit("model", self.loss, transform=self.transform, aux={"anchor": mail.weights})
+        anchor = {"anchor": mail.weights} if self.transform else {}
+        yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
