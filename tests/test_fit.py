@@ -10,7 +10,7 @@ from torch import nn
 from heterophony import Data, Fit, Predict
 from heterophony.compute.eager import Eager, Job, WorkError, fit, predict
 from heterophony.data.augment import CropFlip
-from heterophony.node import Node, Slot, Views
+from heterophony.node import Node, Slot, Views, laid_out
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.optimisers import Descent, adam, sgd
 from heterophony.seeds import generator, seeded
@@ -285,3 +285,19 @@ def test_descent_is_torchs_own_to_the_bit(momentum: float, decay: float, lr: flo
         assert torch.equal(a, b)
         kept, wanted = plain.state.get(a, {}).get("momentum_buffer"), reference.state[b].get("momentum_buffer")
         assert (kept is None and wanted is None) or torch.equal(kept, wanted)
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 5, 5), (6, 3, 1, 1), (6, 3, 5, 5)])
+def test_a_layout_has_its_own_strides_also_where_a_dimension_is_one(shape):
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.randn(shape).to(memory_format=torch.channels_last))
+    values = module.weight.detach().clone()
+    laid_out(module, torch.contiguous_format)
+    assert module.weight.stride() == torch.empty(shape).stride()
+    assert torch.equal(module.weight, values)
+    laid_out(module, torch.channels_last)
+    odd = 1 in shape
+    assert (
+        module.weight.stride()
+        == (torch.empty(shape) if odd else torch.empty(shape, memory_format=torch.channels_last)).stride()
+    )

@@ -15,7 +15,7 @@ from torch import nn
 
 from heterophony.data.table import Data
 from heterophony.method import Method
-from heterophony.node import Node, Slot
+from heterophony.node import Node, Slot, laid_out
 from heterophony.profile import Dropout, Profile
 from heterophony.seeds import seeded
 from heterophony.topology import Topology
@@ -115,7 +115,7 @@ class Federation:
             with seeded(self.seed, "init", "" if made.common else id, name):
                 module = made.build().to(self.device)
             if self.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
-                module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+                laid_out(module, torch.contiguous_format)
             share = (made.share,) if isinstance(made.share, str) else made.share
             slots[name] = Slot(module, share, made.buffers)
             slots[name].shared()  # raises where `share` names nothing

@@ -62,6 +62,13 @@ class Slot:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
 
+def laid_out(module: nn.Module, layout: torch.memory_format) -> None:
+    """Lay the module's weights out anew; where a dimension is one, both layouts have the strides that gradients get."""
+    for tensor in module.parameters():
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format).contiguous(memory_format=layout)
+
+
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """Copy many tensors, on a GPU in few launches."""
     pairs = list(zip(targets, sources, strict=True))

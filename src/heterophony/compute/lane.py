@@ -22,7 +22,7 @@ from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
-from heterophony.node import Node
+from heterophony.node import Node, laid_out
 from heterophony.parts.optimisers import Optimiser
 from heterophony.seeds import derive, generator, seeded
 from heterophony.work import Fit, Fitted
@@ -158,7 +158,7 @@ class Lane:
         if self.cuda:  # on a CPU, as the node has it
             layout = torch.channels_last if self.channels_last else torch.contiguous_format
             for module in copies.values():
-                _laid_out(module, layout)
+                laid_out(module, layout)
         self.tensors = {name: _tensors(module) for name, module in copies.items()}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
@@ -372,12 +372,6 @@ class Lane:
 
 def _last(column: Tensor) -> Tensor:
     return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
-
-
-def _laid_out(module: nn.Module, layout: torch.memory_format) -> None:
-    for tensor in module.parameters():
-        if tensor.dim() == 4:
-            tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
