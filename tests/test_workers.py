@@ -33,7 +33,7 @@ def test_any_number_of_workers_gives_the_same_bits(row, number):
     one = local(federation, **row.options).run(row.rounds)
     compute = Workers(Eager(federation.test_sets), number)
     several = local(federation, compute=compute, **row.options).run(row.rounds)
-    assert compute.shared  # there were children
+    assert compute.spread  # there were children
     assert several.digest == one.digest
     assert several.table.rows == one.table.rows
     assert several.ledger.rows == one.ledger.rows
@@ -85,7 +85,8 @@ def test_kept_moments_and_orders_come_back():
     for _ in range(3):
         Eager()(ones)
         compute(others)
-    assert len(compute.shared) == 3
+    assert compute.spread
+    assert all(job.node.shared for job in others)
     for a, b in zip(ones, others, strict=True):
         assert a.node.epochs == b.node.epochs == {"train": 3}
         for n, state in a.node.optimisers["model/own"].items():
@@ -102,7 +103,7 @@ def test_short_work_stays_here(monkeypatch):
     compute = Workers(Eager(), 2)
     compute([job(0), job(1)])
     compute([job(0), job(1)])
-    assert not compute.shared
+    assert not compute.spread
 
 
 def test_evaluation_is_spread_too():

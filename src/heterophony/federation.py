@@ -58,6 +58,7 @@ class Federation:
     seed: int = 0
     threads: int = 1
     workers: int = 1  # processes that compute on a CPU, one thread each; the same bits for any number
+    resident: float = 0.5  # the share of the device's memory that models of idle nodes may take; the rest is parked
     device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
     executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
@@ -98,6 +99,8 @@ class Federation:
         for name in ("evaluate", "threads", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
+        if not 0 <= self.resident <= 1:
+            raise ValueError(f"resident is a share in [0, 1], got {self.resident}")
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
             if unknown := set(allowed) - kinds:

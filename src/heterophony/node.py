@@ -149,6 +149,7 @@ class Node:
         "role",
         "round",
         "seed",
+        "shared",
         "slots",
         "vars",
     )
@@ -173,6 +174,7 @@ class Node:
         self.round = 0
         self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
         self.optimisers: dict[str, dict[str, Any]] = {}
+        self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
 
     # -- place in the network --------------------------------------------------------------------------------
@@ -241,7 +243,7 @@ class Node:
         return {
             "round": self.round,
             "vars": dict(self.vars),
-            "away": _away(dict(self.vars)),  # which variables lie on the device: a snapshot brings them back there
+            "away": away(dict(self.vars)),  # which variables lie on the device: a snapshot brings them back there
             "epochs": self.epochs,
             "optimisers": self.optimisers,
             "models": {name: slot.tensors() for name, slot in self.slots.items()},
@@ -250,7 +252,7 @@ class Node:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state, which is the node's from then on."""
         self.round = state["round"]
-        self.vars.data = _moved(dict(state["vars"]), set(state.get("away", ())), self.device)
+        self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
         with torch.no_grad():
             for name, slot in self.slots.items():
@@ -279,22 +281,22 @@ class Node:
         return Shape(weights, view)
 
 
-def _away(value: Any, path: str = "") -> list[str]:
+def away(value: Any, path: str = "") -> list[str]:
     """The paths of tensors that are not on the CPU."""
     if isinstance(value, Tensor):
         return [] if value.device.type == "cpu" else [path]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    return [found for key, item in items for found in _away(item, f"{path}/{key}")]
+    return [found for key, item in items for found in away(item, f"{path}/{key}")]
 
 
-def _moved(value: Any, away: set[str], device: str, path: str = "") -> Any:
+def moved(value: Any, away: set[str], device: str, path: str = "") -> Any:
     """The value with the tensors of these paths on the device."""
     if not away:
         return value
     if isinstance(value, Tensor):
         return value.to(device) if path in away else value
     if isinstance(value, list | tuple):
-        return type(value)(_moved(item, away, device, f"{path}/{i}") for i, item in enumerate(value))
+        return type(value)(moved(item, away, device, f"{path}/{i}") for i, item in enumerate(value))
     if isinstance(value, dict):
-        return {key: _moved(item, away, device, f"{path}/{key}") for key, item in value.items()}
+        return {key: moved(item, away, device, f"{path}/{key}") for key, item in value.items()}
     return value

@@ -35,8 +35,8 @@ class Workers:
     def __init__(self, inner: Eager, workers: int) -> None:
         self.inner, self.workers = inner, workers
         self.fork = multiprocessing.get_context("fork")
+        self.spread = 0  # how often children were forked
         self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, by kind of job, as seen last
-        self.shared: dict[str, mmap.mmap] = {}
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         rows = [self._rows(job) for job in jobs]
@@ -46,8 +46,9 @@ class Workers:
         if new or busy < 2 or sum(costs) - max(costs) < WORTHWHILE:  # what the others would gain us
             return [self._timed(job)[0] for job in jobs]
         for job in jobs:
-            if isinstance(job.work, Fit) and job.node.id not in self.shared:
-                self.shared[job.node.id] = _share(job.node)
+            if isinstance(job.work, Fit) and not job.node.shared:
+                models_into(mmap.mmap(-1, room_for(job.node)), job.node)
+        self.spread += 1
         return self._spread(jobs, _bins(costs, min(self.workers, busy)))
 
     def _timed(self, job: Job) -> tuple[Any, float]:
@@ -121,20 +122,26 @@ def _bins(costs: Sequence[float], count: int) -> list[list[int]]:
     return [sorted(each) for each in bins if each]
 
 
-def _share(node: Node) -> mmap.mmap:
-    """Move a node's models into memory that forked children write to for us."""
-    tensors = [tensor for slot in node.slots.values() for tensor in slot.tensors().values() if tensor.numel()]
-    sizes = [-(-tensor.nbytes // ALIGNED) * ALIGNED for tensor in tensors]
-    memory = mmap.mmap(-1, max(sum(sizes), 1))
+def _tensors(node: Node) -> list[torch.Tensor]:
+    return [tensor for slot in node.slots.values() for tensor in slot.tensors().values() if tensor.numel()]
+
+
+def room_for(node: Node) -> int:
+    """Bytes that a node's models need there."""
+    return max(1, sum(tensor.nbytes + ALIGNED for tensor in _tensors(node)))
+
+
+def models_into(memory: mmap.mmap, node: Node) -> None:
+    """Move a node's models into memory that forked processes write to for us; the models keep it alive."""
     at = 0
-    for tensor, size in zip(tensors, sizes, strict=True):
+    for tensor in _tensors(node):
         flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=at)
         place = flat.as_strided(tensor.shape, tensor.stride()) if _dense(tensor) else flat.view(tensor.shape)
         with torch.no_grad():
             place.copy_(tensor)
             tensor.data = place
-        at += size
-    return memory
+        at += -(-tensor.nbytes // ALIGNED) * ALIGNED
+    node.shared = True
 
 
 def _dense(tensor: torch.Tensor) -> bool:

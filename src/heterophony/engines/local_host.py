@@ -13,6 +13,7 @@ from heterophony import codec
 from heterophony.compute import executor
 from heterophony.compute.eager import Job
 from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.parking import Parking
 from heterophony.federation import Federation
 from heterophony.fields import Shape, Weights
 from heterophony.mailbox import Inbox
@@ -49,11 +50,20 @@ class LocalHost:
         self.federation, self.compute = federation, compute or executor(federation, choices)
         self.kinds = {kind.name: kind for kind in federation.method.kinds}
         self.nodes: dict[str, Node] = {}
+        self.parking = Parking(federation.device, federation.resident)
         self.shapes: dict[str, Shape] = {}
 
     def node(self, id: str) -> Node:
+        """A node with its models on the device."""
+        node = self._held(id)
+        self.parking.wake(node)
+        return node
+
+    def _held(self, id: str) -> Node:
+        """A node, wherever its models are."""
         if id not in self.nodes:
             self.nodes[id] = self.federation.node(id)
+            self.parking.built(self.nodes[id])
         return self.nodes[id]
 
     def begin(self, activation: Activation) -> None:
@@ -125,6 +135,7 @@ class LocalHost:
                     )
         activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
         activation.frame = None
+        self.parking.rest(node)
 
     def _send(self, activation: Activation, result: Any) -> None:
         """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
@@ -158,17 +169,20 @@ class LocalHost:
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
-            self.shapes[node] = replace(self.node(node).shape, setting=self.federation.method.setting)
+            self.shapes[node] = replace(self._held(node).shape, setting=self.federation.method.setting)
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:
-        return self.node(node).state()
+        self.parking.settle()
+        return self._held(node).state()
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
-        self.node(node).restore(state)
+        restored = self.node(node)
+        restored.restore(state)
+        self.parking.rest(restored)
 
     def digest(self, node: str) -> bytes:
-        return model_digest(self.node(node).state())
+        return model_digest(self.state(node))
 
 
 def model_digest(state: dict[str, Any]) -> bytes:

@@ -1,0 +1,86 @@
+"""Idle nodes' models elsewhere: the same bits, and memory that follows the cohort."""
+
+import gc
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from heterophony import Data, Federation
+from heterophony.engines import local
+from heterophony.methods import FedAvg
+from heterophony.parts.training import Training
+from heterophony.topology import star
+from toys.federations import METHODS
+
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def built(name: str) -> Federation:
+    return next(row for row in METHODS if row.name == name).build()
+
+
+def memory(kind: str) -> int:
+    """Bytes of this process's memory of a kind (RssAnon, RssFile, ...), as Linux counts them."""
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith(kind + ":"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fml", "fedh2l", "bhfl"])
+def test_models_in_files_give_the_same_bits(name):
+    federation = built(name)
+    in_memory, in_files = (local(replace(federation, resident=share)) for share in (0.5, 0.0))
+    wanted, found = in_memory.run(3), in_files.run(3)
+    assert found.digest == wanted.digest
+    assert found.table.rows == wanted.table.rows
+    assert all(node.shared for node in in_files.host.nodes.values())
+    assert not any(node.shared for node in in_memory.host.nodes.values())
+
+
+def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch):
+    """400 nodes of 4 MB: in files, the memory that is the process's own grows by a fraction of their 1.6 GB."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    clients = [f"c{i}" for i in range(400)]
+    data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
+    models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
+    method = FedAvg(fraction=0.05, local=Training(batch=8))
+    federation = Federation(method, star(clients), models, {"client": {"train": data}}, resident=0.0)
+    engine = local(federation)
+    engine.run(1)
+    gc.collect()
+    before = memory("RssAnon")
+    for client in clients:
+        engine.host.node(client)
+    grown = memory("RssAnon") - before
+    assert grown < 0.2 * 400 * 4e6
+    assert not list(tmp_path.iterdir())  # nothing to clean up
+
+
+@CUDA
+@pytest.mark.parametrize("name", ["fedavg", "fml", "fedh2l", "bhfl", "fedadam"])
+def test_on_a_gpu_parked_nodes_give_the_same_bits(name):
+    federation = replace(built(name), device="cuda")
+    stay, park = (local(replace(federation, resident=share)) for share in (1.0, 0.0))
+    wanted, found = stay.run(3), park.run(3)
+    assert found.digest == wanted.digest
+    assert len(park.host.parking.parked) == len(park.host.nodes)
+    park.run(5)
+    assert park.run(5).digest == stay.run(5).digest  # and they can go on
+
+
+@CUDA
+def test_on_a_gpu_memory_follows_the_cohort():
+    clients = [f"c{i}" for i in range(300)]
+    data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
+    models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
+    method = FedAvg(fraction=0.05, local=Training(batch=8))
+    federation = Federation(method, star(clients), models, {"client": {"train": data}}, device="cuda", resident=0.0)
+    engine = local(federation)
+    engine.run(2)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    engine.run(40)
+    assert len(engine.host.nodes) > 200
+    assert torch.cuda.max_memory_allocated() - before < 300 * 4e6 / 4
