@@ -3,7 +3,7 @@
     python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager auto]
 
 Random images of the data's shapes; prints milliseconds a round after two rounds of warming up and with all nodes built
-(a node is built when it is first met), and how long of it the device is busy. The run is said to be long (`--goal`),
+(a node is built when it is first met), with `--busy` also how long of it the device is busy. The run is said to be long (`--goal`),
 so that what pays in a long run, such as compiling, is done.
 """
 
@@ -79,8 +79,8 @@ CASES = {
 class Meter:
     """Watches a long run from outside: the time of so many rounds after those for warming up, then stops it."""
 
-    def __init__(self, warm: int, rounds: int) -> None:
-        self.marks = warm, warm + rounds
+    def __init__(self, warm: int, rounds: int, watched: bool) -> None:
+        self.marks, self.watched = (warm, warm + rounds), watched
         self.times: list[float] = []
         self.profile: Any = None
         self.busy: float | None = None  # of the device's time, where it was asked for
@@ -92,7 +92,7 @@ class Meter:
                 torch.cuda.synchronize()
             self.times.append(time.perf_counter())
             if len(self.times) == 2:
-                self.profile = self._watch() if engine.federation.device != "cpu" else None
+                self.profile = self._watch() if self.watched else None
                 engine.stop = self.profile is None
         elif self.profile is not None and done >= self.marks[1] + 3:
             torch.cuda.synchronize()
@@ -118,9 +118,11 @@ class Meter:
         return busy / 3e6
 
 
-def measure(federation: Federation, warm: int, rounds: int, goal: int) -> tuple[float, float, float | None]:
+def measure(
+    federation: Federation, warm: int, rounds: int, goal: int, watched: bool
+) -> tuple[float, float, float | None]:
     """Seconds before the first measured round, seconds a round, and how much of a round the device is busy."""
-    meter = Meter(warm, rounds)
+    meter = Meter(warm, rounds, watched)
     engine = local(federation, progress=meter)
     began = time.perf_counter()
     for node in federation.topology.roles:  # built, and its data in place, as after some rounds
@@ -140,6 +142,7 @@ def main() -> None:
     options.add_argument("--free", action="store_true")
     options.add_argument("--executors", nargs="+", default=["eager", "branches", "auto"])
     options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--busy", action="store_true", help="for how long the device is busy (many kernels take time)")
     options.add_argument("--goal", type=int, default=100_000, help="rounds that the run is said to have")
     args = options.parse_args()
     print("| round | " + " | ".join(args.executors) + " |\n|---|" + "---|" * len(args.executors))
@@ -150,7 +153,7 @@ def main() -> None:
         for executor in args.executors:
             how = {"executor": executor, "precision": args.precision, "deterministic": not args.free}
             rounds = max(2, args.rounds // 10) if executor == "eager" else args.rounds
-            first, seconds, busy = measure(replace(build(args.device), **how), 2, rounds, args.goal)
+            first, seconds, busy = measure(replace(build(args.device), **how), 2, rounds, args.goal, args.busy)
             share = "" if busy is None else f", device busy {1e3 * busy:.1f}"
             cells.append(f"{1e3 * seconds:.1f} ms{share} (set-up {first:.1f} s)")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
