@@ -3,8 +3,8 @@
     python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager auto]
 
 Random images of the data's shapes; prints milliseconds a round after two rounds of warming up and with all nodes built
-(a node is built when it is first met), with `--busy` also how long of it the device is busy. The run is said to be long (`--goal`),
-so that what pays in a long run, such as compiling, is done.
+(a node is built when it is first met), with `--busy` also how long of it the device is busy. The run is said to be long
+(`--goal`), so that what pays in a long run, such as compiling, is done.
 """
 
 from __future__ import annotations
