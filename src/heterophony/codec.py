@@ -115,6 +115,8 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
         return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
     if isinstance(value, str):
         return _length(value)
+    if type(value) is int:
+        return len(str(value))
     if isinstance(value, list | tuple):
         tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
         return tag + 2 + max(0, len(value) - 1) + sum(_size(item, tensors) for item in value)

@@ -145,8 +145,14 @@ class Message:
 
     def plain(self) -> dict[str, Any]:
         """The message as a plain value."""
-        head = {key: getattr(self, key) for key in ("kind", "sender", "receiver", "round", "id")}
-        return {**head, "body": dict(self.body)}
+        return {
+            "kind": self.kind,
+            "sender": self.sender,
+            "receiver": self.receiver,
+            "round": self.round,
+            "id": self.id,
+            "body": dict(self.body),
+        }
 
     @classmethod
     def of(cls, value: Any) -> Message:
