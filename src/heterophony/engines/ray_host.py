@@ -71,13 +71,11 @@ class RayHost:
     @contextmanager
     def working(self) -> Iterator[None]:
         """Workers are there while a run needs them; what they did outlives them."""
-        clean = False
         try:
             yield
-            clean = True
         finally:
             if self._pool is not None:
-                self._pool.close(clean)
+                self._pool.close({call.worker for call in self.calls})
             self._pool, self.calls = None, []
             for known in (self.holders, self.leaving, self.placement.homes):
                 known.clear()

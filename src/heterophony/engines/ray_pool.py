@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,12 +118,13 @@ class Pool:
         ray().kill(member.actor)
         self._start()
 
-    def close(self, clean: bool) -> None:
-        """Workers that have nothing to do wait for the next run; after an error, none does."""
-        for member in self.members.values() if clean else ():
-            member.actor.rest.remote()
-            self.idle.append(member.actor)
-        for member in [*self.coming.values(), *(() if clean else self.members.values())]:
+    def close(self, busy: Collection[int]) -> None:
+        """Workers wait for the next run; those that a run has left in the middle of something do not."""
+        for number, member in self.members.items():
+            if number not in busy:
+                member.actor.rest.remote()
+                self.idle.append(member.actor)
+        for member in [*self.coming.values(), *(self.members[number] for number in busy)]:
             ray().kill(member.actor)
 
 
