@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from heterophony import engines
-from heterophony.engines import Network, local, ray_host
+from heterophony import codec, engines
+from heterophony.engines import Network, freight, local, ray_host
 from heterophony.engines.elsewhere import Elsewhere
+from heterophony.engines.host import Activation
 from heterophony.engines.local_host import ReactionError
 from heterophony.engines.placement import Placement
+from heterophony.engines.ray_worker import Order, Report, Worker
 from heterophony.methods import FedAvg
 from heterophony.record.run import Run
 from toys.federations import B16, ROWS, weights_star
@@ -133,9 +135,10 @@ class Assassin(threading.Thread):
         draw = random.Random(1)
         while len(self.killed) < self.kills and not self.over:
             time.sleep(self.pause * (1 + draw.random()))
-            members = list(self.host._pool.members.values()) if self.host._pool else []
-            if members:
-                self.killed.append(draw.choice(members).process)
+            members = self.host._pool.members.values() if self.host._pool else ()
+            alive = [member.process for member in list(members) if member.process not in self.killed]
+            if alive:
+                self.killed.append(draw.choice(alive))
                 os.kill(self.killed[-1], signal.SIGKILL)
 
 
@@ -167,6 +170,22 @@ def test_a_raylet_killed_with_mail_in_flight(wave):
     assert told["disturbed"] == told["alone"]
     assert told["same"]
     assert "is gone" in done.stderr
+
+
+# -- once ------------------------------------------------------------------------------------------------------
+def test_an_order_is_applied_to_the_state_it_is_for_and_to_no_other():
+    """The same order again: refused by a worker whose node has moved on, and from its own state, the same answer."""
+    worker = Worker(freight.load(large_star()))
+    state = codec.pack(worker.host.state("server"))
+    activation = Activation("server", 1, "begin", None, large_star().topology.links("server"), 0, 3, frozenset(), 0.0)
+    first, *blobs = worker.work([Order(replace(activation), 0, None)], [])
+    assert len(blobs) == 3  # its state, one body, and the end
+    assert isinstance(first[0], Report)
+    again = list(worker.work([Order(replace(activation), 0, None)], []))
+    assert again == ["node server: activation 1 is for its state after 0, this is that after 1"]
+    retried, *others = worker.work([Order(replace(activation), 0, 0)], [], state)
+    assert [blob.tobytes() for blob in others[:2]] == [blob.tobytes() for blob in blobs[:2]]
+    assert retried[0].outcome["end"] == first[0].outcome["end"]
 
 
 # -- snapshots -------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ def _reduced(thing: Any) -> Any:
     if isinstance(thing, functools._lru_cache_wrapper) and not hasattr(thing, "__qualname__"):
         return functools.cache, (thing.__wrapped__,)  # of a partial: it is found under no name
     if isinstance(thing, type) and issubclass(thing, Method) and not _importable(thing):
-        return _method, (thing.__name__, _written(thing))
+        return _method, (thing.__name__, *_written(thing))
     return NotImplemented
 
 
@@ -89,14 +89,15 @@ def _importable(cls: type) -> bool:
     return found is cls
 
 
-def _written(cls: type[Method]) -> dict[str, Any]:
+def _written(cls: type[Method]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A method's class body as its author wrote it: what `Method` and `dataclass` added, they will add again."""
     kept = ("__module__", "__qualname__", "__doc__", "__annotations__")
     body = {name: value for name, value in vars(cls).items() if name in kept or not name.startswith("__")}
     body.pop("reactions")
-    made = {f.name: field(default_factory=f.default_factory) for f in fields(cls) if f.default_factory is not MISSING}  # type: ignore[arg-type]
-    return body | made
+    made: tuple[Any, ...] = fields(cls)  # type: ignore[arg-type]
+    return body, {f.name: f.default_factory for f in made if f.default_factory is not MISSING}
 
 
-def _method(name: str, body: dict[str, Any]) -> type:
+def _method(name: str, body: dict[str, Any], factories: dict[str, Any]) -> type:
+    body = body | {key: field(default_factory=factory) for key, factory in factories.items()}
     return types.new_class(name, (Method,), {}, lambda namespace: namespace.update(body))

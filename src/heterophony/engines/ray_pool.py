@@ -23,6 +23,8 @@ class RayError(ValueError):
 
 def ray() -> Any:
     """The module, imported when it is first needed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by default, and warns of
     try:
         import ray
     except ImportError:
@@ -42,8 +44,6 @@ class Member:
 
 def connect(address: str | None, workers: int | None) -> None:
     """Join a cluster; without an address, the one that this process is in, or a new one on this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # workers without a GPU see what the driver sees
     if address is not None and address.startswith("ray://"):
         raise RayError(f"{address}: the driver must run on a machine of the cluster; use --address auto there")
     if ray().is_initialized():
@@ -101,9 +101,9 @@ class Pool:
             try:
                 member.process, place = ray().get(ref)
             except ray().exceptions.RayTaskError as error:
-                raise RayError(f"a worker cannot start: {_last_line(error)}") from error
+                raise RayError(f"a worker cannot start: {str(error).strip().splitlines()[-1]}") from error
             except ray().exceptions.RayError as error:
-                log.warning("a worker died while it started: %s", _last_line(error))
+                log.warning("a worker died while it started: %s", str(error).splitlines()[0])
                 self._start()
                 continue
             member.near = place == self.here
@@ -150,7 +150,3 @@ class _Actor:
     def work(self, *arguments: Any) -> Iterator[Any]:
         assert self.worker is not None
         yield from self.worker.work(*arguments)
-
-
-def _last_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[-1]
