@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from heterophony import codec, engines
+from heterophony import cli, codec, engines
 from heterophony.engines import Network, freight, local, ray_host
 from heterophony.engines.elsewhere import Elsewhere
 from heterophony.engines.host import Activation
@@ -254,3 +256,96 @@ def test_more_workers_than_cores_are_refused():
 def test_a_client_address_is_refused():
     with pytest.raises(ValueError, match="must run on a machine of the cluster"):
         engines.ray(weights_star(FedAvg()), address="ray://somewhere:10001")
+
+
+# -- the command line ------------------------------------------------------------------------------------------
+SETTING = """
+rounds = 3
+[data]
+test = 0.1
+test_rows = 20
+side = 16
+public = { fraction = 0.02 }
+domains.a = { source = "digits-embedded", rows = 32 }
+domains.b = { source = "digits-embedded", rows = 32, degrees = 40 }
+[models]
+participants = ["mlp", "lenet5"]
+[local]
+epochs = 1
+"""
+
+
+@pytest.fixture
+def setting(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SETTING)
+    return path
+
+
+def called(*words):
+    answer = CliRunner().invoke(cli.app, [str(word) for word in words])
+    assert answer.exit_code == 0, (answer.stderr, answer.exception)
+    found = json.loads(answer.stdout)
+    return {key: value for key, value in found.items() if key not in ("seconds", "folder")}
+
+
+def tables(folder):
+    return [(folder / f"{name}.jsonl").read_bytes() for name in ("metrics", "ledger")]
+
+
+def test_the_command_line_on_ray(setting, tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    words = ("run", "fml", "--on", setting, "--device", "cpu", "--json")
+    short = (*words, "--rounds", 2)
+    assert called(*short, "--out", there, "--engine", "ray") == called(*short, "--out", here)
+    assert tables(here) == tables(there)
+    assert called("resume", there, "--engine", "ray", "--rounds", 3, "--json") == called(*words)
+
+
+def test_ray_is_asked_for_but_not_there(setting, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ["run", "solo", "--on", str(setting), "--engine", "ray", "--out", str(tmp_path / "out")]
+    answer = CliRunner().invoke(cli.app, words)
+    assert answer.exit_code == 2
+    assert answer.stderr.strip() == "heterophony: the engine 'ray' needs Ray: pip install 'heterophony[ray]'"
+    assert not (tmp_path / "out").exists()
+
+
+def marked(mark):
+    """The processes that have this in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append((path.parent / "cmdline").read_text().replace("\0", " ")[:200])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes as Linux lists them")
+@pytest.mark.parametrize(("stop", "engine"), [(signal.SIGKILL, "ray"), (signal.SIGINT, "local")])
+def test_a_driver_that_is_stopped_goes_on_and_leaves_nothing_behind(setting, tmp_path, stop, engine):
+    """The driver is killed, or interrupted as by Ctrl-C, in the middle of a run."""
+    out, rounds = tmp_path / "run", 20
+    words = ["run", "fml", "--on", setting, "--device", "cpu", "--rounds", rounds, "--json"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "heterophony", *map(str, words), "--out", out, "--engine", "ray", "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "MARK": str(tmp_path)},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not any("_Actor.work" in title for title in marked(str(tmp_path))):
+        assert child.poll() is None, child.stderr.read()
+    os.killpg(child.pid, stop) if stop == signal.SIGINT else child.kill()
+    child.communicate(timeout=60)
+    assert child.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL)
+    deadline = time.monotonic() + 100  # Ray's own agents take their time
+    while left := marked(str(tmp_path)):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+    assert called("show", out, "--json")["rounds"] < rounds
+    assert called("resume", out, "--engine", engine, "--json") == called(*words, "--out", tmp_path / "whole")
+    assert tables(out) == tables(tmp_path / "whole")

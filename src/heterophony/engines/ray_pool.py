@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from heterophony.compute.workers import die_with_parent
 from heterophony.engines.freight import Freight, load
 from heterophony.engines.ray_worker import Worker
 from heterophony.federation import Federation
@@ -134,6 +135,7 @@ class _Actor:
     worker: Worker | None = None
 
     def start(self, freight: Freight) -> tuple[int, str]:
+        die_with_parent()  # the machine's raylet; without it, a process may compute on for a minute for nobody
         self.rest()
         self.worker = Worker(freight)
         return os.getpid(), ray().get_runtime_context().get_node_id()
