@@ -23,7 +23,7 @@ from heterophony.engines import freight
 
 
 def travelled(federation):
-    """As a worker gets it: arrays that cannot be written to."""
+    """As a worker gets it: with arrays that are marked as not to be written to."""
     pickled, arrays, path = freight.load(federation)
     arrays = [array.copy() for array in arrays]
     for array in arrays:

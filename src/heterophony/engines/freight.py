@@ -44,7 +44,7 @@ def load(federation: Federation) -> Freight:
 
 
 def unload(freight: Freight) -> Federation:
-    """The federation; its data are where the arrays are, and cannot be written to."""
+    """The federation; its data are where the arrays are, which others read too."""
     pickled, arrays, path = freight
     sys.path += [folder for folder in path if folder not in sys.path]
     made: Federation = pickle.loads(pickled, buffers=arrays)
@@ -78,7 +78,7 @@ def _data(columns: dict[str, Tensor | Layout], classes: int | None, augment: Any
 
 def _tensor(array: npt.NDArray[Any], axes: list[int]) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it cannot be written to is as it should be
+        warnings.simplefilter("ignore")  # that it is not to be written to is as it should be
         return torch.from_numpy(array).permute(axes)
 
 

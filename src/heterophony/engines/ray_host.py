@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 TRIES = 4  # a reaction whose workers die every time is to blame
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """What one worker has been asked in one wave, and the stream of its answers."""
 
@@ -149,6 +149,7 @@ class RayHost:
         try:
             answers = self._next(call)
             if isinstance(answers, str):
+                self.calls.remove(call)
                 raise ReactionError(answers)
             blobs = self._blobs(call, answers)
         except Gone as error:
@@ -286,5 +287,11 @@ def _answering() -> Iterator[None]:
         yield
     except StopIteration:
         raise Gone("it stopped in the middle of an answer") from None
-    except (errors.RayActorError, errors.ObjectLostError, errors.NodeDiedError, errors.WorkerCrashedError) as error:
+    except (
+        errors.RayActorError,
+        errors.ObjectLostError,
+        errors.NodeDiedError,
+        errors.WorkerCrashedError,
+        errors.OutOfMemoryError,
+    ) as error:
         raise Gone(str(error).splitlines()[0]) from error

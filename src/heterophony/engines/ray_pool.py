@@ -121,12 +121,13 @@ class Pool:
 
     def close(self, busy: Collection[int]) -> None:
         """Workers wait for the next run; those that a run has left in the middle of something do not."""
-        for number, member in self.members.items():
-            if number not in busy:
-                member.actor.rest.remote()
-                self.idle.append(member.actor)
-        for member in [*self.coming.values(), *(self.members[number] for number in busy)]:
-            ray().kill(member.actor)
+        for number in busy:
+            ray().kill(self.members.pop(number).actor)
+        for member in [*self.coming.values(), *self.members.values()]:
+            member.actor.rest.remote()
+        # Taken from the end: those that are surely there first.
+        self.idle[:0] = [member.actor for member in self.coming.values()]
+        self.idle += [member.actor for member in self.members.values()]
 
 
 class _Actor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -69,7 +69,9 @@ class Worker:
         for name in nodes:
             node = self.host.node(name)
             parameters = sum(p.numel() for module in node.models.values() for p in module.parameters())
-            rows = len(node.data[view]) if view in node.data else 1
+            rows = 1
+            with suppress(Exception):  # what is wrong with the data is said by the reaction that needs them
+                rows = len(node.data[view]) if view in node.data else 1
             found.append((dict(self.host.shape(name).weights), float(max(parameters, 1) * max(rows, 1))))
         return found
 
