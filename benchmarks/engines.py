@@ -3,9 +3,11 @@
     python benchmarks/engines.py [--nodes 8 32 128] [--megabytes 0.1 1 10] [--workers 1 2] [--rounds 5] [--json FILE]
     python benchmarks/engines.py --address auto     (on a running cluster)
 
-FedAvg with every client in every round. The first round, in which nodes are built, is left out; times are medians of
-wall seconds. `nodes`: a tiny network, so that what is left is the engine's own work. `bytes`: four clients, one step
-on eight rows. `workers`: eight clients with a CNN, evaluated never. All engines must end on the same digest.
+FedAvg with every client in every round. The first round, in which nodes are built, is left out; times are medians, in
+milliseconds a round: on the wall, and of CPU in the driver and in Ray's workers on this machine (counted in hundredths
+of a second), which a busy machine disturbs less. `nodes`: a tiny network, so that what is left is the engine's own
+work. `bytes`: four clients, one step on eight rows. `workers`: eight clients with a CNN, evaluated never. All engines
+must end on the same digest.
 """
 
 from __future__ import annotations
@@ -62,24 +64,36 @@ def busy(rows: int) -> Federation:
 
 
 class Clock:
-    """When the server finished each round."""
+    """When the server finished each round: wall seconds, CPU seconds of this process, and of Ray's workers."""
 
     def __init__(self) -> None:
-        self.ends: list[float] = []
+        self.ends: list[tuple[float, float, float]] = []
 
     def __call__(self, engine: Engine) -> None:
         if engine.boxes["server"].round > len(self.ends):
-            self.ends.append(time.perf_counter())
+            pool = getattr(engine.host, "pool", None)
+            workers = sum(cpu(member.process) for member in pool.members.values()) if pool else 0.0
+            self.ends.append((time.perf_counter(), time.process_time(), workers))
 
-    @property
-    def seconds(self) -> float:
-        return statistics.median(b - a for a, b in zip(self.ends, self.ends[1:], strict=False))
+    def medians(self) -> dict[str, float]:
+        rounds = [[b - a for a, b in zip(*ends, strict=True)] for ends in zip(self.ends, self.ends[1:], strict=False)]
+        wall, driver, workers = (statistics.median(column) for column in zip(*rounds, strict=True))
+        return {"seconds": wall, "driver_cpu": driver, "workers_cpu": workers}
 
 
-def measure(made: Federation, engine: Make, rounds: int) -> tuple[float, str]:
+def cpu(process: int) -> float:
+    """CPU seconds of a process on this machine, as Linux counts them."""
+    path = Path(f"/proc/{process}/stat")
+    if not path.exists():
+        return 0.0
+    user, system = path.read_text().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(made: Federation, engine: Make, rounds: int) -> tuple[dict[str, float], str]:
     clock = Clock()
     result = engine(made, progress=clock).run(rounds + 1)
-    return clock.seconds, result.digest
+    return clock.medians(), result.digest
 
 
 def compare(what: str, value: float, made: Federation, makes: dict[str, Make], rounds: int) -> list[dict[str, Any]]:
@@ -88,10 +102,11 @@ def compare(what: str, value: float, made: Federation, makes: dict[str, Make], r
     assert len({digest for _, digest in found.values()}) == 1, "the engines do not end on the same bits"
     size = sum(t.nbytes for t in made.node("server").weights().values())
     nodes = len(made.topology.roles) - 1
-    for name, (seconds, _) in found.items():
-        print(f"{what:8s} {value:8g}  {nodes:5d} clients  {size / 1e6:8.3f} MB  {name:12s} {1e3 * seconds:9.1f} ms")
+    for name, (took, _) in found.items():
+        times = "  ".join(f"{1e3 * took[key]:9.1f}" for key in ("seconds", "driver_cpu", "workers_cpu"))
+        print(f"{what:8s} {nodes:6d} clients  {size / 1e6:9.3f} MB  {name:8s} {times}", flush=True)
     about = {"what": what, "value": value, "clients": nodes, "bytes": size}
-    return [{**about, "engine": name, "seconds": seconds} for name, (seconds, _) in found.items()]
+    return [{**about, "engine": name, **took} for name, (took, _) in found.items()]
 
 
 def main() -> None:
@@ -117,6 +132,7 @@ def main() -> None:
         ray.init("local", num_cpus=most, include_dashboard=False, log_to_driver=False)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}"
     print(f"{date.today()}, {machine}, one thread a process, {asked.rounds} rounds")
+    print(f"{'':45s}{'wall':>9s}  {'driver':>9s}  {'workers':>9s}  ms a round")
     both: dict[str, Make] = {"local": engines.local, f"ray, {most}": on_ray(most)}
     rows: list[dict[str, Any]] = []
     for nodes in asked.nodes:

@@ -123,11 +123,11 @@ def plan(case: Case) -> Plan:
     )  # fmt: skip
 
 
-def slope(rows: list[dict[str, Any]], what: str, engine: str, of: str) -> float:
-    """Seconds a unit, between the smallest and the largest of a sweep."""
-    found = sorted((r[of], r["seconds"]) for r in rows if r["what"] == what and r["engine"].startswith(engine))
-    (low, least), (high, most) = found[0], found[-1]
-    return float((most - least) / (high - low))
+def slope(rows: list[dict[str, Any]], what: str, of: str, *parts: str) -> float:
+    """CPU seconds a unit on Ray, between the smallest and the largest of a sweep."""
+    found = [(r[of], sum(r[part] for part in parts)) for r in rows if r["what"] == what and r["engine"] != "local"]
+    (low, least), (high, most) = min(found), max(found)
+    return (most - least) / (high - low)
 
 
 def size(value: float) -> str:
@@ -153,16 +153,15 @@ def main() -> None:
         print("| " + " | ".join(map(str, cells)) + f" | {made.round:.0f} s | {made.training:.0f} s |")
     if asked.measured:
         told = json.loads(asked.measured.read_text())
-        print(f"\n{told['date']}, {told['machine']}: what the engine adds at one server in one round")
-        for engine in ("local", "ray"):
-            node, byte = (slope(told["rows"], *w) for w in (("nodes", engine, "clients"), ("bytes", engine, "bytes")))
-            byte /= 4  # that sweep has four clients
-            for case in CASES:
-                made = plans[case.name]
-                adds = made.fan * (node + byte * case.model)
-                print(
-                    f"{engine:6s} {case.name:20s} {1e3 * node:.2f} ms a child + {1e9 * byte:.2f} s a GB: {adds:.1f} s"
-                )
+        child = slope(told["rows"], "nodes", "clients", "driver_cpu")
+        byte = slope(told["rows"], "bytes", "bytes", "driver_cpu", "workers_cpu") / 4  # that sweep has four clients
+        print(f"\nMeasured {told['date']}, {told['machine']}, Ray engine, CPU seconds:")
+        print(
+            f"{1e3 * child:.2f} ms in the driver for a child and round, {1e9 * byte:.1f} s in workers for a GB of model"
+        )
+        for case in CASES:
+            fan, drives, packs = plans[case.name].fan, plans[case.name].fan * child, plans[case.name].fan * byte
+            print(f"{case.name}, one server of {fan} children: {drives:.3f} s + {packs * case.model:.1f} s a round")
     if asked.json:
         found = [{**asdict(case), **asdict(plans[case.name])} for case in CASES]
         asked.json.write_text(json.dumps(found, indent=1) + "\n")
