@@ -18,9 +18,9 @@ class Blob:
     data: Any
     held: Any = field(default=None, repr=False)
 
-    def read(self) -> bytes:
+    def read(self) -> bytes | memoryview:
         if isinstance(self.data, bytes):
             return self.data
         import ray
 
-        return bytes(ray.get(self.data))
+        return memoryview(ray.get(self.data))

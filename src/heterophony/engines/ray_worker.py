@@ -88,7 +88,7 @@ class Worker:
             self.host.nodes.pop(node, None)
             self.host.shapes.pop(node, None)
             self.applied.pop(node, None)
-        body = cache(lambda part: Body(codec.unpack(bytes(parts[part]))))  # one object, however many read it
+        body = cache(lambda part: Body(codec.unpack(memoryview(parts[part]))))  # one object, however many read it
         seconds: dict[str, float] = {}
         try:
             activations = [self._begin(order, parts, body, seconds) for order in orders]
@@ -107,7 +107,7 @@ class Worker:
         activation = order.activation
         node = activation.node
         if order.state is not None:
-            self.host.restore(node, codec.unpack(bytes(parts[order.state])))
+            self.host.restore(node, codec.unpack(memoryview(parts[order.state])))
             self.applied[node] = order.before
         if self.applied.get(node, 0) != order.before:
             raise ReactionError(
