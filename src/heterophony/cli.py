@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,13 @@ app = typer.Typer(
 out, err = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
-CpuWorkers = Annotated[int, typer.Option("--workers", min=0, help="Processes on a CPU; 0: as many as it has cores.")]
+CpuWorkers = Annotated[
+    int, typer.Option("--workers", min=0, help="Processes on a CPU, or Ray workers; 0: one a core (a GPU).")
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Where reactions run: local, process (each in its own) or ray.")
+]
+Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
@@ -61,7 +68,8 @@ def run(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
-    engine: Annotated[str, typer.Option(help="Where reactions run: local, or process (each in its own).")] = "local",
+    engine: EngineName = "local",
+    address: Address = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="How pending work is computed: auto (what was timed as the fastest), "
                                           "eager, branches or stacked.")] = "auto",
@@ -81,27 +89,29 @@ def run(
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
-        place = _device(device)
-        _engine(engine)
+        place = device if (engine, device) == ("ray", "cuda") else _device(device)  # the GPUs may be elsewhere
+        _engine(engine, address=address)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
         if to is None:
-            result = _execute(federation, engine, wanted, workers=workers)
+            result = _execute(federation, engine, wanted, workers=workers, address=address)
             _finish(federation.identity(), result, None, as_json)
             return
         spec = federation.identity()
         opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
         with opened as record:
-            _finish(spec, _execute(federation, engine, wanted, record, workers), to, as_json)
+            _finish(spec, _execute(federation, engine, wanted, record, workers, address), to, as_json)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
+    engine: EngineName = "local",
+    address: Address = None,
     workers: CpuWorkers = 0,
     data: DataFolder = None,
     as_json: Json = False,
@@ -111,6 +121,7 @@ def resume(
     from heterophony.settings import reassemble
 
     with complaints(folder):
+        _engine(engine, address=address)
         spec = Run.spec(folder)
         if not spec.get("recipe"):
             raise RunError(
@@ -118,7 +129,8 @@ def resume(
             )
         federation = reassemble(spec["recipe"], data)
         with Run.open(folder, federation.identity()) as record:
-            _finish(spec, _execute(federation, "local", rounds or record.goal, record, workers), folder, as_json)
+            result = _execute(federation, engine, rounds or record.goal, record, workers, address)
+            _finish(spec, result, folder, as_json)
 
 
 @app.command()
@@ -297,11 +309,18 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
-def _execute(federation: Federation, engine: str, rounds: int, record: Any = None, workers: int = 0) -> Result:
+def _execute(
+    federation: Federation,
+    engine: str,
+    rounds: int,
+    record: Any = None,
+    workers: int = 0,
+    address: str | None = None,
+) -> Result:
     if federation.device == "cpu" and federation.threads == 1 and engine == "local":
         federation = replace(federation, workers=workers or _cores())
     with progress.shown(federation, rounds) as tick:
-        made = _engine(engine)(federation, record=record, progress=tick)
+        made = _engine(engine, workers, address)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
             result = made.run(rounds)
     if record is not None and federation.method.correlates:
@@ -316,12 +335,19 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _engine(name: str) -> Callable[..., Engine]:
+def _engine(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:
     from heterophony import engines
 
     places: dict[str, Callable[..., Engine]] = {"local": engines.local, "process": engines.process}
+    places["ray"] = partial(engines.ray, workers=workers or None, address=address)
     if name not in places:
-        raise ValueError(f"there is no engine {name!r}; it is local or process")
+        raise ValueError(f"there is no engine {name!r}; it is local, process or ray")
+    if address is not None and name != "ray":
+        raise ValueError(f"--address {address} is for --engine ray")
+    if name == "ray":
+        from heterophony.engines import ray_pool
+
+        ray_pool.ray()  # says at once if it is missing
     return places[name]
 
 

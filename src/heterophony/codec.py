@@ -40,7 +40,7 @@ def packed_size(value: Any) -> int:
     return _PREFIX.size + header + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
 
 
-def unpack(data: bytes, limit: int | None = None, header_limit: int | None = None) -> Any:
+def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int | None = None) -> Any:
     """The value that `pack` wrote; anything else raises `Malformed`.
 
     Memory is in proportion to the data, whatever they claim. Limits are for data from elsewhere.
@@ -56,8 +56,8 @@ def unpack(data: bytes, limit: int | None = None, header_limit: int | None = Non
     if header_limit is not None and length > header_limit:
         raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
     try:
-        header = json.loads(data[start:end].decode())
-        block = safetensors.torch.load(data[end:]) if end < len(data) else {}
+        header = json.loads(bytes(data[start:end]).decode())
+        block = safetensors.torch.load(bytes(data[end:])) if end < len(data) else {}
         value = _value(header, block)
     except Malformed:
         raise

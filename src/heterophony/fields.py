@@ -44,7 +44,10 @@ class Field(Protocol):
         """Raise `Refused` unless the value is of this type, whoever receives it."""
 
     def fits(self, value: Any, receiver: Shape) -> None:
-        """Raise `Refused` unless the value fits this receiver."""
+        """Raise `Refused` unless the value fits this receiver.
+
+        By its names, shapes, dtypes and whole numbers: where it is asked, floats may lie on another machine.
+        """
 
     def payload(self, value: Any) -> int:
         """Bytes of the value itself, headers not counted."""

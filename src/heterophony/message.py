@@ -42,6 +42,10 @@ class Body(dict[str, Any]):
         """Whether no tensor in it was written to since it was made."""
         return self._versions() == self.versions
 
+    def whole(self) -> dict[str, Any]:
+        """The fields themselves; a body whose bytes lie elsewhere brings them here."""
+        return dict(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Kind:
@@ -86,12 +90,16 @@ class Kind:
 
     def check(self, body: Body, receiver: Shape) -> None:
         """Raise `Refused` unless the body is what this kind declares and fits the receiver."""
-        if body.verdict is None:
-            body.verdict = self._verdict(body)
-        if body.verdict:
-            raise Refused(body.verdict)
+        if verdict := self.verdict(body):
+            raise Refused(verdict)
         for key, part in self.fields.items():
             _refusing(key, part.fits, body[key], receiver)
+
+    def verdict(self, body: Body) -> str:
+        """What is wrong with a body, whoever receives it; empty if nothing is."""
+        if body.verdict is None:
+            body.verdict = self._verdict(body)
+        return body.verdict
 
     def _verdict(self, body: Body) -> str:
         if body.keys() != self.fields.keys():
@@ -143,16 +151,20 @@ class Message:
         except KeyError:
             raise AttributeError(f"message {self.kind!r} has no field {name!r}") from None
 
-    def plain(self) -> dict[str, Any]:
-        """The message as a plain value."""
+    @property
+    def header(self) -> dict[str, Any]:
+        """All but the body."""
         return {
             "kind": self.kind,
             "sender": self.sender,
             "receiver": self.receiver,
             "round": self.round,
             "id": self.id,
-            "body": dict(self.body),
         }
+
+    def plain(self) -> dict[str, Any]:
+        """The message as a plain value."""
+        return {**self.header, "body": self.body.whole()}
 
     @classmethod
     def of(cls, value: Any) -> Message:
@@ -175,7 +187,7 @@ class Message:
     @property
     def wire(self) -> int:
         """`len(self.encode())`, without encoding."""
-        return codec.packed_size(self.plain())
+        return codec.packed_size({**self.header, "body": dict(self.body)})
 
     @classmethod
     def decode(cls, data: bytes, limit: int = 2**30 + HEADER_LIMIT) -> Message:

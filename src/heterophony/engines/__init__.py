@@ -12,7 +12,7 @@ from heterophony.federation import Federation
 if TYPE_CHECKING:
     from heterophony.record.run import Run
 
-__all__ = ["Engine", "Network", "Stalled", "local", "process"]
+__all__ = ["Engine", "Network", "Stalled", "local", "process", "ray"]
 
 
 def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
@@ -25,3 +25,14 @@ def local(federation: Federation, *, compute: Compute | None = None, **options: 
 def process(federation: Federation, **options: Any) -> Engine:
     """An engine whose every reaction runs in a process of its own."""
     return Engine(federation, ProcessHost(federation), **options)
+
+
+def ray(federation: Federation, *, workers: int | None = None, address: str | None = None, **options: Any) -> Engine:
+    """An engine whose reactions run in a pool of Ray workers: by default one a core, or a GPU, of the cluster.
+
+    `address` is that of a running cluster ("auto": the one of this machine); without it, one is started here.
+    """
+    from heterophony.engines.ray_engine import RayEngine
+    from heterophony.engines.ray_host import RayHost
+
+    return RayEngine(federation, RayHost(federation, workers, address), **options)

@@ -119,8 +119,9 @@ class Queue:
                 continue
             body = event.message.body
             name = names.setdefault(id(body), str(len(names)))
-            bodies[name] = dict(body)
-            events.append((when, "Arrival", {**event.message.plain(), "body": name}))
+            if name not in bodies:
+                bodies[name] = body.whole()
+            events.append((when, "Arrival", {**event.message.header, "body": name}))
         return {"events": events, "bodies": bodies}
 
     def restore(self, state: dict[str, Any]) -> None:

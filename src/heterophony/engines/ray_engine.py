@@ -1,0 +1,23 @@
+"""The clock over a pool of Ray workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heterophony.engines.engine import Engine
+from heterophony.engines.ray_host import RayHost
+from heterophony.federation import Federation
+from heterophony.record.result import Result
+
+
+class RayEngine(Engine):
+    """An `Engine` that has workers while it runs, and gives their cores back afterwards."""
+
+    host: RayHost
+
+    def __init__(self, federation: Federation, host: RayHost, **options: Any) -> None:
+        super().__init__(federation, host, **options)
+
+    def run(self, rounds: int | None = None) -> Result:
+        with self.host.working():
+            return super().run(rounds)
