@@ -84,14 +84,15 @@ class Kind:
         """Bytes of the values themselves, headers not counted."""
         return sum(part.payload(body[key]) for key, part in self.fields.items())
 
-    def check(self, body: Body, receiver: Shape) -> None:
-        """Raise `Refused` unless the body is what this kind declares and fits the receiver."""
+    def check(self, body: Body, receiver: Shape | None) -> None:
+        """Raise `Refused` unless the body is what this kind declares and fits the receiver, unless that is for others."""
         if body.verdict is None:
             body.verdict = self._verdict(body)
         if body.verdict:
             raise Refused(body.verdict)
-        for key, part in self.fields.items():
-            _refusing(key, part.fits, body[key], receiver)
+        if receiver is not None:
+            for key, part in self.fields.items():
+                _refusing(key, part.fits, body[key], receiver)
 
     def _verdict(self, body: Body) -> str:
         if body.keys() != self.fields.keys():
@@ -116,6 +117,7 @@ class Send:
     to: tuple[str, ...] | None  # None: everyone on the kind's link
     round: int | None  # None: the sender's round
     body: Body
+    withheld: bool = False  # it stayed with its sender, on another machine: there is no body
 
 
 @dataclass(frozen=True)
