@@ -85,7 +85,7 @@ class Kind:
         return sum(part.payload(body[key]) for key, part in self.fields.items())
 
     def check(self, body: Body, receiver: Shape | None) -> None:
-        """Raise `Refused` unless the body is what this kind declares and fits the receiver, unless that is for others."""
+        """Raise `Refused` unless the body is what this kind declares, and fits the receiver if that is known here."""
         if body.verdict is None:
             body.verdict = self._verdict(body)
         if body.verdict:

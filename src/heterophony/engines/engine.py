@@ -78,7 +78,7 @@ class Engine:
         began = time.perf_counter()
         federation = self.federation
         exact = numerics(federation.device, federation.precision, federation.deterministic)
-        with _threads(federation.threads), exact:
+        with threads(federation.threads), exact:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
@@ -261,12 +261,8 @@ class Engine:
         return not any(self._leads_on(node) for node in self.leads)
 
     def _leads_on(self, node: str) -> bool:
-        done = node in self.boxes and self.finished(self.boxes[node])
-        return (
-            not done
-            and node not in self.lost
-            and math.isfinite(self.federation.profile(node).next_available(self.clock))
-        )
+        done = node in self.lost or (node in self.boxes and self.finished(self.boxes[node]))
+        return not done and math.isfinite(self.federation.profile(node).next_available(self.clock))
 
     def _dropped(self, node: str, round: int) -> bool:
         federation = self.federation
@@ -423,7 +419,7 @@ def _describe(message: Message) -> str:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def threads(number: int) -> Iterator[None]:
     """Torch's threads for the run: already two differ from one in the last bits."""
     before = torch.get_num_threads()
     if before != number:
