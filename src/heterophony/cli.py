@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from heterophony import progress
+from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
 
 if TYPE_CHECKING:
@@ -294,6 +295,9 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
     with complaints():
         demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
+
+
+app.add_typer(deploy, name="deploy")
 
 
 # -- running, with progress ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
 from heterophony.message import HEADER_LIMIT, Body, Send
 
+WATCH = 2.0  # seconds
 ROWS = 10_000  # of figures in one answer
 COLUMNS = {"round": int, "time": float, "product": str, "set": str, "split": str, "quantity": str, "n": int}
 log = logging.getLogger("heterophony.coordinator")
@@ -71,6 +72,8 @@ class RemoteHost:
         self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
         self.trouble: dict[str, str] = {}  # what the last answer of a node that could not react was
         self.digests: dict[str, bytes] = {}
+        self.watch: Callable[[], None] = lambda: None  # called now and then
+        self.watched = -math.inf
 
     def now(self) -> float:
         """Seconds of this run: real ones, that go on from the snapshot after a restart."""
@@ -94,6 +97,9 @@ class RemoteHost:
             for activation in here:
                 self._stamp(activation)
             return
+        if self.clock() - self.watched >= WATCH:
+            self.watched = self.clock()
+            self.watch()
         by_node = {a.node: a for a in activations}
         self._ask(by_node)
         if not self._collect(by_node):

@@ -54,12 +54,7 @@ class Vault:
 
     def load(self) -> Memory:
         """As after the last reaction; tables are cut to what belongs to it."""
-        try:
-            data = self.file.read_bytes()
-        except FileNotFoundError:
-            memory = Memory()
-        else:
-            memory = self._memory(data)
+        memory = self.peek()
         for table in TABLES:
             path, length = self.table(table), memory.lengths[table]
             size = path.stat().st_size if path.exists() else 0
@@ -68,6 +63,13 @@ class Vault:
             if size > length:
                 self.disk.truncate(path, length)
         return memory
+
+    def peek(self) -> Memory:
+        """The same, only to look at."""
+        try:
+            return self._memory(self.file.read_bytes())
+        except FileNotFoundError:
+            return Memory()
 
     def _memory(self, data: bytes) -> Memory:
         body = data[_SUM.size :]
