@@ -22,12 +22,12 @@ from heterophony.deploy.call import DeployError
 try:
     import httpx
     from flwr.app import Array, ArrayRecord, Message, RecordDict
-    from flwr.cli.build import build_fab_from_disk
     from flwr.common.constant import SubStatus
     from flwr.common.serde import fab_to_proto, run_from_proto
     from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest, StartRunRequest
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
     from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
+    from flwr.serverapp.grid import Grid
     from flwr.supercore.constant import TaskType
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.fab import Fab
@@ -42,7 +42,6 @@ try:
     from flwr.supercore.runtime import RuntimeHttpClient
     from flwr.supercore.runtime.tracing import RuntimeTracingInterceptor
     from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid import HttpGrid
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
@@ -92,7 +91,7 @@ def data_of(message: Message) -> bytes | None:
 class Post:
     """The courier of `RemoteHost` over a Flower grid. Participants are known by their public keys."""
 
-    def __init__(self, grid: HttpGrid, keys: Mapping[bytes, str]) -> None:
+    def __init__(self, grid: Grid, keys: Mapping[bytes, str]) -> None:
         self.grid, self.keys = grid, keys
         self.ids: dict[str, int] = {}
 
@@ -185,8 +184,10 @@ def answer(address: str, task: Task, reply: Callable[[str, bytes | None], bytes]
 
 
 @contextmanager
-def grid_of(address: str, task: Task, ca: bytes) -> Iterator[HttpGrid]:
+def grid_of(address: str, task: Task, ca: bytes) -> Iterator[Grid]:
     """Work on a task of a SuperLink: the grid, while it lasts."""
+    from flwr.superlink.grid import HttpGrid  # late: it takes a second, and nodes do without
+
     grid = HttpGrid(address, insecure=False, root_certificates=ca, token=task.token)
     client = grid._runtime_client
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
@@ -235,6 +236,8 @@ class Control:
         return {node.public_key: node.status for node in self.client.ListNodes(ListNodesRequest()).nodes_info}
 
     def submit(self, app: Path) -> int:
+        from flwr.cli.build import build_fab_from_disk  # late, as above
+
         bundle = build_fab_from_disk(app)
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         return int(self.client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)

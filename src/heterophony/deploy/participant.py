@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import secrets
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     """Take part until a signal comes."""
     from heterophony.deploy import flower
 
+    importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
     here, own = site(folder), Organisation.load(folder / FILE)
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(str(own.folder / "running"), timeout=0)
@@ -61,10 +64,11 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     address = f"127.0.0.1:{own.port}"
     executor = flower.Executor(address, secret.read_bytes(), None, server=False)
     stop_on_signals()
-    announce()
-    supernode.start()
     child = None
     try:
+        _wait_for(here.plan.address)
+        announce()
+        supernode.start()
         while True:
             supernode.tend()
             if child is not None and not child.is_alive():
@@ -79,6 +83,21 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         supernode.stop()
         executor.close()
         lock.release()
+
+
+def _wait_for(address: str) -> None:
+    """Until somebody listens there: a SuperNode that comes too early only makes noise."""
+    host, _, port = address.rpartition(":")
+    said = False
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        except OSError:
+            if not said:
+                log.info("waits for the coordinator at %s", address)
+            said = True
+            time.sleep(1)
 
 
 def _answer(address: str, task: Any, here: Site, known: Path) -> int:
