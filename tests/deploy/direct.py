@@ -44,7 +44,7 @@ def sites(case, folder, **changes):
     return {name: site(case, name, folder, **changes.get(name, {})) for name in case.plan().participants}
 
 
-def engine(case, courier, plan=None, **options):
+def engine(case, courier, plan=None, record=None, **options):
     plan = plan or case.plan(pace={"poll": 0.001})
     federation = plan.coordinator()
-    return Engine(federation, RemoteHost(plan, federation, courier), **options)
+    return Engine(federation, RemoteHost(plan, federation, courier, **options), record=record)

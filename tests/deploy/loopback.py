@@ -30,7 +30,7 @@ def free_ports(count):
 class Loopback:
     """The folders of a case, and the processes that were started in them; `with` ends them all."""
 
-    def __init__(self, case, folder, **changes):
+    def __init__(self, case, folder, own=None, **changes):
         self.case, self.folder = case, folder
         self.port, *ports = free_ports(1 + len(NAMES))
         address = f"127.0.0.1:{self.port}"
@@ -42,8 +42,8 @@ class Loopback:
         for place in (self.coordinator, *self.homes.values()):
             (place / "federation.toml").write_text(text)
         for name, port in zip(NAMES, ports, strict=True):
-            own = case.organisation(name, port=port, folder="state").model_dump(mode="json")
-            (self.homes[name] / "organisation.toml").write_text(toml(own))
+            made = case.organisation(name, port=port, folder="state", **(own or {}).get(name, {}))
+            (self.homes[name] / "organisation.toml").write_text(toml(made.model_dump(mode="json")))
         self.processes = {}
 
     def command(self, what, place):
@@ -100,6 +100,17 @@ class Loopback:
         """Wait until the coordinator has ended well; the result that it wrote."""
         self.wait_for(lambda: self.processes["serve"].poll() == 0, seconds, "the federation did not finish")
         return json.loads((self.coordinator / "run" / "result.json").read_text())
+
+    def busy(self, name):
+        """Whether the node is in the middle of a reaction."""
+        return len(self.pids(name, "deploy\0node")) > 1
+
+    def round(self):
+        """The coordinator's, as of its last report."""
+        try:
+            return json.loads((self.coordinator / "status.json").read_text())["round"]
+        except (OSError, ValueError):
+            return -1
 
     def incidents(self, name):
         path = self.homes[name] / "state" / f"{self.plan.id}.incidents.jsonl"

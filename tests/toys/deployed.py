@@ -1,5 +1,6 @@
 """Toys of four organisations: what they would name in their TOML files, and the same federations in one process."""
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,12 @@ STEPS = Training(batch=16, lr=0.01, data="own", steps=3)
 
 
 # -- what organisations' files name ------------------------------------------------------------------------------
-def network(hidden: int = 12) -> nn.Module:
-    return world.net(hidden)()
+def network(hidden: int = 12, pause: float = 0.0) -> nn.Module:
+    """With a pause before every pass, for tests that kill it in the middle."""
+    made = world.net(hidden)()
+    if pause:
+        made.register_forward_pre_hook(lambda *_: time.sleep(pause))
+    return made
 
 
 def rows(name: str) -> dict[str, Data]:
@@ -74,8 +79,8 @@ class Case:
         return self.reference(tests=world.TESTS, seed=3)
 
 
-def network_call(hidden: int) -> dict[str, Any]:
-    return Call(call="toys.deployed:network", arguments={"hidden": hidden}).model_dump()
+def network_call(hidden: int, **more: Any) -> dict[str, Any]:
+    return Call(call="toys.deployed:network", arguments={"hidden": hidden, **more}).model_dump()
 
 
 def _views(public: bool) -> dict[str, dict[str, Any]]:

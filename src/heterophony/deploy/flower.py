@@ -154,10 +154,10 @@ class Executor:
         self.client.close()
 
 
-def answer(address: str, task: Task, reply: Callable[[str, bytes | None], bytes]) -> int:
-    """Work on a task of a SuperNode: `reply` makes the answer's bytes from (type of message, bytes or None).
+def answer(address: str, task: Task, reply: Callable[[int, str, bytes | None], bytes]) -> None:
+    """Work on a task of a SuperNode.
 
-    Returns Flower's number of this node.
+    `reply` makes the answer's bytes from Flower's number of this node, the type of the message, and its bytes if any.
     """
     client = RuntimeHttpClient.from_server_address(
         address,
@@ -174,10 +174,9 @@ def answer(address: str, task: Task, reply: Callable[[str, bytes | None], bytes]
     heartbeat.start()
     try:
         message, context, _, _ = pull_task_input(client)
-        made = reply(message.metadata.message_type, data_of(message))
+        made = reply(int(context.node_id), message.metadata.message_type, data_of(message))
         push_message(client, Message(content(made), reply_to=message), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
-        return int(context.node_id)
     finally:
         heartbeat.stop()
         client.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import secrets
 import socket
 import time
@@ -22,6 +21,7 @@ from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
 from heterophony.deploy.site import Site
 from heterophony.deploy.vault import Vault
+from heterophony.record.disk import Disk
 
 log = logging.getLogger("heterophony.node")
 
@@ -103,15 +103,13 @@ def _wait_for(address: str) -> None:
 def _answer(address: str, task: Any, here: Site, known: Path) -> int:
     from heterophony.deploy import flower
 
-    def reply(kind: str, data: bytes | None) -> bytes:
+    def reply(node: int, kind: str, data: bytes | None) -> bytes:
+        if not known.exists() or known.read_text() != str(node):
+            Disk().replace(known, str(node).encode())
         if kind != flower.QUESTION or data is None:
             here.vault.note("refused", f"a message of type {kind!r:.60}")
             return codec.pack({"refused": "no question of ours"})
         return here.answer(data)
 
-    node = flower.answer(address, task, reply)
-    if not known.exists() or known.read_text() != str(node):
-        new = known.with_name(f"{known.name}.{os.getpid()}")
-        new.write_text(str(node))
-        new.replace(known)
+    flower.answer(address, task, reply)
     return 0

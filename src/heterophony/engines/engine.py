@@ -154,9 +154,9 @@ class Engine:
         """Whether the run is over but for reactions on machines that give no sign."""
         return not self.queue.heap and all(a.node in self.lost for a in self.pending) and self._over()
 
-    def _step(self) -> None:
-        """Let the host compute everything that is pending, together; commit what has come to its end."""
-        waiting = [a for a in self.pending if a.outcome is None]
+    def _step(self, here: bool = False) -> None:
+        """Let the host compute all that is pending (`here`: on this machine), together; commit what has ended."""
+        waiting = [a for a in self.pending if a.outcome is None and not (here and a.away)]
         if waiting:
             self.host.step(waiting)
         done = [a for a in self.pending if a.outcome is not None]
@@ -382,7 +382,7 @@ class Engine:
         if self.record is None:
             return
         while any(not a.away for a in self.pending):  # a reaction is whole or not at all; finishing early is harmless
-            self._step()
+            self._step(here=True)
         self.record.save(self)
 
     def encode_node(self, node: str) -> bytes:
