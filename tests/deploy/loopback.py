@@ -30,11 +30,12 @@ def free_ports(count):
 class Loopback:
     """The folders of a case, and the processes that were started in them; `with` ends them all."""
 
-    def __init__(self, case, folder, own=None, **changes):
+    def __init__(self, case, folder, own=None, proxy=False, host="127.0.0.1", **changes):
         self.case, self.folder = case, folder
-        self.port, *ports = free_ports(1 + len(NAMES))
-        address = f"127.0.0.1:{self.port}"
-        write(folder, case.name, NAMES, address=address, listen=address, common="toys.deployed:network", ports=ports)
+        self.port, outer, *ports = free_ports(2 + len(NAMES))
+        self.outer = outer if proxy else self.port
+        address, listen = f"{host}:{self.outer}", f"{host}:{self.port}"
+        write(folder, case.name, NAMES, address=address, listen=listen, common="toys.deployed:network", ports=ports)
         self.coordinator = folder / "coordinator"
         self.homes = {name: folder / "participants" / name for name in NAMES}
         self.plan = case.plan(**{"address": address, "pace": {"poll": 0.2, "again": 30.0}, **changes})

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import ssl
 import subprocess
 import time
 from contextlib import contextmanager
@@ -87,6 +88,10 @@ def nginx(ring):
         child.wait()
 
 
+def trust(folder):
+    return ssl.create_default_context(cafile=folder / "ca.crt")
+
+
 def refused(call):
     with pytest.raises(httpx.HTTPStatusError) as caught:
         call()
@@ -110,7 +115,7 @@ def test_a_holder_of_the_ca_alone_gets_nowhere_through_the_proxy(tmp_path):
         assert not outside.reachable()
         worker = flower.Executor(f"127.0.0.1:{ring.outer}", b"secret", ca, server=True)
         assert refused(lambda: worker.client.AcquireTask(AcquireTaskRequest())) == 403
-        with httpx.Client(verify=str(ring.coordinator / "ca.crt"), base_url=f"https://127.0.0.1:{ring.outer}") as web:
+        with httpx.Client(verify=trust(ring.coordinator), base_url=f"https://127.0.0.1:{ring.outer}") as web:
             for path in ("/", "/docs", "/openapi.json", "/health", "/v1/control/list-runs", "/v1/runtime/get-nodes"):
                 assert web.post(path).status_code == 403
             for path in ("register-node", "unregister-node"):
@@ -146,14 +151,14 @@ def test_a_wrong_key_a_missing_ca_and_plain_http_are_refused(tmp_path):
         wrong = {
             "key": (
                 ["--auth-supernode-private-key", str(stranger / "node.key"), *ours],
-                "could not be activated|not found|No SuperNode",
+                "Failed to activate SuperNode",
             ),
             "authority": (
                 [*key, "--root-certificates", str(stranger / "ca.crt")],
                 "CERTIFICATE_VERIFY_FAILED|certificate",
             ),
             "no authority": (key, "CERTIFICATE_VERIFY_FAILED|certificate"),
-            "http": (["--insecure"], "disconnected|Server|protocol"),
+            "http": (["--insecure"], "disconnected"),
             "http with key": (["--insecure", *key], "requires a secure TLS connection"),
         }
         for words, why in wrong.values():

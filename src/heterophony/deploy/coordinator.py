@@ -39,9 +39,25 @@ class Listen(Strict):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=1, le=65535)
 
+    @property
+    def address(self) -> str:
+        """As it is seen from this machine."""
+        return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
+
 
 def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
     return {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+
+
+def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:
+    """The command that starts one: TLS only, registered nodes only, and nobody's code but ours."""
+    from heterophony.deploy import flower
+
+    command = [flower.program("flower-superlink"), "--isolation", "process"]
+    command += ["--superexec-auth-secret-file", str(secret), "--disable-runtime-dependency-installation"]
+    command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem")]
+    command += ["--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
+    return [*command, "--host", listen.host, "--port", str(listen.port), "--database", str(folder / "flower.db")]
 
 
 def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
@@ -59,22 +75,12 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
         raise DeployError(f"{folder} is served already, by another process") from None
     secret, ca = folder / "executor.secret", (folder / "ca.crt").read_bytes()
     keys.write_secret(secret, secrets.token_bytes(32))
-    command = [
-        flower.program("flower-superlink"),
-        "--isolation",
-        "process",
-        "--superexec-auth-secret-file",
-        str(secret),
-    ]
-    command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem")]
-    command += ["--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
-    command += ["--host", listen.host, "--port", str(listen.port), "--database", str(folder / "flower.db")]
-    command += ["--disable-runtime-dependency-installation"]
     lost: list[int] = []  # exit codes of SuperLinks
-    link = Program("SuperLink", command, flower.environment(folder / "flwr-home"), lost.append)
-    address = f"127.0.0.1:{listen.port}"
-    control = flower.Control(address, ca)
-    executor = flower.Executor(address, secret.read_bytes(), ca, server=True)
+    link = Program(
+        "SuperLink", superlink(folder, listen, secret), flower.environment(folder / "flwr-home"), lost.append
+    )
+    control = flower.Control(listen.address, ca)
+    executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
     stop_on_signals()
     link.start()
     run, child, failures = None, None, 0
@@ -100,7 +106,7 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
                 if task is not None and task.run != run:
                     log.warning("run %d was not submitted here: nobody works on it", task.run)
                 elif task is not None:
-                    child = forked(_coordinate, folder, address, task, ca)
+                    child = forked(_coordinate, folder, listen.address, task, ca)
             elif not child.is_alive():
                 child.join()
                 if child.exitcode in (0, GIVE_UP):

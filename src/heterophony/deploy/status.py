@@ -66,7 +66,7 @@ def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
     from heterophony.deploy import flower
 
     listen = parsed(coordinator.Listen, folder / coordinator.FILE)
-    control = flower.Control(f"127.0.0.1:{listen.port}", (folder / "ca.crt").read_bytes())
+    control = flower.Control(listen.address, (folder / "ca.crt").read_bytes())
     try:
         if not control.reachable():
             return {}
