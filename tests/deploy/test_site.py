@@ -102,6 +102,12 @@ def test_a_damaged_state_is_found_and_left_alone(asked, tmp_path):
     assert "is damaged" in here.vault.rows("incidents")[-1]["detail"]
 
 
+def test_an_old_state_put_back_is_noticed(asked, tmp_path):
+    here = site(FEDAVG, "north", tmp_path)
+    assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]
+    assert not here.vault.file.exists()
+
+
 # -- what comes in -----------------------------------------------------------------------------------------------
 def with_mail(question, **changes):
     return changed(question, mail={**codec.unpack(question)["mail"], **changes})
@@ -226,6 +232,13 @@ def test_state_is_kept_by_federation(asked, tmp_path):
     here.vault.file.rename(other.file)
     with pytest.raises(DeployError, match="another federation"):
         other.load()
+
+
+def test_an_answer_says_nothing_else(asked, tmp_path):
+    """Above all not how long the work took in virtual seconds, which follow from the number of private rows."""
+    outcome = codec.unpack(site(FEDAVG, "north", tmp_path).answer(asked[0]))["outcome"]
+    assert outcome.keys() == {"number", "sends", "rows", "round", "groups", "refused"}
+    assert {row["time"] for row in outcome["rows"]} <= {codec.unpack(asked[0])["start"]}
 
 
 def test_the_tables_are_json_lines(asked, tmp_path):

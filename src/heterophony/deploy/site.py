@@ -29,6 +29,7 @@ from heterophony.reaction import Each, Reaction, Round
 
 FORMAT = 1
 ANEW = "a coordinator that begins anew needs a new federation id"
+OLD = "was an old state put back, or lost?"
 log = logging.getLogger("heterophony.node")
 
 
@@ -176,6 +177,8 @@ class Site:
             return memory.answer
         if activation.number <= memory.applied:
             raise Refused(f"activation {activation.number} is past, {memory.applied} have been done: {ANEW}")
+        if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
+            raise Refused(f"activation {activation.number}, but only {memory.applied} have been done here: {OLD}")
         federation = self.federation
         with threads(federation.threads), numerics(federation.device, federation.precision, federation.deterministic):
             host = LocalHost(federation)
