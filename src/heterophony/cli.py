@@ -62,7 +62,8 @@ def run(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
-    engine: Annotated[str, typer.Option(help="Where reactions run: local, or process (each in its own).")] = "local",
+    engine: Annotated[str, typer.Option(help="Where reactions run: local, process (each in its own), or flower (a "
+                            "rehearsal of `deploy`, two processes a participant).")] = "local",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="How pending work is computed: auto (what was timed as the fastest), "
                                           "eager, branches or stacked.")] = "auto",
@@ -323,9 +324,13 @@ def _cores() -> int:
 def _engine(name: str) -> Callable[..., Engine]:
     from heterophony import engines
 
-    places: dict[str, Callable[..., Engine]] = {"local": engines.local, "process": engines.process}
+    places: dict[str, Callable[..., Engine]] = {
+        "local": engines.local,
+        "process": engines.process,
+        "flower": engines.flower,
+    }
     if name not in places:
-        raise ValueError(f"there is no engine {name!r}; it is local or process")
+        raise ValueError(f"there is no engine {name!r}; it is {', '.join(places)}")
     return places[name]
 
 

@@ -29,6 +29,11 @@ PARTICIPANT = {
     "start.sh": True,
     "heterophony-node.service": False,
 }
+COMMENTS = {
+    "id": "everyone's state is kept under this name",
+    "address": "where nodes find the coordinator",
+    "participants": "each has a folder, a key and a file of its own",
+}
 APP = {"app-pyproject.toml": "pyproject.toml", "app-server.txt": "heterophony_app/server_app.py",
        "app-client.txt": "heterophony_app/client_app.py"}  # fmt: skip
 
@@ -54,21 +59,29 @@ def write(
     if common is not None:
         made["networks"] = {"common": common}
     plan = checked(made)
-    coordinator = folder / "coordinator"
+    prepare(folder, plan, ports, listen, made)
+    return plan
+
+
+def prepare(
+    folder: Path,
+    plan: Plan,
+    ports: Sequence[int] | None = None,
+    listen: str | None = None,
+    text: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the folders of a plan."""
+    coordinator, address = folder / "coordinator", plan.address
     (coordinator / "keys").mkdir(parents=True)
-    (coordinator / PLAN).write_text(toml(made, _comments(plan)))
+    (coordinator / PLAN).write_text(toml(text or plan.model_dump(mode="json"), COMMENTS))
     keys.authority(coordinator, plan.id)
     keys.server(coordinator, address.rpartition(":")[0])
-    host, _, port = listen.rpartition(":")
+    host, _, port = (listen or address).rpartition(":")
     kinds = ", ".join(f'"{kind.name}"' for kind in plan.build_method().kinds)
-    words = {"id": plan.id, "method": method, "address": address, "host": host, "port": port, "kinds": kinds}
-    words |= {
-        "server": address.rpartition(":")[0],
-        "outer": address.rpartition(":")[2],
-        "folder": str(coordinator.resolve()),
-    }
-    _fill(coordinator, COORDINATOR, words)
-    _app(coordinator, words)
+    words = {"id": plan.id, "method": plan.method, "address": address, "host": host, "port": port, "kinds": kinds}
+    words |= {"server": address.rpartition(":")[0], "outer": address.rpartition(":")[2]}
+    _fill(coordinator, COORDINATOR, {**words, "folder": str(coordinator.resolve())})
+    _app(coordinator, {**words, "folder": str(coordinator.resolve())})
     for place, name in enumerate(plan.participants):
         here = folder / "participants" / name
         here.mkdir(parents=True)
@@ -79,7 +92,6 @@ def write(
         local = ports[place] if ports else 9094 + place
         _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": str(here.resolve())})
     (folder / "README.md").write_text(_template("README.md", words))
-    return plan
 
 
 def checked(made: Mapping[str, Any]) -> Plan:
@@ -154,11 +166,3 @@ def _value(value: Any) -> str:
         case Mapping():
             return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
     raise DeployError(f"{value!r} cannot be written to a TOML file")
-
-
-def _comments(plan: Plan) -> dict[str, str]:
-    return {
-        "id": "everyone's state is kept under this name",
-        "address": "where nodes find the coordinator",
-        "participants": "each has a folder, a key and a file of its own",
-    }

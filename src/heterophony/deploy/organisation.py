@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 from torch import nn
@@ -16,6 +16,8 @@ from heterophony.federation import Federation, Model
 from heterophony.settings.setting import Strict
 
 FILE = "organisation.toml"
+Split = Literal["test", "validation", "proxy", "private-test", "train", "note"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class Egress(Strict):
@@ -24,7 +26,7 @@ class Egress(Strict):
     figures are in the organisation's own table in any case. `digest`: hashes of its models, to compare runs."""
 
     kinds: tuple[str, ...] | None = None
-    metrics: tuple[Literal["test", "validation", "proxy", "private-test", "train", "note"], ...] = ("test",)
+    metrics: tuple[Split, ...] = ("test",)
     digest: bool = True
 
 
@@ -36,7 +38,7 @@ class Organisation(Strict):
     model: Call | None = None  # -> torch.nn.Module; None where all have the plan's network
     share: str | tuple[str, ...] = ""  # where the method averages a part of one's own model
     buffers: Literal["shared", "private"] = "shared"
-    data: Call  # -> Data, or {"train": Data, "test": Data, ...}
+    data: Call | None = None  # -> Data, or {"train": Data, "test": Data, ...}
     egress: Egress = Egress()
     folder: Path = Path("state")  # private state, beside this file unless absolute
     port: int = Field(default=9094, ge=1, le=65535)  # of the node's own programs, on this machine only
@@ -52,6 +54,8 @@ class Organisation(Strict):
         """This participant's side of the federation."""
         if self.federation != plan.id:
             raise DeployError(f"{self.name}: federation = {self.federation!r}, but federation.toml is {plan.id!r}")
+        if plan.recipe is not None:
+            return plan.rehearsed()
         own = Model(self._network, self.share, self.buffers)
         compute: dict[str, Any] = {"device": self.device, "threads": self.threads}
         if self.egress.kinds is not None:
@@ -67,6 +71,8 @@ class Organisation(Strict):
         return made
 
     def _views(self) -> dict[str, Data]:
+        if self.data is None:
+            raise DeployError(f"{self.name}: set data, a function that loads them")
         found = self.data()
         views = {"train": found} if isinstance(found, Data) else found
         if not isinstance(views, Mapping) or not all(isinstance(view, Data) for view in views.values()):

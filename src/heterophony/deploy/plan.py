@@ -10,6 +10,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +75,7 @@ class Plan(Strict):
     public: Call | None = None  # data that everyone holds -> Data
     tests: Call | None = None  # test sets that everyone holds -> {domain: Data}
     homes: dict[str, str] = {}  # participant -> the domain of `tests` that is its own
+    recipe: str | None = None  # of a rehearsal (`rehearsal.py`): a setting from which everything else follows, as JSON
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
 
@@ -112,6 +114,8 @@ class Plan(Strict):
 
     def coordinator(self) -> Federation:
         """What the coordinator knows: its own nodes' models and data, and nothing of the participants' but names."""
+        if self.recipe is not None:
+            return self.rehearsed()
         method = self.build_method()
         topology = self.topology(method)
         own = [node for node in topology.roles if node not in self.participants]
@@ -133,6 +137,13 @@ class Plan(Strict):
         models = {name: self.slots(method, topology.roles[name], own)}
         private = {name: data["test"]} if "test" in data else {}
         return self._federation(method, topology, models, {name: views}, private_tests=private, **options)
+
+    def rehearsed(self, **options: Any) -> Federation:
+        """The whole federation of a setting, of which everyone builds its own node only."""
+        from heterophony.settings import reassemble
+
+        federation = reassemble(json.loads(self.recipe or "{}"))
+        return replace(federation, profiles={"": REAL_TIME}, **options)
 
     def public_data(self, method: Method) -> Data | None:
         if self.public is None:
