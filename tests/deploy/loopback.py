@@ -97,7 +97,7 @@ class Loopback:
             time.sleep(0.2)
         raise AssertionError(f"{what} within {seconds} s:\n{self.logs()}")
 
-    def finish(self, seconds=240):
+    def finish(self, seconds=400):
         """Wait until the coordinator has ended well; the result that it wrote."""
         self.wait_for(lambda: self.processes["serve"].poll() == 0, seconds, "the federation did not finish")
         return json.loads((self.coordinator / "run" / "result.json").read_text())

@@ -21,7 +21,7 @@ def slow(name="north", pause=1.0):
 
 
 def wait_until_busy(ring, round):
-    ring.wait_for(lambda: ring.round() >= round and ring.busy("north"), 120, f"north did not work in round {round}")
+    ring.wait_for(lambda: ring.round() >= round and ring.busy("north"), 240, f"north did not work in round {round}")
     time.sleep(0.5)
     assert ring.busy("north")
 

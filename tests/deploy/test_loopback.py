@@ -42,11 +42,11 @@ def test_status_tells_what_is_going_on(tmp_path):
     with Loopback(CASES["fedavg"], tmp_path) as ring:
         ring.start("serve", *NAMES[:3])
         found = ring.wait_for(
-            lambda: status(ring, ring.coordinator) if ring.round() == 0 else None, 90, "nothing was reported"
+            lambda: status(ring, ring.coordinator) if ring.round() == 0 else None, 240, "nothing was reported"
         )
         assert found["nodes"]["west"] in ("registered", "offline")
         ring.wait_for(
-            lambda: status(ring, ring.coordinator)["run"].get("waits_for") == ["west"], 90, "it did not wait for west"
+            lambda: status(ring, ring.coordinator)["run"].get("waits_for") == ["west"], 240, "it did not wait for west"
         )
         assert status(ring, ring.homes["north"])["reactions"] == 1
         assert status(ring, ring.homes["west"])["reactions"] == 0

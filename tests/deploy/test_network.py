@@ -108,7 +108,7 @@ def test_a_holder_of_the_ca_alone_gets_nowhere_through_the_proxy(tmp_path):
         ring.start("serve", *NAMES)
         ca = (ring.coordinator / "ca.crt").read_bytes()
         inside = flower.Control(f"127.0.0.1:{ring.port}", ca)
-        ring.wait_for(inside.reachable, 60, "the SuperLink did not start")
+        ring.wait_for(inside.reachable, 180, "the SuperLink did not start")
         outside = flower.Control(f"127.0.0.1:{ring.outer}", ca)
         assert refused(lambda: outside.client.StartRun(StartRunRequest())) == 403
         assert refused(lambda: outside.client.RegisterNode(RegisterNodeRequest(public_key=b"x"))) == 403
@@ -138,7 +138,7 @@ def test_a_wrong_key_a_missing_ca_and_plain_http_are_refused(tmp_path):
         ring.start("serve")
         ca = (ring.coordinator / "ca.crt").read_bytes()
         inside = flower.Control(f"127.0.0.1:{ring.port}", ca)
-        ring.wait_for(lambda: inside.reachable() and len(inside.nodes()) == 4, 60, "the SuperLink did not start")
+        ring.wait_for(lambda: inside.reachable() and len(inside.nodes()) == 4, 180, "the SuperLink did not start")
         stranger = tmp_path / "stranger"
         stranger.mkdir()
         keys.node(stranger)
