@@ -71,7 +71,8 @@ def test_a_killed_process_costs_time_and_nothing_else(fault, tmp_path):
 
 
 def test_kills_on_both_sides(tmp_path):
-    """A node in one round, the SuperLink in the next."""
+    """The short version that `make test` runs: over TLS with node keys, a node dies in one round, the SuperLink in the
+    next, and the federation ends with the digests of a calm run in one process."""
     with Loopback(FML, tmp_path, slow(pause=0.7), pace={"poll": 0.2, "again": 10.0}) as ring:
         ring.start("serve", *NAMES)
         wait_until_busy(ring, 0)

@@ -17,10 +17,9 @@ def status(ring, place):
     return json.loads(subprocess.run(command, env=ring.environment(), check=True, capture_output=True).stdout)
 
 
-# FML in `make test`, the others in `make test-all`.
-@pytest.mark.parametrize(
-    "name", ["fml", *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != "fml")]
-)
+# In `make test`, test_faults.py does the same with FML while processes are killed.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_a_federation_over_tls_ends_with_the_local_digests(name, tmp_path):
     case = CASES[name]
     with Loopback(case, tmp_path) as ring:

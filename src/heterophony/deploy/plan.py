@@ -54,7 +54,7 @@ class Links(Strict):
 class Pace(Strict):
     """Real seconds. Deadlines and quorums of a round are options of the method."""
 
-    poll: float = Field(default=0.5, gt=0)  # how often the coordinator looks for answers
+    poll: float = Field(default=1.0, gt=0)  # how often the coordinator looks for answers
     again: float = Field(default=900.0, gt=0)  # after which a node that is connected is asked again
     patience: float = Field(default=3600.0, gt=0)  # after which a run that is otherwise over does not wait for a node
 

@@ -76,7 +76,7 @@ class Rehearsal(Engine):
             _started(self.plan, Path(place), self.ports) as courier,
         ):
             assert isinstance(self.host, RemoteHost)
-            self.host.courier = courier
+            self.host.courier, self.host.origin = courier, self.host.clock()  # time begins when everyone is there
             result = super().run(rounds)
             _ = result.digest  # while there is somebody to ask
         return result
