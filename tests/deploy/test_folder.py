@@ -157,6 +157,17 @@ def test_check_names_what_is_wrong(changes, text, tmp_path):
     assert len(done.output.strip().splitlines()) == 1
 
 
+def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    here = participant(tmp_path / "ward", CASES["fml"], data="northern_data:load")
+    (here / "northern_data.py").write_text(
+        "import toys.deployed\n\n\ndef load():\n    return toys.deployed.rows('north')\n"
+    )
+    done = deploy("check", here)
+    assert done.exit_code == 0, done.output
+    assert "data 'train': 40 rows" in done.output
+
+
 def test_a_new_key_replaces_the_old_one(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"])
     before = (here / "node.pub").read_text()

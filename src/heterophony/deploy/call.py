@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from pydantic import model_validator
@@ -12,6 +14,12 @@ from heterophony.settings.setting import Strict
 
 class DeployError(ValueError):
     """A deployment that cannot work as it is written down; one line that names the file or the field."""
+
+
+def beside(folder: Path) -> None:
+    """Let modules that lie in the folder be found, as well as installed ones."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 class Call(Strict):

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.call import DeployError, beside
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
@@ -65,6 +65,7 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     from heterophony.deploy import flower
 
     folder = folder.resolve()
+    beside(folder)
     plan, listen = Plan.load(folder / PLAN), parsed(Listen, folder / FILE)
     plan.coordinator()  # what cannot be built is said before anything starts
     known = {name: flower.key_bytes(key) for name, key in public_keys(folder, plan).items()}

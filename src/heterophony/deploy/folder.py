@@ -15,6 +15,7 @@ from heterophony.deploy.call import DeployError
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 
+HOME = "/srv/heterophony"  # where units expect a participant's folder and the environment
 # Where each file of a template goes, and whether it is a program.
 COORDINATOR = {
     "coordinator.toml": False,
@@ -78,7 +79,15 @@ def prepare(
     keys.server(coordinator, address.rpartition(":")[0])
     host, _, port = (listen or address).rpartition(":")
     kinds = ", ".join(f'"{kind.name}"' for kind in plan.build_method().kinds)
-    words = {"id": plan.id, "method": plan.method, "address": address, "host": host, "port": port, "kinds": kinds}
+    words = {
+        "home": HOME,
+        "id": plan.id,
+        "method": plan.method,
+        "address": address,
+        "host": host,
+        "port": port,
+        "kinds": kinds,
+    }
     words |= {"server": address.rpartition(":")[0], "outer": address.rpartition(":")[2]}
     _fill(coordinator, COORDINATOR, {**words, "folder": str(coordinator.resolve())})
     _app(coordinator, {**words, "folder": str(coordinator.resolve())})
@@ -90,7 +99,7 @@ def prepare(
         shutil.copy(coordinator / "ca.crt", here / "ca.crt")
         shutil.copy(coordinator / PLAN, here / PLAN)
         local = ports[place] if ports else 9094 + place
-        _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": str(here.resolve())})
+        _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": f"{HOME}/{name}"})
     (folder / "README.md").write_text(_template("README.md", words))
 
 

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from heterophony import codec
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.call import DeployError, beside
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
@@ -28,6 +28,7 @@ log = logging.getLogger("heterophony.node")
 
 def site(folder: Path) -> Site:
     """The participant whose folder this is, with its data loaded."""
+    beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
     federation = own.build(plan)
     federation.node(own.name)  # its model can be built, or we say so now
