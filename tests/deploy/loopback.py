@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from heterophony.compute.workers import die_with_parent
 from heterophony.deploy.folder import toml, write
 from toys.deployed import NAMES
 
@@ -62,6 +63,7 @@ class Loopback:
                 self.processes[name] = subprocess.Popen(
                     [*wrap, *self.command(what, place)], env=self.environment(), cwd=self.folder, stdout=log,
                     stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                    preexec_fn=die_with_parent,
                 )  # fmt: skip
 
     def log(self, name):

@@ -255,6 +255,33 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
     assert result.digest == uninterrupted(case)
 
 
+def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):
+    case, time = CASES["fedh2l"], Clock()
+    plan = case.plan(pace={"poll": 0.5, "patience": 5.0})
+    courier = Slow(sites(case, tmp_path), time, 60.0)
+    made = engine(case, courier, plan, clock=time, sleep=time.sleep)
+    result = made.run(case.rounds)
+    assert result.rounds == case.rounds
+    assert result.clock > 60.0 * case.rounds
+    assert not result.ledger.incidents
+
+
+class Slow(Direct):
+    """Everyone answers, after a minute."""
+
+    def __init__(self, sites, clock, seconds):
+        super().__init__(sites)
+        self.clock, self.seconds, self.sent = clock, seconds, {}
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        self.sent |= dict.fromkeys(tickets.values(), self.clock())
+        return tickets
+
+    def collect(self, tickets):
+        return super().collect([t for t in tickets if self.clock() - self.sent[t] >= self.seconds])
+
+
 class Vanishing(Direct):
     """A node that is gone after so many questions."""
 

@@ -56,7 +56,9 @@ class Pace(Strict):
 
     poll: float = Field(default=1.0, gt=0)  # how often the coordinator looks for answers
     again: float = Field(default=900.0, gt=0)  # after which a node that is connected is asked again
-    patience: float = Field(default=3600.0, gt=0)  # after which a run that is otherwise over does not wait for a node
+    patience: float = Field(
+        default=3600.0, gt=0
+    )  # a run that is otherwise over does not wait longer for a node that has gone
 
 
 class Plan(Strict):

@@ -24,7 +24,7 @@ from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
 from heterophony.message import HEADER_LIMIT, Body, Send
 
-WATCH = 2.0  # seconds
+WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
 COLUMNS = {"round": int, "time": float, "product": str, "set": str, "split": str, "quantity": str, "n": int}
 log = logging.getLogger("heterophony.coordinator")
@@ -74,6 +74,7 @@ class RemoteHost:
         self.digests: dict[str, bytes] = {}
         self.watch: Callable[[], None] = lambda: None  # called now and then
         self.watched = -math.inf
+        self.seen: dict[str, float] = {}  # when a node was last connected
 
     def now(self) -> float:
         """Seconds of this run: real ones, that go on from the snapshot after a restart."""
@@ -99,6 +100,7 @@ class RemoteHost:
             return
         if self.clock() - self.watched >= WATCH:
             self.watched = self.clock()
+            self.seen |= dict.fromkeys(self.courier.present(), self.watched)
             self.watch()
         by_node = {a.node: a for a in activations}
         self._ask(by_node)
@@ -107,7 +109,9 @@ class RemoteHost:
         for activation in activations:
             if activation.outcome is None:
                 activation.due = self.now()
-                activation.lost = self.clock() - self.asked[activation.node].since > self.plan.pace.patience
+                # one that is connected may take as long as it likes
+                sign = max(self.asked[activation.node].since, self.seen.get(activation.node, -math.inf))
+                activation.lost = self.clock() - sign > self.plan.pace.patience
 
     def _stamp(self, activation: Activation) -> None:
         """A reaction here has taken as long as it has."""
