@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from heterophony import progress
+from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ CpuWorkers = Annotated[
     int, typer.Option("--workers", min=0, help="Processes on a CPU, or Ray workers; 0: one a core (a GPU).")
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="Where reactions run: local, process (each in its own) or ray.")
+    str, typer.Option("--engine", help="Where reactions run: local, process (each in its own), ray, or flower (a "
+                      "rehearsal of `deploy`, two processes a participant).")
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
 DataFolder = Annotated[
@@ -308,6 +310,9 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
         demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
 
 
+app.add_typer(deploy, name="deploy")
+
+
 # -- running, with progress ------------------------------------------------------------------------------------
 def _execute(
     federation: Federation,
@@ -338,10 +343,14 @@ def _cores() -> int:
 def _engine(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:
     from heterophony import engines
 
-    places: dict[str, Callable[..., Engine]] = {"local": engines.local, "process": engines.process}
-    places["ray"] = partial(engines.ray, workers=workers or None, address=address)
+    places: dict[str, Callable[..., Engine]] = {
+        "local": engines.local,
+        "process": engines.process,
+        "ray": partial(engines.ray, workers=workers or None, address=address),
+        "flower": engines.flower,
+    }
     if name not in places:
-        raise ValueError(f"there is no engine {name!r}; it is local, process or ray")
+        raise ValueError(f"there is no engine {name!r}; it is {', '.join(places)}")
     if address is not None and name != "ray":
         raise ValueError(f"--address {address} is for --engine ray")
     if name == "ray":

@@ -88,12 +88,13 @@ class Kind:
         """Bytes of the values themselves, headers not counted."""
         return sum(part.payload(body[key]) for key, part in self.fields.items())
 
-    def check(self, body: Body, receiver: Shape) -> None:
-        """Raise `Refused` unless the body is what this kind declares and fits the receiver."""
+    def check(self, body: Body, receiver: Shape | None) -> None:
+        """Raise `Refused` unless the body is what this kind declares, and fits the receiver if that is known here."""
         if verdict := self.verdict(body):
             raise Refused(verdict)
-        for key, part in self.fields.items():
-            _refusing(key, part.fits, body[key], receiver)
+        if receiver is not None:
+            for key, part in self.fields.items():
+                _refusing(key, part.fits, body[key], receiver)
 
     def verdict(self, body: Body) -> str:
         """What is wrong with a body, whoever receives it; empty if nothing is."""
@@ -124,6 +125,7 @@ class Send:
     to: tuple[str, ...] | None  # None: everyone on the kind's link
     round: int | None  # None: the sender's round
     body: Body
+    withheld: bool = False  # it stayed with its sender, on another machine: there is no body
 
 
 @dataclass(frozen=True)

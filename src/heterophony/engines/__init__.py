@@ -12,7 +12,7 @@ from heterophony.federation import Federation
 if TYPE_CHECKING:
     from heterophony.record.run import Run
 
-__all__ = ["Engine", "Network", "Stalled", "local", "process", "ray"]
+__all__ = ["Engine", "Network", "Stalled", "flower", "local", "process", "ray"]
 
 
 def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
@@ -20,6 +20,13 @@ def local(federation: Federation, *, compute: Compute | None = None, **options: 
     record: Run | None = options.get("record")
     host = LocalHost(federation, compute, record.folder / FILE if record is not None else None)
     return Engine(federation, host, **options)
+
+
+def flower(federation: Federation, **options: Any) -> Engine:
+    """A rehearsal on this machine of a federation between organisations: a SuperNode for each participant."""
+    from heterophony.deploy.rehearsal import Rehearsal
+
+    return Rehearsal(federation, **options)
 
 
 def process(federation: Federation, **options: Any) -> Engine:

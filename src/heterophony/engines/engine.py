@@ -21,6 +21,7 @@ from heterophony.compute.numerics import numerics
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
+from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused
 from heterophony.mailbox import Mailbox
@@ -62,6 +63,7 @@ class Engine:
         self.queue = Queue()
         self.boxes: dict[str, Mailbox] = {}
         self.pending: list[Activation] = []
+        self.lost: set[str] = set()  # nodes on other machines that give no sign
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
@@ -76,7 +78,7 @@ class Engine:
         began = time.perf_counter()
         federation = self.federation
         exact = numerics(federation.device, federation.precision, federation.deterministic)
-        with _threads(federation.threads), exact:
+        with threads(federation.threads), exact:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
@@ -98,6 +100,8 @@ class Engine:
 
     def _go_on(self) -> None:
         """After a load, or with more rounds to do: whoever was held back may have something to do."""
+        for activation in self.pending:  # asked of another machine, and not answered yet
+            self.host.begin(activation)
         for box in list(self.boxes.values()):
             if not box.busy:
                 self.dirty.add(box.node)
@@ -129,6 +133,10 @@ class Engine:
         while True:
             # Whatever could still arrive by the next moment must be known before the clock moves on.
             if self.pending and min(a.due for a in self.pending) <= self.queue.moment:
+                if self._in_vain():
+                    return
+                if self.record is not None and any(a.away and not a.recorded for a in self.pending):
+                    self._save()  # what is asked of another machine stands in a snapshot first: it is asked again
                 self._step()
                 continue
             if not self.queue.heap:
@@ -142,13 +150,18 @@ class Engine:
                 self._save()
                 raise KeyboardInterrupt
 
-    def _step(self) -> None:
-        """Let the host compute everything that is pending, together; commit what has come to its end."""
-        waiting = [a for a in self.pending if a.outcome is None]
+    def _in_vain(self) -> bool:
+        """Whether the run is over but for reactions on machines that give no sign."""
+        return not self.queue.heap and all(a.node in self.lost for a in self.pending) and self._over()
+
+    def _step(self, here: bool = False) -> None:
+        """Let the host compute all that is pending (`here`: on this machine), together; commit what has ended."""
+        waiting = [a for a in self.pending if a.outcome is None and not (here and a.away)]
         if waiting:
             self.host.step(waiting)
         done = [a for a in self.pending if a.outcome is not None]
         self.pending = [a for a in self.pending if a.outcome is None]
+        self.lost = {a.node for a in self.pending if a.lost}
         for activation in done:
             assert activation.outcome is not None
             self._commit(activation, activation.outcome)
@@ -223,6 +236,8 @@ class Engine:
         """A reaction's state, consumed mail and outgoing mail become part of the run at once."""
         node = activation.node
         rows: list[dict[str, Any]] = []
+        for what, detail in outcome.incidents:
+            self.ledger.incident(outcome.end, node, what, detail)
         for index, (departure, send) in enumerate(outcome.sends):
             rows += self._post(node, (activation.number, index), departure, send)
         self.queue.push(outcome.end, Free(node, outcome.round, outcome.groups, outcome.rows, rows))
@@ -246,7 +261,7 @@ class Engine:
         return not any(self._leads_on(node) for node in self.leads)
 
     def _leads_on(self, node: str) -> bool:
-        done = node in self.boxes and self.finished(self.boxes[node])
+        done = node in self.lost or (node in self.boxes and self.finished(self.boxes[node]))
         return not done and math.isfinite(self.federation.profile(node).next_available(self.clock))
 
     def _dropped(self, node: str, round: int) -> bool:
@@ -262,8 +277,8 @@ class Engine:
         assert round is not None  # the host has set both
         assert receivers is not None
         allowed = self.federation.egress.get(sender)
-        withheld = allowed is not None and kind.name not in allowed
-        payload = kind.payload(send.body)
+        withheld = send.withheld or (allowed is not None and kind.name not in allowed)
+        payload = 0 if send.withheld else kind.payload(send.body)
         # Node ids are plain ASCII, so that recipients' messages differ in size by their ids alone.
         wire = Message(kind.name, sender, "", round, id, send.body).wire
         rows = []
@@ -366,8 +381,8 @@ class Engine:
     def _save(self) -> None:
         if self.record is None:
             return
-        while self.pending:  # a reaction is whole or not at all; finishing early changes nothing
-            self._step()
+        while any(not a.away for a in self.pending):  # a reaction is whole or not at all; finishing early is harmless
+            self._step(here=True)
         self.record.save(self)
 
     def encode_node(self, node: str) -> bytes:
@@ -384,12 +399,17 @@ class Engine:
         self.queue.prune(
             lambda event, at: isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, at)
         )
-        here = {"clock": self.clock, "rounds": self.rounds, "outside": sorted(self.outside)}
+        here: dict[str, Any] = {"clock": self.clock, "rounds": self.rounds, "outside": sorted(self.outside)}
+        if self.pending:  # on other machines
+            here["pending"] = [activation_value(a) for a in self.pending]
+            for activation in self.pending:
+                activation.recorded = True
         return codec.pack({**here, "queue": self.queue.state(), "network": self.network.state(self.clock)})
 
     def restore_queue(self, data: bytes) -> None:
         value = codec.unpack(data)
         self.clock, self.rounds, self.outside = value["clock"], value["rounds"], set(value["outside"])
+        self.pending = [activation_of(a) for a in value.get("pending", [])]
         self.queue.restore(value["queue"])
         self.network.restore(value["network"])
 
@@ -399,7 +419,7 @@ def _describe(message: Message) -> str:
 
 
 @contextmanager
-def _threads(number: int) -> Iterator[None]:
+def threads(number: int) -> Iterator[None]:
     """Torch's threads for the run: already two differ from one in the last bits."""
     before = torch.get_num_threads()
     if before != number:

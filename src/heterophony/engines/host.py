@@ -21,6 +21,7 @@ class Outcome:
     rows: list[dict[str, Any]]
     round: int
     groups: dict[str, tuple[str, ...]]  # those that the reaction has set
+    incidents: list[tuple[str, str]] = field(default_factory=list)  # (what, detail), from a node on another machine
 
 
 @dataclass
@@ -38,6 +39,9 @@ class Activation:
     start: float
     due: float = 0.0  # nothing of it can leave the node before this moment
     outcome: Outcome | None = None
+    away: bool = False  # it runs on another machine, which may take its time: a snapshot holds the question
+    recorded: bool = False  # a snapshot holds it
+    lost: bool = False  # no sign of it for so long that a run that is otherwise over need not wait
     frame: Any = field(default=None, repr=False)  # the host's own
 
 
@@ -50,8 +54,8 @@ class Host(Protocol):
     def step(self, activations: Sequence[Activation]) -> None:
         """Advance all of them, together: each gets a later `due` or its outcome."""
 
-    def shape(self, node: str) -> Shape:
-        """What the node's door checks mail against."""
+    def shape(self, node: str) -> Shape | None:
+        """What the node's door checks mail against; None where the door is on another machine."""
 
     def state(self, node: str) -> dict[str, Any]:
         """A node's state between two reactions, as plain values."""

@@ -147,7 +147,7 @@ class LocalHost:
                 round = frame.node.round if send.round is None else send.round
                 links = self._links(activation, round)
                 to = links.group(send.kind.to) if send.to is None else send.to
-                stamped = Send(send.kind, to, round, send.body)
+                stamped = Send(send.kind, to, round, send.body, send.withheld)
                 self._check(stamped, links)
                 frame.sends.append((frame.clock, stamped))
 

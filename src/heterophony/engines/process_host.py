@@ -19,10 +19,9 @@ from heterophony.compute.eager import WorkError
 from heterophony.compute.workers import die_with_parent
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
+from heterophony.engines.wire import mail_of, mail_value, outcome_value, sends_of
 from heterophony.federation import Federation
 from heterophony.fields import Shape
-from heterophony.mailbox import Inbox
-from heterophony.message import Body, Message, Send
 
 
 class ProcessHost:
@@ -49,7 +48,7 @@ class ProcessHost:
             self.states[activation.node] = state
 
     def _in_child(self, activation: Activation) -> tuple[bytes, bytes]:
-        mail = codec.pack(_mail_value(activation.mail))
+        mail = codec.pack(mail_value(activation.mail))
         state = self.states.get(activation.node)
         ours, theirs = self.fork.Pipe(duplex=False)
         order = replace(activation, mail=None)
@@ -74,11 +73,11 @@ class ProcessHost:
             host = LocalHost(replace(self.federation, workers=1))
             if state is not None:
                 host.restore(order.node, codec.unpack(state))
-            order.mail = _mail_of(codec.unpack(mail))
+            order.mail = mail_of(codec.unpack(mail))
             host.begin(order)
             while order.outcome is None:
                 host.step([order])
-            pipe.send_bytes(codec.pack(_outcome_value(order.outcome)))
+            pipe.send_bytes(codec.pack(outcome_value(order.outcome)))
             pipe.send_bytes(codec.pack(host.state(order.node)))
         except (ReactionError, WorkError) as error:
             pipe.send_bytes(codec.pack({"error": str(error)}))
@@ -88,8 +87,7 @@ class ProcessHost:
         if "error" in value:
             raise ReactionError(value["error"])
         kinds = {kind.name: kind for kind in self.federation.method.kinds}
-        sends = [(at, Send(kinds[kind], to, round, Body(body))) for at, kind, to, round, body in value["sends"]]
-        return Outcome(**{**value, "sends": sends})
+        return Outcome(**{**value, "sends": sends_of(value["sends"], kinds)})
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
@@ -106,34 +104,3 @@ class ProcessHost:
 
     def digest(self, node: str) -> bytes:
         return model_digest(self.state(node))
-
-
-def _outcome_value(outcome: Outcome) -> dict[str, Any]:
-    sends = [(at, send.kind.name, send.to, send.round, dict(send.body)) for at, send in outcome.sends]
-    return {**vars(outcome), "sends": sends}
-
-
-def _message_value(message: Message) -> dict[str, Any]:
-    return {
-        **message.plain(),
-        "staleness": message.staleness,
-        "also": [_message_value(m) for m in message.also],
-    }
-
-
-def _message_of(value: dict[str, Any]) -> Message:
-    return replace(Message.of(value), staleness=value["staleness"], also=tuple(map(_message_of, value["also"])))
-
-
-def _mail_value(mail: Message | Inbox | None) -> Any:
-    if isinstance(mail, Inbox):
-        return {"inbox": [_message_value(m) for m in mail], "also": [_message_value(m) for m in mail.also]}
-    return None if mail is None else _message_value(mail)
-
-
-def _mail_of(value: Any) -> Message | Inbox | None:
-    if value is None or "inbox" not in value:
-        return None if value is None else _message_of(value)
-    inbox = Inbox(map(_message_of, value["inbox"]))
-    inbox.also = tuple(map(_message_of, value["also"]))
-    return inbox

@@ -1,0 +1,183 @@
+"""The coordinator's process: keeps a SuperLink running, submits the run, and works on it until it is finished.
+
+The run itself (clock, mailboxes, server roles) lives in a child of this process. When the SuperLink dies, and Flower's
+run with it, another one is submitted, and a new child goes on from the snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import Field
+
+from heterophony.deploy import keys
+from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.plan import FILE as PLAN
+from heterophony.deploy.plan import Plan, parsed
+from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
+from heterophony.deploy.remote_host import RemoteHost
+from heterophony.engines.engine import Engine, Stalled
+from heterophony.record.disk import Disk
+from heterophony.record.run import Run
+from heterophony.settings.setting import Strict
+
+FILE = "coordinator.toml"
+STATUS = "status.json"
+GIVE_UP, BROKEN = 2, 1  # exit codes of the child: it makes no sense to try again; it may
+log = logging.getLogger("heterophony.coordinator")
+
+
+class Listen(Strict):
+    """`coordinator.toml`: where the SuperLink listens. On 127.0.0.1 it needs a proxy in front (nginx.conf)."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=1, le=65535)
+
+    @property
+    def address(self) -> str:
+        """As it is seen from this machine."""
+        return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
+
+
+def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
+    return {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+
+
+def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:
+    """The command that starts one: TLS only, registered nodes only, and nobody's code but ours."""
+    from heterophony.deploy import flower
+
+    command = [flower.program("flower-superlink"), "--isolation", "process"]
+    command += ["--superexec-auth-secret-file", str(secret), "--disable-runtime-dependency-installation"]
+    command += ["--ssl-ca-certfile", str(folder / "ca.crt"), "--ssl-certfile", str(folder / "server.pem")]
+    command += ["--ssl-keyfile", str(folder / "server.key"), "--enable-supernode-auth"]
+    return [*command, "--host", listen.host, "--port", str(listen.port), "--database", str(folder / "flower.db")]
+
+
+def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
+    """Run the federation to its end; the exit code says how it went."""
+    from heterophony.deploy import flower
+
+    folder = folder.resolve()
+    beside(folder)
+    plan, listen = Plan.load(folder / PLAN), parsed(Listen, folder / FILE)
+    plan.coordinator()  # what cannot be built is said before anything starts
+    known = {name: flower.key_bytes(key) for name, key in public_keys(folder, plan).items()}
+    lock = FileLock(str(folder / "running"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise DeployError(f"{folder} is served already, by another process") from None
+    secret, ca = folder / "executor.secret", (folder / "ca.crt").read_bytes()
+    keys.write_secret(secret, secrets.token_bytes(32))
+    lost: list[int] = []  # exit codes of SuperLinks
+    link = Program(
+        "SuperLink", superlink(folder, listen, secret), flower.environment(folder / "flwr-home"), lost.append
+    )
+    control = flower.Control(listen.address, ca)
+    executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
+    stop_on_signals()
+    link.start()
+    run, child, failures = None, None, 0
+    try:
+        while True:
+            time.sleep(poll)
+            if not link.tend() or lost:
+                lost.clear()
+                run = None
+                if child is not None:  # its run is lost with the SuperLink; its snapshot is not
+                    child.kill()
+                    child.join()
+                    child = None
+                continue
+            if run is None:
+                if control.reachable():
+                    for name, key in known.items():
+                        control.register(name, key)
+                    run = control.submit(folder / "app")
+                    log.info("run %d submitted", run)
+            elif child is None:
+                task = executor.acquire()
+                if task is not None and task.run != run:
+                    log.warning("run %d was not submitted here: nobody works on it", task.run)
+                elif task is not None:
+                    child = forked(_coordinate, folder, listen.address, task, ca)
+            elif not child.is_alive():
+                child.join()
+                if child.exitcode in (0, GIVE_UP):
+                    return int(child.exitcode)
+                failures += 1
+                if failures >= attempts:
+                    log.error(
+                        "the run ended %d times (exit %s); its folder is %s", failures, child.exitcode, folder / "run"
+                    )
+                    return 1
+                log.warning("the run ended (exit %s): it is submitted again", child.exitcode)
+                run, child = None, None
+    except Stopped:
+        log.info("stopped; `heterophony deploy serve %s` goes on", folder)
+        return 130
+    finally:
+        if child is not None:
+            child.kill()
+            child.join()
+        link.stop()
+        control.close()
+        executor.close()
+        lock.release()
+
+
+def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
+    from heterophony.deploy import flower
+
+    plan = Plan.load(folder / PLAN)
+    names = {flower.key_bytes(key): name for name, key in public_keys(folder, plan).items()}
+    try:
+        with flower.grid_of(address, task, ca) as grid:
+            run(folder, plan, flower.Post(grid, names))
+    except (DeployError, Stalled, ValueError) as error:
+        log.error("%s", error)
+        return GIVE_UP
+    except Exception:
+        log.exception("the run failed")
+        return BROKEN
+    return 0
+
+
+def run(folder: Path, plan: Plan, courier: Any) -> dict[str, Any]:
+    """The federation, from its start or from its snapshot to its end; returns what is in result.json."""
+    from heterophony import show
+
+    federation = plan.coordinator()
+    host = RemoteHost(plan, federation, courier)
+    spec, place = federation.identity(), folder / "run"
+    opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, plan.rounds)
+    with opened as record:
+        engine = Engine(federation, host, record=record)
+        host.watch = lambda: _report(folder, engine, host)
+        result = engine.run(plan.rounds)
+        finished = show.finish(spec, result, place)
+        digests = {node: host.digest(node).hex() for node in result.nodes}
+        Disk().replace(folder / "digests.json", (json.dumps(digests, indent=1) + "\n").encode())
+    _report(folder, engine, host, finished=True)
+    log.info("finished after %d rounds, models %s; results in %s", result.rounds, result.digest[:12], place)
+    return finished
+
+
+def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = False) -> None:
+    """For `heterophony deploy status`."""
+    lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
+    about: dict[str, Any] = {
+        "round": min(lead, default=0),
+        "rounds": engine.rounds,
+        "finished": finished,
+        "at": time.time(),
+    }
+    about |= {"waits_for": sorted(host.asked), "trouble": host.trouble, "incidents": len(engine.ledger.incidents)}
+    Disk().replace(folder / STATUS, json.dumps(about).encode())

@@ -1,0 +1,177 @@
+"""A ready federation folder: one for the coordinator, and one to hand to each participant."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from heterophony.deploy import keys
+from heterophony.deploy.call import DeployError
+from heterophony.deploy.plan import FILE as PLAN
+from heterophony.deploy.plan import Plan
+
+HOME = "/srv/heterophony"  # where units expect a participant's folder and the environment
+# Where each file of a template goes, and whether it is a program.
+COORDINATOR = {
+    "coordinator.toml": False,
+    "coordinator-README.md": False,
+    "serve.sh": True,
+    "heterophony-coordinator.service": False,
+    "nginx.conf": False,
+}
+PARTICIPANT = {
+    "organisation.toml": False,
+    "participant-README.md": False,
+    "start.sh": True,
+    "heterophony-node.service": False,
+}
+COMMENTS = {
+    "id": "everyone's state is kept under this name",
+    "address": "where nodes find the coordinator",
+    "participants": "each has a folder, a key and a file of its own",
+}
+APP = {"app-pyproject.toml": "pyproject.toml", "app-server.txt": "heterophony_app/server_app.py",
+       "app-client.txt": "heterophony_app/client_app.py"}  # fmt: skip
+
+
+def write(
+    folder: Path,
+    method: str,
+    participants: Sequence[str],
+    *,
+    address: str = "127.0.0.1:8000",
+    listen: str = "127.0.0.1:8000",
+    rounds: int = 10,
+    seed: int = 0,
+    common: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    ports: Sequence[int] | None = None,
+) -> Plan:
+    """Write the folder; an existing one is refused."""
+    if folder.exists() and any(folder.iterdir()):
+        raise DeployError(f"{folder} is not empty: choose a new folder")
+    made: dict[str, Any] = {"id": f"{method}-{secrets.token_hex(8)}", "method": method, "rounds": rounds, "seed": seed}
+    made |= {"address": address, "participants": list(participants), "options": dict(options or {})}
+    if common is not None:
+        made["networks"] = {"common": common}
+    plan = checked(made)
+    prepare(folder, plan, ports, listen, made)
+    return plan
+
+
+def prepare(
+    folder: Path,
+    plan: Plan,
+    ports: Sequence[int] | None = None,
+    listen: str | None = None,
+    text: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the folders of a plan."""
+    coordinator, address = folder / "coordinator", plan.address
+    (coordinator / "keys").mkdir(parents=True)
+    (coordinator / PLAN).write_text(toml(text or plan.model_dump(mode="json"), COMMENTS))
+    keys.authority(coordinator, plan.id)
+    keys.server(coordinator, address.rpartition(":")[0])
+    host, _, port = (listen or address).rpartition(":")
+    kinds = ", ".join(f'"{kind.name}"' for kind in plan.build_method().kinds)
+    words = {
+        "home": HOME,
+        "id": plan.id,
+        "method": plan.method,
+        "address": address,
+        "host": host,
+        "port": port,
+        "kinds": kinds,
+    }
+    words |= {"server": address.rpartition(":")[0], "outer": address.rpartition(":")[2]}
+    _fill(coordinator, COORDINATOR, {**words, "folder": str(coordinator.resolve())})
+    _app(coordinator, {**words, "folder": str(coordinator.resolve())})
+    for place, name in enumerate(plan.participants):
+        here = folder / "participants" / name
+        here.mkdir(parents=True)
+        keys.node(here)
+        shutil.copy(here / "node.pub", coordinator / "keys" / f"{name}.pub")
+        shutil.copy(coordinator / "ca.crt", here / "ca.crt")
+        shutil.copy(coordinator / PLAN, here / PLAN)
+        local = ports[place] if ports else 9094 + place
+        _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": f"{HOME}/{name}"})
+    (folder / "README.md").write_text(_template("README.md", words))
+
+
+def checked(made: Mapping[str, Any]) -> Plan:
+    """A plan that makes sense as far as it goes: its method has these options, its participants a place."""
+    from pydantic import ValidationError
+
+    try:
+        plan = Plan.model_validate(made)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DeployError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    method = plan.build_method()
+    if "root" not in method.roles:
+        plan.topology(method)
+    return plan
+
+
+def _fill(folder: Path, files: Mapping[str, bool], words: Mapping[str, str]) -> None:
+    for name, runs in files.items():
+        path = folder / ("README.md" if name.endswith("README.md") else name)
+        path.write_text(_template(name, words))
+        if runs:
+            path.chmod(0o755)
+
+
+def _app(folder: Path, words: Mapping[str, str]) -> None:
+    """What Flower wants to be submitted. Nobody runs it: both ends work with the installed package."""
+    (folder / "app" / "heterophony_app").mkdir(parents=True)
+    (folder / "app" / "heterophony_app" / "__init__.py").write_text("")
+    for name, place in APP.items():
+        (folder / "app" / place).write_text(_template(name, words))
+    home = folder / "flwr-home"
+    home.mkdir()
+    (home / "config.toml").write_text(_template("flwr-config.toml", words))
+
+
+def _template(name: str, words: Mapping[str, str]) -> str:
+    text = (resources.files("heterophony.deploy") / "templates" / name).read_text()
+    return Template(text).substitute(words)
+
+
+def toml(value: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
+    """A nested table as TOML: enough for our own files."""
+    return "\n".join(_lines(value, comments or {}, ())) + "\n"
+
+
+def _lines(table: Mapping[str, Any], comments: Mapping[str, str], path: tuple[str, ...]) -> list[str]:
+    lines, inner = [], []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            inner += ["", f"[{'.'.join((*path, _key(key)))}]", *_lines(value, comments, (*path, _key(key)))]
+        elif value is not None:
+            note = comments.get(".".join((*path, key)))
+            lines.append(f"{_key(key)} = {_value(value)}" + (f"  # {note}" if note else ""))
+    return lines + inner
+
+
+def _key(key: str) -> str:
+    return key if key.replace("-", "").replace("_", "").isalnum() else _value(key)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case list() | tuple():
+            return "[" + ", ".join(_value(item) for item in value) + "]"
+        case Mapping():
+            return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    raise DeployError(f"{value!r} cannot be written to a TOML file")

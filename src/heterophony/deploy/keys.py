@@ -1,0 +1,133 @@
+"""Certificates and node keys: a certificate authority of the federation's own, nothing else is trusted."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from heterophony.deploy.call import DeployError
+
+try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+        load_ssh_private_key,
+        load_ssh_public_key,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as error:
+    raise DeployError(f"deploying needs Flower: pip install 'heterophony[flower]' ({error})") from None
+
+YEARS = 10  # of the authority; the server's certificate lasts two
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """A file that only its owner can read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+def authority(folder: Path, name: str) -> None:
+    """`ca.key`, which signs servers and is needed for nothing else, and `ca.crt`, which everyone gets."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = _name(f"{name} CA")
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    builder = (
+        _builder(subject, subject, key.public_key(), key.public_key(), timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+    )
+    write_secret(folder / "ca.key", _private(key))
+    (folder / "ca.crt").write_bytes(builder.sign(key, hashes.SHA384()).public_bytes(Encoding.PEM))
+
+
+def server(folder: Path, host: str) -> None:
+    """`server.key` and `server.pem`, for the host that nodes connect to and for this machine."""
+    authority_key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    key = ec.generate_private_key(ec.SECP384R1())
+    names = [_alternative(each) for each in dict.fromkeys((host, "localhost", "127.0.0.1"))]
+    builder = (
+        _builder(_name(host), issuer.subject, key.public_key(), authority_key.public_key(), timedelta(days=730))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+    )
+    write_secret(folder / "server.key", _private(key))
+    (folder / "server.pem").write_bytes(builder.sign(authority_key, hashes.SHA384()).public_bytes(Encoding.PEM))
+
+
+def node(folder: Path) -> None:
+    """`node.key`, which stays with the organisation, and `node.pub`, which the coordinator registers."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    write_secret(folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    (folder / "node.pub").write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+
+
+def public(path: Path) -> Any:
+    """The public key in a `.pub` file."""
+    try:
+        return load_ssh_public_key(path.read_bytes())
+    except FileNotFoundError:
+        raise DeployError(f"{path} is missing: the organisation makes it with `heterophony deploy key`") from None
+    except ValueError as error:
+        raise DeployError(f"{path} is no public key: {error}") from None
+
+
+def private(path: Path) -> Any:
+    try:
+        return load_ssh_private_key(path.read_bytes(), None)
+    except FileNotFoundError:
+        raise DeployError(f"{path} is missing: make it with `heterophony deploy key`") from None
+    except ValueError as error:
+        raise DeployError(f"{path} is no private key: {error}") from None
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Any, issuer_key: Any, lasts: timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # clocks differ a little
+        .not_valid_after(now + lasts)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )
+
+
+def _usage(**given: bool) -> x509.KeyUsage:
+    names = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+             "key_cert_sign", "crl_sign", "encipher_only", "decipher_only")  # fmt: skip
+    return x509.KeyUsage(**{name: given.get(name, False) for name in names})
+
+
+def _private(key: Any) -> bytes:
+    found: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return found

@@ -1,0 +1,116 @@
+"""A participant's process: keeps a SuperNode connected to the coordinator, and answers the questions that it brings."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from heterophony import codec
+from heterophony.deploy import keys
+from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.organisation import FILE, Organisation
+from heterophony.deploy.plan import FILE as PLAN
+from heterophony.deploy.plan import Plan
+from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
+from heterophony.deploy.site import Site
+from heterophony.deploy.vault import Vault
+from heterophony.record.disk import Disk
+
+log = logging.getLogger("heterophony.node")
+
+
+def site(folder: Path) -> Site:
+    """The participant whose folder this is, with its data loaded."""
+    beside(folder)
+    plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
+    federation = own.build(plan)
+    federation.node(own.name)  # its model can be built, or we say so now
+    return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)
+
+
+def participate(folder: Path, poll: float = 0.3) -> None:
+    """Take part until a signal comes."""
+    from heterophony.deploy import flower
+
+    importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
+    here, own = site(folder), Organisation.load(folder / FILE)
+    own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(str(own.folder / "running"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise DeployError(f"{folder} takes part already, in another process") from None
+    secret = own.folder / "executor.secret"
+    keys.write_secret(secret, secrets.token_bytes(32))
+    command = [flower.program("flower-supernode"), "--isolation", "process"]
+    command += ["--superexec-auth-secret-file", str(secret), "--host", "127.0.0.1", "--port", str(own.port)]
+    command += ["--superlink", here.plan.address, "--root-certificates", str(folder / "ca.crt")]
+    command += ["--auth-supernode-private-key", str(folder / "node.key")]
+    known = own.folder / "flower-node"
+
+    def announce(code: int = 0) -> None:
+        """A SuperNode that was killed has not said so itself."""
+        if known.exists():
+            key, ca = keys.private(folder / "node.key"), (folder / "ca.crt").read_bytes()
+            flower.deactivate(here.plan.address, ca, key, int(known.read_text()))
+
+    supernode = Program("SuperNode", command, flower.environment(own.folder / "flwr"), announce)
+    address = f"127.0.0.1:{own.port}"
+    executor = flower.Executor(address, secret.read_bytes(), None, server=False)
+    stop_on_signals()
+    child = None
+    try:
+        _wait_for(here.plan.address)
+        announce()
+        supernode.start()
+        while True:
+            supernode.tend()
+            if child is not None and not child.is_alive():
+                child.join()
+                child = None
+            if child is None and (task := executor.acquire()) is not None:
+                child = forked(_answer, address, task, here, known)
+            time.sleep(poll)
+    except Stopped:
+        log.info("%s stops", own.name)
+    finally:
+        supernode.stop()
+        executor.close()
+        lock.release()
+
+
+def _wait_for(address: str) -> None:
+    """Until somebody listens there: a SuperNode that comes too early only makes noise."""
+    host, _, port = address.rpartition(":")
+    said = False
+    while True:
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+            return
+        except OSError:
+            if not said:
+                log.info("waits for the coordinator at %s", address)
+            said = True
+            time.sleep(1)
+
+
+def _answer(address: str, task: Any, here: Site, known: Path) -> int:
+    from heterophony.deploy import flower
+
+    def reply(node: int, kind: str, data: bytes | None) -> bytes:
+        if not known.exists() or known.read_text() != str(node):
+            Disk().replace(known, str(node).encode())
+        if kind != flower.QUESTION or data is None:
+            here.vault.note("refused", f"a message of type {kind!r:.60}")
+            return codec.pack({"refused": "no question of ours"})
+        return here.answer(data)
+
+    flower.answer(address, task, reply)
+    return 0

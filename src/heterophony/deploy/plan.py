@@ -1,0 +1,241 @@
+"""The plan: what all organisations of a federation have agreed upon, in `federation.toml`.
+
+Everyone has a copy of it, and a node works only with a coordinator whose copy says the same. What it does not say, each
+organisation keeps to itself (`organisation.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, ValidationError
+from torch import nn
+
+from heterophony import registry
+from heterophony.data.table import Data
+from heterophony.deploy.call import Call, DeployError
+from heterophony.federation import Federation, Model
+from heterophony.method import Method
+from heterophony.parts import levels
+from heterophony.profile import Profile
+from heterophony.settings.setting import Strict
+from heterophony.topology import Topology, complete, graph, random_pairs, ring, star, tree
+
+FILE = "federation.toml"
+# The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
+REAL_TIME = Profile(seconds_per_sample=0.0)
+
+
+class Networks(Strict):
+    """The networks that travel, which all must build alike; `common` is the one that parameters are averaged of, or
+    that FML calls global. `share` and `buffers` are as in `Model`."""
+
+    common: Call | None = None
+    share: str | tuple[str, ...] = ""
+    buffers: Literal["shared", "private"] = "shared"
+
+
+class Links(Strict):
+    """Who is linked to whom, where the method leaves a choice. Who is no participant is the coordinator's own."""
+
+    kind: Literal["complete", "ring", "pairs", "edges"] = "complete"
+    edges: tuple[tuple[str, str], ...] = ()
+    tree: dict[str, Any] | None = None
+    residuals: tuple[tuple[str, str], ...] = ()
+
+
+class Pace(Strict):
+    """Real seconds. Deadlines and quorums of a round are options of the method."""
+
+    poll: float = Field(default=1.0, gt=0)  # how often the coordinator looks for answers
+    again: float = Field(default=900.0, gt=0)  # after which a node that is connected is asked again
+    patience: float = Field(
+        default=3600.0, gt=0
+    )  # a run that is otherwise over does not wait longer for a node that has gone
+
+
+class Plan(Strict):
+    """`federation.toml`."""
+
+    id: str = Field(pattern=r"^[A-Za-z0-9._-]{8,64}$")
+    method: str
+    rounds: int = Field(ge=1)
+    seed: int = 0
+    evaluate: int = Field(default=1, ge=1)
+    address: str = Field(pattern=r"^[^:/\s]+:\d+$")  # where nodes find the coordinator
+    participants: tuple[str, ...] = Field(min_length=1)
+    options: dict[str, Any] = {}  # of the method
+    links: Links = Links()
+    networks: Networks = Networks()
+    public: Call | None = None  # data that everyone holds -> Data
+    tests: Call | None = None  # test sets that everyone holds -> {domain: Data}
+    homes: dict[str, str] = {}  # participant -> the domain of `tests` that is its own
+    recipe: str | None = None  # of a rehearsal (`rehearsal.py`): a setting from which everything else follows, as JSON
+    limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
+    pace: Pace = Pace()
+
+    @classmethod
+    def load(cls, path: Path) -> Plan:
+        found: Plan = parsed(cls, path)
+        return found
+
+    @property
+    def digest(self) -> str:
+        """A hash of what has been agreed; where the coordinator is and how patient it is may change."""
+        agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
+        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+
+    # -- what follows from it --------------------------------------------------------------------------------
+    def build_method(self) -> Method:
+        entry = registry.lookup(self.method)
+        return entry.build(_flat(self.options, entry.options()))
+
+    def topology(self, method: Method) -> Topology:
+        names, part = list(self.participants), self.links
+        if "root" in method.roles:
+            if part.tree is None:
+                raise DeployError(f"{self.method} needs a tree: links.tree = {{ root = {{ edge = [...] }} }}")
+            made = tree(part.tree, part.residuals)
+            levels.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
+        elif "server" in method.roles:
+            made = star(names)
+        elif part.kind == "edges":
+            made = graph(part.edges)
+        else:
+            made = {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](names)
+        if strangers := [name for name in names if name not in made.roles]:
+            raise DeployError(f"participants: {strangers[0]} has no place in the topology")
+        return made
+
+    def coordinator(self) -> Federation:
+        """What the coordinator knows: its own nodes' models and data, and nothing of the participants' but names."""
+        if self.recipe is not None:
+            return self.rehearsed()
+        method = self.build_method()
+        topology = self.topology(method)
+        own = [node for node in topology.roles if node not in self.participants]
+        models = {node: self.slots(method, topology.roles[node], None) for node in own}
+        public = self.public_data(method)
+        data = {node: {"public": public} for node in own} if public is not None else {}
+        return self._federation(method, topology, models, data)
+
+    def participant(self, name: str, own: Model, data: Mapping[str, Data], **options: Any) -> Federation:
+        """What one participant knows: its own model and data beside the plan. `test` among its data is a test."""
+        method = self.build_method()
+        topology = self.topology(method)
+        if name not in self.participants:
+            raise DeployError(f"{name} is no participant; they are {', '.join(self.participants)}")
+        views = {view: rows for view, rows in data.items() if view != "test"}
+        public = self.public_data(method)
+        if public is not None:
+            views = _with_public(views, public)
+        models = {name: self.slots(method, topology.roles[name], own)}
+        private = {name: data["test"]} if "test" in data else {}
+        return self._federation(method, topology, models, {name: views}, private_tests=private, **options)
+
+    def rehearsed(self, **options: Any) -> Federation:
+        """The whole federation of a setting, of which everyone builds its own node only."""
+        from heterophony.settings import reassemble
+
+        federation = reassemble(json.loads(self.recipe or "{}"))
+        return replace(federation, profiles={"": REAL_TIME}, **options)
+
+    def public_data(self, method: Method) -> Data | None:
+        if self.public is None:
+            if method.public:
+                raise DeployError(f"{self.method} needs public data that everyone holds: set public")
+            return None
+        found = self.public()
+        if not isinstance(found, Data):
+            raise DeployError(f"public: {self.public.call} gave a {type(found).__name__}, not Data")
+        return found
+
+    def slots(self, method: Method, role: str, own: Model | None) -> dict[str, Model]:
+        """The models that a role needs: a participant's own one, and the one that all have in common."""
+        made: dict[str, Model] = {}
+        for slot, kind in method.networks().get(role, {}).items():
+            if kind == "each":
+                raise DeployError(f"{self.method} needs every participant's network at the server, which is not told")
+            if kind in ("own", "kin"):
+                if own is None:
+                    raise DeployError(f"{self.method}: {role} needs a network of a participant, which is not told")
+                made[slot] = Model(own.build, own.share, own.buffers, common=kind == "kin")
+                continue
+            if self.networks.common is None:
+                raise DeployError(f"{self.method} has a network in common: set networks.common")
+            build = _network(self.networks.common)
+            made[slot] = Model(build, self.networks.share, self.networks.buffers, common=kind == "alike")
+        return made
+
+    def _federation(self, method: Method, topology: Topology, models: Any, data: Any, **options: Any) -> Federation:
+        tests = {} if self.tests is None else dict(self.tests())
+        homes = self.homes or {name: name for name in self.participants}
+        same: dict[str, Any] = {
+            "seed": self.seed,
+            "evaluate": self.evaluate,
+            "profiles": {"": REAL_TIME},
+            "homes": homes,
+        }
+        try:
+            return Federation(method, topology, models, data, tests, **same, **options)
+        except DeployError:
+            raise
+        except ValueError as error:
+            raise DeployError(f"{FILE}: {error}") from None
+
+
+def parsed(kind: type[Any], path: Path) -> Any:
+    """A TOML file as one of our models, or one line that says what is wrong with it."""
+    try:
+        return kind.model_validate(tomllib.loads(path.read_text()))
+    except FileNotFoundError:
+        raise DeployError(f"{path} is missing") from None
+    except tomllib.TOMLDecodeError as error:
+        raise DeployError(f"{path}: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DeployError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _network(call: Call) -> Any:
+    def build() -> nn.Module:
+        made = call()
+        if not isinstance(made, nn.Module):
+            raise DeployError(f"{call.call} gave a {type(made).__name__}, not a torch.nn.Module")
+        return made
+
+    return build
+
+
+def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
+    """A participant's views with the public rows: "public", and what training may be told to see, "own" and "all"."""
+    found: dict[str, Any] = {"public": public, **views}
+    if "train" in views and "y" in public.columns:
+        mine = public.take(views["mine"].row) if "mine" in views else public
+        found.setdefault("own", lambda: _joined(views["train"], mine))
+        found.setdefault("all", lambda: _joined(views["train"], public))
+    elif "train" in views:
+        found.setdefault("own", views["train"])
+    return found
+
+
+def _joined(first: Data, second: Data) -> Data:
+    columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in ("x", "y")}
+    return Data(classes=first.classes, **columns).augmented(first.augment)
+
+
+def _flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
+    """Nested tables by whole names; an option that is a table itself stays whole."""
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        inner = isinstance(value, Mapping) and before + key not in known
+        found |= _flat(value, known, f"{before}{key}.") if inner else {before + key: value}
+    return found

@@ -1,0 +1,298 @@
+"""The coordinator's host: its own nodes react in this process, the participants' on their machines.
+
+What a participant is asked and what it answers are bytes; a courier carries them (`flower.py`; in tests a direct one).
+A question is asked again until it is answered, which is harmless because a node applies each one once. Time is real: a
+reaction ends when its answer arrives, so that deadlines of windows are real ones, and whoever misses one is absent.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from heterophony import codec
+from heterophony.deploy.plan import Plan
+from heterophony.deploy.site import FORMAT
+from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.local_host import LocalHost
+from heterophony.engines.wire import mail_value
+from heterophony.federation import Federation
+from heterophony.fields import Refused, Shape
+from heterophony.message import HEADER_LIMIT, Body, Send
+
+WATCH = 2.0  # seconds between looks at who is connected
+ROWS = 10_000  # of figures in one answer
+COLUMNS = {"round": int, "time": float, "product": str, "set": str, "split": str, "quantity": str, "n": int}
+log = logging.getLogger("heterophony.coordinator")
+
+
+class Courier(Protocol):
+    """Carries bytes to participants and back."""
+
+    def present(self) -> Collection[str]:
+        """Participants that can be asked now."""
+
+    def send(self, questions: dict[str, bytes]) -> dict[str, str]:
+        """Send to each its question; gives a ticket for each that is on its way."""
+
+    def collect(self, tickets: Collection[str]) -> dict[str, bytes | None]:
+        """The answers that have come to these tickets; None where it is certain that none will."""
+
+
+@dataclass
+class Asked:
+    """A question that is open."""
+
+    since: float
+    tickets: set[str] = field(default_factory=set)
+    last: float = -math.inf  # when it was last sent
+
+
+class RemoteHost:
+    """Holds the coordinator's nodes; knows the participants' by name only."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        federation: Federation,
+        courier: Courier,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.plan, self.federation, self.courier, self.clock, self.sleep = plan, federation, courier, clock, sleep
+        self.local = LocalHost(federation)
+        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.remote = frozenset(plan.participants)
+        self.origin = clock()
+        self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
+        self.trouble: dict[str, str] = {}  # what the last answer of a node that could not react was
+        self.digests: dict[str, bytes] = {}
+        self.watch: Callable[[], None] = lambda: None  # called now and then
+        self.watched = -math.inf
+        self.seen: dict[str, float] = {}  # when a node was last connected
+
+    def now(self) -> float:
+        """Seconds of this run: real ones, that go on from the snapshot after a restart."""
+        return self.clock() - self.origin
+
+    # -- the seam --------------------------------------------------------------------------------------------
+    def begin(self, activation: Activation) -> None:
+        self.origin = min(self.origin, self.clock() - activation.start)
+        self.digests.clear()
+        if activation.node in self.remote:
+            activation.away, activation.due = True, activation.start
+            self.asked[activation.node] = Asked(self.clock())
+        else:
+            self.local.begin(activation)
+            self._stamp(activation)
+
+    def step(self, activations: Sequence[Activation]) -> None:
+        here = [a for a in activations if not a.away]
+        if here:  # these first: what is asked of others must stand in a snapshot, which waits for them
+            self.local.step(here)
+            for activation in here:
+                self._stamp(activation)
+            return
+        if self.clock() - self.watched >= WATCH:
+            self.watched = self.clock()
+            self.seen |= dict.fromkeys(self.courier.present(), self.watched)
+            self.watch()
+        by_node = {a.node: a for a in activations}
+        self._ask(by_node)
+        if not self._collect(by_node):
+            self.sleep(self.plan.pace.poll)
+        for activation in activations:
+            if activation.outcome is None:
+                activation.due = self.now()
+                # one that is connected may take as long as it likes
+                sign = max(self.asked[activation.node].since, self.seen.get(activation.node, -math.inf))
+                activation.lost = self.clock() - sign > self.plan.pace.patience
+
+    def _stamp(self, activation: Activation) -> None:
+        """A reaction here has taken as long as it has."""
+        outcome = activation.outcome
+        if outcome is not None:
+            outcome.end = max(outcome.end, self.now())
+            outcome.sends = [(outcome.end, send) for _, send in outcome.sends]
+
+    def shape(self, node: str) -> Shape | None:
+        return None if node in self.remote else self.local.shape(node)
+
+    def state(self, node: str) -> dict[str, Any]:
+        """A participant's state never leaves it."""
+        return {} if node in self.remote else self.local.state(node)
+
+    def restore(self, node: str, state: dict[str, Any]) -> None:
+        if node not in self.remote:
+            self.local.restore(node, state)
+
+    def digest(self, node: str) -> bytes:
+        if node not in self.remote:
+            return self.local.digest(node)
+        if not self.digests:
+            self.digests = self._ask_digests()
+        return self.digests.get(node, b"")
+
+    # -- questions -------------------------------------------------------------------------------------------
+    def _ask(self, activations: dict[str, Activation]) -> None:
+        """Send what has not been sent, or has been out for too long, to whoever is there."""
+        clock = self.clock()
+        due = [
+            n for n in activations if clock - self.asked[n].last >= self.plan.pace.again or not self.asked[n].tickets
+        ]
+        # a node that could not react is not asked again at once
+        due = [n for n in due if n not in self.trouble or clock - self.asked[n].last >= min(self.plan.pace.again, 10.0)]
+        if not due:
+            return
+        present = self.courier.present()
+        questions = {node: self._question(activations[node]) for node in due if node in present}
+        for node, ticket in self.courier.send(questions).items() if questions else ():
+            self.asked[node].tickets.add(ticket)
+            self.asked[node].last = clock
+
+    def _question(self, activation: Activation) -> bytes:
+        own = {name: getattr(activation, name) for name in ("number", "reaction", "round", "rounds", "start")}
+        return self._packed(activation.node, "react", **own, mail=mail_value(activation.mail))
+
+    def _packed(self, node: str, ask: str, **more: Any) -> bytes:
+        about = {"format": FORMAT, "federation": self.plan.id, "plan": self.plan.digest, "node": node, "ask": ask}
+        return codec.pack({**about, **more})
+
+    def _collect(self, activations: dict[str, Activation]) -> bool:
+        """Take in what has come; whether anything has."""
+        holders = {t: node for node in activations for t in self.asked[node].tickets}
+        answers = self.courier.collect(list(holders)) if holders else {}
+        for ticket, data in answers.items():
+            node = holders[ticket]
+            if node not in self.asked:
+                continue  # it has answered twice
+            self.asked[node].tickets.discard(ticket)
+            if data is None:
+                log.info("%s gave no answer: it will be asked again", node)
+                continue
+            try:
+                outcome = self._outcome(activations[node], data)
+            except Refused as error:
+                self._complain(node, str(error))
+                continue
+            activations[node].outcome = outcome
+            del self.asked[node]
+            self.trouble.pop(node, None)
+        return bool(answers)
+
+    def _complain(self, node: str, text: str) -> None:
+        if self.trouble.get(node) != text:
+            log.warning("%s: %s", node, text)
+        self.trouble[node] = text
+
+    # -- answers ---------------------------------------------------------------------------------------------
+    def _outcome(self, activation: Activation, data: bytes) -> Outcome:
+        """What a participant's answer says; raises `Refused` unless it is one that it may give."""
+        value = self._unpacked(data)
+        match value:
+            case {"outcome": {"number": activation.number, "sends": list(sends), "rows": list(rows),
+                              "round": int(round), "groups": dict(groups), "refused": list(refused)}}:  # fmt: skip
+                pass
+            case {"outcome": _}:
+                raise Refused("an answer to another question")
+            case {"refused": str(text)}:
+                raise Refused(f"refused: {text:.300}")
+            case {"failed": str(text)}:
+                raise Refused(f"{text:.300}")
+            case _:
+                raise Refused("malformed: no answer")
+        if not 0 <= round < 2**53:
+            raise Refused("malformed: no round")
+        end = max(activation.start, self.now())
+        sent = [(end, self._send(activation, send)) for send in sends]
+        incidents = [("refused", f"{text:.300}") for text in refused if isinstance(text, str)]
+        return Outcome(end, sent, self._rows(activation.node, rows), round, self._groups(activation, groups), incidents)
+
+    def _unpacked(self, data: bytes) -> Any:
+        try:
+            return codec.unpack(data, self.plan.limit, HEADER_LIMIT)
+        except codec.Malformed as error:
+            raise Refused(f"malformed: {error}") from None
+
+    def _send(self, activation: Activation, value: Any) -> Send:
+        match value:
+            case (str(name), tuple(to), int(round), dict() | None as body) if 0 <= round < 2**53:
+                pass
+            case _:
+                raise Refused("malformed: no message")
+        if name not in self.kinds:
+            raise Refused(f"the kind {name!r:.40} is not declared")
+        kind = self.kinds[name]
+        links = self.federation.topology.links(activation.node, round, self.federation.seed)
+        for receiver in to:
+            if not isinstance(receiver, str) or not links.has(kind.to, receiver):
+                raise Refused(f"{name!r} goes to the node's {kind.to}; {receiver!r:.40} is none of them")
+        if body is None:
+            return Send(kind, to, round, Body({}), withheld=True)
+        made = Body(body)
+        kind.check(made, None)  # a receiver's door looks again, and at whether it fits
+        return Send(kind, to, round, made)
+
+    def _rows(self, node: str, rows: list[Any]) -> list[dict[str, Any]]:
+        if len(rows) > ROWS:
+            raise Refused(f"{len(rows)} figures in one answer")
+        return [_row(node, row) for row in rows]
+
+    def _groups(self, activation: Activation, groups: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+        known = set(self.federation.topology.roles)
+        for members in groups.values():
+            if not isinstance(members, tuple) or not all(isinstance(m, str) and m in known for m in members):
+                raise Refused("malformed: no group")
+        return groups
+
+    # -- digests ---------------------------------------------------------------------------------------------
+    def _ask_digests(self, patience: float = 120.0) -> dict[str, bytes]:
+        """Hashes of the models of all who tell them, asked for at once."""
+        found: dict[str, bytes] = {}
+        open_: dict[str, str] = {}  # ticket -> node
+        end = self.clock() + patience
+        while self.clock() < end:
+            waiting = self.remote - found.keys() - set(open_.values())
+            asked = {node: self._packed(node, "digest") for node in waiting & set(self.courier.present())}
+            open_ |= {ticket: node for node, ticket in self.courier.send(asked).items()} if asked else {}
+            for ticket, data in self.courier.collect(list(open_)).items():
+                node = open_.pop(ticket)
+                if data is not None:
+                    found[node] = self._digest_of(data)
+            if found.keys() == self.remote:
+                break
+            self.sleep(self.plan.pace.poll)
+        return found
+
+    def _digest_of(self, data: bytes) -> bytes:
+        """Empty where a node does not tell, or makes no sense."""
+        try:
+            match self._unpacked(data):
+                case {"digest": str(text)}:
+                    return bytes.fromhex(text)
+        except ValueError:
+            pass
+        return b""
+
+
+def _row(node: str, value: Any) -> dict[str, Any]:
+    """A row of the table from outside: of its own node, and nothing but what a row has."""
+    if not isinstance(value, dict) or value.keys() != {*COLUMNS, "node", "sum"}:
+        raise Refused("malformed: no figure")
+    for name, kind in COLUMNS.items():
+        entry = value[name]
+        if not isinstance(entry, (int, float) if kind is float else kind) or isinstance(entry, bool):
+            raise Refused("malformed: no figure")
+        if isinstance(entry, str) and len(entry) > 200:
+            raise Refused("malformed: a figure's name is too long")
+    total = value["sum"]
+    if total is not None and (
+        isinstance(total, bool) or not isinstance(total, int | float) or not math.isfinite(total)
+    ):
+        raise Refused("malformed: no figure")
+    return {**value, "node": node}

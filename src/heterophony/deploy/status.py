@@ -1,0 +1,101 @@
+"""What is going on in a federation, told from the files that its two ends keep, and from the SuperLink if it is up."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from heterophony.deploy import coordinator
+from heterophony.deploy.call import DeployError
+from heterophony.deploy.organisation import FILE as ORGANISATION
+from heterophony.deploy.organisation import Organisation
+from heterophony.deploy.plan import FILE as PLAN
+from heterophony.deploy.plan import Plan, parsed
+from heterophony.deploy.vault import Vault
+from heterophony.show import size, written
+
+
+def of(folder: Path) -> dict[str, Any]:
+    """A coordinator's or a participant's folder as one object."""
+    plan = Plan.load(folder / PLAN)
+    if (folder / ORGANISATION).exists():
+        return _participant(folder, plan)
+    if (folder / coordinator.FILE).exists():
+        return _coordinator(folder, plan)
+    raise DeployError(f"{folder} is neither a coordinator's folder nor a participant's")
+
+
+def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
+    own = Organisation.load(folder / ORGANISATION)
+    vault = Vault(own.folder, plan.id)
+    sent: Counter[str] = Counter()
+    for row in vault.rows("ledger"):
+        sent[f"{row['kind']} {row['status']}"] += row["payload"] if row["status"] == "sent" else 0
+    incidents = vault.rows("incidents")
+    applied = vault.peek().applied if vault.file.exists() else 0
+    return {
+        "who": own.name,
+        "federation": plan.id,
+        "reactions": applied,
+        "left": dict(sent),
+        "incidents": incidents[-5:],
+    }
+
+
+def _coordinator(folder: Path, plan: Plan) -> dict[str, Any]:
+    try:
+        run = dict(json.loads((folder / coordinator.STATUS).read_text()))
+        run["age"] = round(time.time() - run.pop("at"), 1)
+    except FileNotFoundError:
+        run = {}
+    done = written(folder / "run") if (folder / "run").exists() else None
+    return {
+        "who": "coordinator",
+        "federation": plan.id,
+        "nodes": _nodes(folder, plan),
+        "run": run,
+        "result": None if done is None else {key: done[key] for key in ("rounds", "digest", "seconds", "bytes")},
+    }
+
+
+def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
+    """By participant: online, offline, or not known; empty if there is no SuperLink to ask."""
+    from heterophony.deploy import flower
+
+    listen = parsed(coordinator.Listen, folder / coordinator.FILE)
+    control = flower.Control(listen.address, (folder / "ca.crt").read_bytes())
+    try:
+        if not control.reachable():
+            return {}
+        there = control.nodes()
+    finally:
+        control.close()
+    known = coordinator.public_keys(folder, plan)
+    return {name: there.get(flower.key_bytes(key), "not registered") for name, key in known.items()}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    """For a person."""
+    text = [f"{found['who']} of federation {found['federation']}"]
+    if found["who"] != "coordinator":
+        text.append(f"{found['reactions']} reactions done")
+        text += [f"left: {what}, {size(n)}" for what, n in found["left"].items()]
+        return text + [f"{i['at']} {i['incident']}: {i['detail']}" for i in found["incidents"]]
+    if not found["nodes"]:
+        text.append("no SuperLink is running here")
+    text += [f"{name}: {state}" for name, state in found["nodes"].items()]
+    if run := found["run"]:
+        text.append(
+            f"round {run['round']} of {run['rounds']}, {run['incidents']} incidents, as of {run['age']:g} s ago"
+        )
+        if run["waits_for"]:
+            text.append(f"waits for {', '.join(run['waits_for'])}")
+        text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
+    if (done := found["result"]) is not None:
+        text.append(
+            f"finished: {done['rounds']} rounds, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}"
+        )
+    return text

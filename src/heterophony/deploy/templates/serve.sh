@@ -1,0 +1,3 @@
+#!/bin/sh
+# Runs the federation to its end. It goes on from its last snapshot, however often it is stopped.
+cd "$$(dirname "$$0")" && OMP_NUM_THREADS=1 exec heterophony deploy serve .

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Takes part in the federation until it is stopped. It goes on from its own disk, however often that happens.
+cd "$$(dirname "$$0")" && OMP_NUM_THREADS=1 exec heterophony deploy node .

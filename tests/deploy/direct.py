@@ -1,0 +1,50 @@
+"""A courier without a network: it hands questions to sites in this process, and can be told to lose them."""
+
+from collections.abc import Collection
+
+from heterophony.deploy.remote_host import RemoteHost
+from heterophony.deploy.site import Site
+from heterophony.deploy.vault import Vault
+from heterophony.engines import Engine
+
+
+class Direct:
+    def __init__(self, sites: dict[str, Site]) -> None:
+        self.sites, self.count = sites, 0
+        self.answers: dict[str, bytes | None] = {}
+        self.away: set[str] = set()  # nodes that are not connected
+        self.deaf: dict[str, int] = {}  # how many answers of a node are still to be lost
+        self.questions: list[tuple[str, bytes]] = []
+
+    def present(self) -> Collection[str]:
+        return self.sites.keys() - self.away
+
+    def send(self, questions: dict[str, bytes]) -> dict[str, str]:
+        tickets = {}
+        for node, data in questions.items():
+            self.count += 1
+            ticket = tickets[node] = f"{node}/{self.count}"
+            self.questions.append((node, data))
+            answer = self.sites[node].answer(data)
+            lost = self.deaf.get(node, 0) > 0
+            self.deaf[node] = self.deaf.get(node, 0) - lost
+            self.answers[ticket] = None if lost else answer
+        return tickets
+
+    def collect(self, tickets: Collection[str]) -> dict[str, bytes | None]:
+        return {ticket: self.answers.pop(ticket) for ticket in tickets if ticket in self.answers}
+
+
+def site(case, name, folder, **changes):
+    plan, own = case.plan(), case.organisation(name, **changes)
+    return Site(plan, name, own.build(plan), Vault(folder / name, plan.id), own.egress)
+
+
+def sites(case, folder, **changes):
+    return {name: site(case, name, folder, **changes.get(name, {})) for name in case.plan().participants}
+
+
+def engine(case, courier, plan=None, record=None, **options):
+    plan = plan or case.plan(pace={"poll": 0.001})
+    federation = plan.coordinator()
+    return Engine(federation, RemoteHost(plan, federation, courier, **options), record=record)

@@ -1,0 +1,27 @@
+"""The conformance table on the host for other machines: every method ends as it does in one process."""
+
+import pytest
+
+from deploy.direct import Direct
+from heterophony.deploy.plan import Plan
+from heterophony.deploy.remote_host import RemoteHost
+from heterophony.deploy.site import Site
+from heterophony.deploy.vault import Vault
+from heterophony.engines import Engine, local
+from toys.federations import METHODS
+
+
+# Without those that nobody waits in: there, what is merged with what depends on real time.
+@pytest.mark.parametrize("row", [row for row in METHODS if row.waits], ids=lambda row: row.name)
+def test_every_method_ends_as_in_one_process(row, tmp_path):
+    federation = row.build()
+    topology = federation.topology
+    remote = [node for node, links in topology.static.items() if links.parent or links.peers]
+    agreed = {"id": "conformance", "method": "solo", "rounds": 1, "address": "nowhere:1", "participants": remote}
+    plan = Plan.model_validate({**agreed, "pace": {"poll": 0.001}})
+    sites = {node: Site(plan, node, row.build(), Vault(tmp_path / node, plan.id)) for node in remote}
+    result = Engine(federation, RemoteHost(plan, federation, Direct(sites))).run(row.rounds)
+    here = local(row.build()).run(row.rounds)
+    assert result.digest == here.digest
+    assert result.ledger.bytes() == here.ledger.bytes()
+    assert not result.ledger.incidents

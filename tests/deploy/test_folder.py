@@ -1,0 +1,217 @@
+"""What `deploy init` writes can be used as it is, and the commands say clearly what is missing."""
+
+import ipaddress
+import stat
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("flwr", reason="needs heterophony[flower]")
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from heterophony.cli import app
+from heterophony.deploy import keys
+from heterophony.deploy.call import Call, DeployError
+from heterophony.deploy.coordinator import Listen
+from heterophony.deploy.folder import toml, write
+from heterophony.deploy.organisation import Organisation
+from heterophony.deploy.plan import Plan, parsed
+from toys.deployed import CASES, NAMES
+
+runner = CliRunner()
+
+
+def deploy(*words):
+    return runner.invoke(app, ["deploy", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def ward(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deploy") / "ward"
+    words = ["--method", "fml", "--participants", "north, south", "--address", "fed.example.org:8443"]
+    done = deploy("init", folder, *words, "--common", "toys.deployed:network", "--set", "lr=0.02", "--rounds", 7)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_plan_is_what_was_asked_for_and_everyone_has_it(ward):
+    plan = Plan.load(ward / "coordinator" / "federation.toml")
+    assert (plan.method, plan.rounds, plan.participants) == ("fml", 7, ("north", "south"))
+    assert plan.build_method().local.lr == 0.02
+    assert plan.networks.common == Call(call="toys.deployed:network")
+    for name in plan.participants:
+        assert Plan.load(ward / "participants" / name / "federation.toml") == plan
+        own = Organisation.load(ward / "participants" / name / "organisation.toml")
+        assert (own.name, own.federation) == (name, plan.id)
+        assert own.folder == ward / "participants" / name / "state"
+    assert parsed(Listen, ward / "coordinator" / "coordinator.toml").address == "127.0.0.1:8000"
+
+
+def test_the_server_certificate_is_for_the_address_and_signed_by_the_authority(ward):
+    ca = x509.load_pem_x509_certificate((ward / "coordinator" / "ca.crt").read_bytes())
+    server = x509.load_pem_x509_certificate((ward / "coordinator" / "server.pem").read_bytes())
+    server.verify_directly_issued_by(ca)
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["fed.example.org", "localhost"]
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1")]
+    assert not server.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_keys_are_the_owners_own_and_differ(ward):
+    secret = [*ward.rglob("*.key")]
+    assert len(secret) == 4  # authority, server, two nodes
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+    public = set()
+    for name in ("north", "south"):
+        key = keys.private(ward / "participants" / name / "node.key")
+        assert isinstance(key.curve, ec.SECP384R1)
+        assert key.public_key() == keys.public(ward / "coordinator" / "keys" / f"{name}.pub")
+        public.add((ward / "coordinator" / "keys" / f"{name}.pub").read_text())
+    assert len(public) == 2
+    assert not [*(ward / "participants").rglob("ca.key")]
+    assert not [*(ward / "coordinator").rglob("node.key")]
+
+
+def test_nothing_of_a_template_is_left_open(ward):
+    for path in ward.rglob("*"):
+        if path.is_file() and path.suffix in {".sh", ".service", ".toml", ".md", ".py"}:
+            assert "$id" not in path.read_text()
+            assert "$folder" not in path.read_text()
+    text = (ward / "coordinator" / "nginx.conf").read_text()
+    assert "listen 8443 ssl;" in text
+    assert "proxy_pass https://127.0.0.1:8000;" in text
+    assert "proxy_set_header Host $host;" in text
+    for script in (ward / "coordinator" / "serve.sh", ward / "participants" / "north" / "start.sh"):
+        assert script.stat().st_mode & stat.S_IXUSR
+
+
+def test_flower_accepts_the_stub_app(ward):
+    from flwr.cli.build import build_fab_from_disk
+
+    assert len(build_fab_from_disk(ward / "coordinator" / "app")) < 10_000
+
+
+def test_an_existing_folder_is_not_overwritten(ward):
+    done = deploy("init", ward, "--method", "fml", "--participants", "a,b")
+    assert done.exit_code == 2
+    assert "is not empty" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--method", "fmll", "--participants", "a"], "there is no method 'fmll', perhaps you meant 'fml'"),
+        (["--method", "fml", "--participants", "a", "--set", "lrr=1"], "fml has no option 'lrr'"),
+        (["--method", "fml", "--participants", "a,a"], "node ids must be different"),
+        (["--method", "fml", "--participants", "a b"], "node id 'a b'"),
+        (["--method", "fml", "--participants", ""], "participants"),
+        (["--method", "fml", "--participants", "a", "--address", "here"], "address"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(words, text, tmp_path):
+    done = deploy("init", tmp_path / "ward", *words)
+    assert done.exit_code == 2
+    assert text in done.output
+    assert len(done.output.strip().splitlines()) == 1
+    assert not (tmp_path / "ward").exists()
+
+
+def participant(folder, case, name="north", **changes):
+    write(folder, case.name, NAMES, common="toys.deployed:network")
+    here = folder / "participants" / name
+    (here / "federation.toml").write_text(toml(case.plan().model_dump(mode="json")))
+    own = case.organisation(name, **changes).model_dump(mode="json")
+    (here / "organisation.toml").write_text(toml(own))
+    return here
+
+
+def test_check_says_what_would_leave(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"], egress={"kinds": []})
+    done = deploy("check", here)
+    assert done.exit_code == 0, done.output
+    assert "model 'model': 108 parameters" in done.output
+    assert "data 'train': 40 rows" in done.output
+    assert "message 'meme' (weights) to parent: is withheld" in done.output
+    assert "figures told: test" in done.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"data": "nowhere:load"}, "nowhere:load: ModuleNotFoundError"),
+        ({"data": "toys.deployed:network"}, "must give Data"),
+        ({"model": "toys.deployed:public"}, "gave a Data, not a torch.nn.Module"),
+        ({"model": None}, "needs a network of one's own: set model"),
+        ({"federation": "another"}, "federation = 'another', but federation.toml is 'toy-of-fml'"),
+        ({"egress": {"kinds": ["gradient"]}}, "has no kind 'gradient'"),
+    ],
+)
+def test_check_names_what_is_wrong(changes, text, tmp_path):
+    done = deploy("check", participant(tmp_path / "ward", CASES["fml"], **changes))
+    assert done.exit_code == 2
+    assert text in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    here = participant(tmp_path / "ward", CASES["fml"], data="northern_data:load")
+    (here / "northern_data.py").write_text(
+        "import toys.deployed\n\n\ndef load():\n    return toys.deployed.rows('north')\n"
+    )
+    done = deploy("check", here)
+    assert done.exit_code == 0, done.output
+    assert "data 'train': 40 rows" in done.output
+
+
+def test_a_new_key_replaces_the_old_one(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    before = (here / "node.pub").read_text()
+    assert deploy("key", here).exit_code == 0
+    assert (here / "node.pub").read_text() != before
+    assert keys.private(here / "node.key").public_key() == keys.public(here / "node.pub")
+
+
+def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
+    done = deploy("status", participant(tmp_path / "ward", CASES["fml"]))
+    assert done.exit_code == 0
+    assert "0 reactions done" in done.output
+    done = deploy("status", tmp_path)
+    assert done.exit_code == 2
+    assert "federation.toml is missing" in done.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"method": "feddf", "public": "toys.deployed:public"}, "needs every participant's network at the server"),
+        ({"method": "fedavg", "networks": {}}, "set networks.common"),
+        ({"method": "fccl", "options": {}}, "needs public data that everyone holds"),
+        ({"method": "hierfavg"}, "needs a tree"),
+        ({"participants": (*NAMES, "north")}, "must be different"),
+    ],
+)
+def test_a_plan_that_cannot_work_is_said(changes, text):
+    with pytest.raises(ValueError, match=text):
+        CASES["fml"].plan(**{"options": {}, **changes}).coordinator()
+
+
+def test_toml_is_read_back_as_it_was():
+    value = {"a": 1, "b": [1.5, 'x"y\\'], "c": {"d": True, "e f": {"g": ["h"]}}, "t": (("a", "b"),)}
+    assert tomllib.loads(toml(value)) == {**value, "t": [["a", "b"]]}
+    for case in CASES.values():
+        plan = case.plan()
+        assert Plan.model_validate(tomllib.loads(toml(plan.model_dump(mode="json")))) == plan
+
+
+def test_without_flower_one_line_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("heterophony.deploy.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(ValueError, match=r"pip install 'heterophony\[flower\]'") as caught:
+        __import__("heterophony.deploy.keys")
+    assert type(caught.value).__name__ == DeployError.__name__

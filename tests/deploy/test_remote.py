@@ -1,0 +1,305 @@
+"""The engine between organisations, without a network: the same digests, each reaction once, nothing lost."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.direct import Direct, engine, site, sites
+from heterophony import codec
+from heterophony.engines import local
+from heterophony.record.run import Run
+from toys.deployed import CASES, NAMES
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_digests_are_those_of_the_local_engine(case, tmp_path):
+    result = engine(case, Direct(sites(case, tmp_path))).run(case.rounds)
+    here = local(case.federation()).run(case.rounds)
+    assert result.digest == here.digest
+    assert result.rounds == case.rounds
+    assert result.ledger.bytes() == here.ledger.bytes()
+    assert not result.ledger.incidents
+
+
+def uninterrupted(case):
+    return local(case.federation()).run(case.rounds).digest
+
+
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_path):
+    case = CASES["fedmd-global"]
+    courier = Direct(sites(case, tmp_path))
+    courier.deaf = {"north": 2, "west": 1}
+    result = engine(case, courier).run(case.rounds)
+    assert result.digest == uninterrupted(case)
+    assert len(courier.questions) == 4 * 2 * case.rounds + 3 + 4  # reactions, repetitions, digests
+    for here in courier.sites.values():
+        assert len(here.vault.rows("ledger")) == case.rounds
+
+
+class Crash(BaseException):
+    """The coordinator's process dies."""
+
+
+class Mortal(Direct):
+    """A courier whose process dies at its n-th call, before or after the call has done its work."""
+
+    def __init__(self, sites, life):
+        super().__init__(sites)
+        self.life = life
+
+    def _age(self):
+        self.life -= 1
+        if self.life == 0:
+            raise Crash
+
+    def send(self, questions):
+        self._age()
+        tickets = super().send(questions)
+        self._age()
+        return tickets
+
+    def collect(self, tickets):
+        answers = super().collect(tickets)
+        self._age()
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("name", "stride"),
+    [("fedmd-global", 4), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in CASES)],
+)
+def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name, stride, tmp_path):
+    """Its successor asks again what stands in the snapshot; the nodes, which kept their state, do nothing twice."""
+    case, wanted = CASES[name], uninterrupted(CASES[name])
+    life, deaths = 1, 0
+    while True:
+        place = tmp_path / str(life)
+        nodes = sites(case, place)
+        result = None
+        try:
+            result = attempt(case, Mortal(nodes, life), place / "run")
+        except Crash:
+            deaths += 1
+            nodes = {name: site(case, name, place) for name in nodes}  # they may have died with it
+            result = attempt(case, Direct(nodes), place / "run")
+        else:
+            break
+        finally:
+            life += stride
+        assert result.digest == wanted
+        own = [len(here.vault.rows("ledger")) for here in nodes.values()]
+        assert own == [len([r for r in result.ledger.messages if r["from"] == n]) for n in nodes]
+    assert deaths >= 3 * case.rounds / stride
+
+
+def attempt(case, courier, folder):
+    federation = case.plan().coordinator()
+    known = (folder / "spec.json").exists()
+    opened = (
+        Run.open(folder, federation.identity()) if known else Run.create(folder, federation.identity(), case.rounds)
+    )
+    with opened as record:
+        return engine(case, courier, record=record).run(case.rounds)
+
+
+def test_only_an_honest_outcome_is_taken(tmp_path):
+    """A participant that answers nonsense is asked again, and harms nobody."""
+    case = CASES["fedavg"]
+    courier = Spoiled(sites(case, tmp_path))
+    made = engine(case, courier, clock=(time := Clock()), sleep=time.sleep)
+    result = made.run(case.rounds)
+    assert result.digest == uninterrupted(case)
+    assert courier.spoils == []
+
+
+def _with(answer, **changes):
+    return codec.pack({"outcome": {**answer["outcome"], **changes}})
+
+
+def _sends(answer, **changes):
+    kind, to, round, body = answer["outcome"]["sends"][0]
+    given = {"kind": kind, "to": to, "round": round, "body": body, **changes}
+    return _with(answer, sends=[(given["kind"], given["to"], given["round"], given["body"])])
+
+
+SPOILS = {
+    "no bytes of ours": lambda a: b"nonsense",
+    "cut short": lambda a: codec.pack(a)[:-9],
+    "another question's": lambda a: _with(a, number=17),
+    "no answer": lambda a: codec.pack({"hello": 1}),
+    "undeclared kind": lambda a: _sends(a, kind="gradient"),
+    "a kind that is not its to send": lambda a: _sends(a, kind="global"),
+    "to a stranger": lambda a: _sends(a, to=("south",)),
+    "a field too many": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "more": 1.0}),
+    "not finite": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": float("inf")}),
+    "a negative round": lambda a: _sends(a, round=-1),
+    "no message": lambda a: _with(a, sends=[3]),
+    "no figure": lambda a: _with(a, rows=[{"round": 0}]),
+    "another's figure": lambda a: _with(a, rows=[{"round": 0, "sum": float("nan"), "node": "server"}]),
+    "no group": lambda a: _with(a, groups={"cohort": ("nobody",)}),
+    "no round": lambda a: _with(a, round=-4),
+}
+
+
+class Spoiled(Direct):
+    """North's answers are all spoiled once, each in another way, before the right one comes through."""
+
+    def __init__(self, sites):
+        super().__init__(sites)
+        self.spoils = list(SPOILS)
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        if "north" in questions and codec.unpack(questions["north"])["ask"] == "react" and self.spoils:
+            right = codec.unpack(self.answers[tickets["north"]])
+            self.answers[tickets["north"]] = SPOILS[self.spoils.pop(0)](right)
+        return tickets
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.mark.parametrize("name", SPOILS)
+def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
+    case, said = CASES["fedavg"], []
+    courier = Spoiled(sites(case, tmp_path))
+    courier.spoils = [name]
+    made = engine(case, courier, clock=(time := Clock()), sleep=time.sleep)
+    complain = made.host._complain
+    made.host._complain = lambda node, text: (said.append((node, text)), complain(node, text))
+    made.run(1)
+    ((node, text),) = said
+    assert node == "north"
+    assert "\n" not in text
+    assert made.host.trouble == {}  # it has answered since
+
+
+def test_figures_are_those_of_their_own_node(tmp_path):
+    """A node cannot write into the server's results."""
+    case = CASES["fedavg"]
+    courier = Direct(sites(case, tmp_path))
+    row = {"round": 0, "time": 0.0, "product": "global", "node": "server", "set": "here", "split": "test"}
+    row |= {"quantity": "accuracy", "sum": 48.0, "n": 48}
+    send = courier.send
+
+    def forge(questions):
+        tickets = send(questions)
+        for ticket in tickets.values():
+            answer = codec.unpack(courier.answers[ticket])
+            if "outcome" in answer:
+                courier.answers[ticket] = _with(answer, rows=[row])
+        return tickets
+
+    courier.send = forge
+    table = engine(case, courier).run(1).table
+    assert {r["node"] for r in table if r["sum"] == 48.0} >= {"north", "south"}
+    assert table.select(node="server", set="here", quantity="accuracy").rows[0]["sum"] < 48.0
+
+
+class Sleeper(Direct):
+    """A node is away between two moments; its clock is the federation's."""
+
+    def __init__(self, sites, node, span, clock):
+        super().__init__(sites)
+        self.node, self.span, self.clock = node, span, clock
+
+    def present(self):
+        gone = self.span[0] <= self.clock() < self.span[1]
+        return super().present() - ({self.node} if gone else set())
+
+
+def deadline_case():
+    """Rounds that last ten seconds at the most, and go on with two of four."""
+    case = CASES["fedavg"]
+    return replace(case, options={**case.options, "deadline": 10.0, "quorum": 2}, rounds=4)
+
+
+def test_a_node_that_misses_its_deadline_is_absent_and_goes_on_later(tmp_path):
+    case, time = deadline_case(), Clock()
+    courier = Sleeper(sites(case, tmp_path), "west", (0.0, 25.0), time)
+    plan = case.plan(pace={"poll": 0.5})
+    result = engine(case, courier, plan, clock=time, sleep=time.sleep).run(4)
+    timeouts = [i["detail"] for i in result.ledger.incidents if i["incident"] == "timeout"]
+    assert timeouts == [f"update from west, round {r}" for r in (0, 1)]
+    late = [i["detail"] for i in result.ledger.incidents if i["incident"] == "late"]
+    assert late == ["'update' of round 0 from west", "'update' of round 1 from west"]
+    assert [r["round"] for r in result.ledger.messages if r["from"] == "west"] == [0, 1, 2, 3]
+    assert courier.sites["west"].vault.load().applied == 4  # nothing was lost, nothing done twice
+
+
+def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
+    """The last answers of FedMD are awaited by nobody; the question stands in the snapshot until the node is back."""
+    case, time = CASES["fedmd-global"], Clock()
+    plan = case.plan(pace={"poll": 0.5, "patience": 60.0})
+    nodes = sites(case, tmp_path)
+    federation = plan.coordinator()
+    with Run.create(tmp_path / "run", federation.identity(), 1) as record:
+        courier = Vanishing(nodes, "south", 1)
+        made = engine(case, courier, plan, record=record, clock=time, sleep=time.sleep)
+        assert made.run(1).rounds == 1
+    assert nodes["south"].vault.load().applied == 1
+    with Run.open(tmp_path / "run", federation.identity()) as record:
+        again = engine(case, Direct(nodes), plan, record=record, clock=time, sleep=time.sleep)
+        result = again.run(2)
+    assert nodes["south"].vault.load().applied == 4
+    assert result.digest == uninterrupted(case)
+
+
+def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):
+    case, time = CASES["fedh2l"], Clock()
+    plan = case.plan(pace={"poll": 0.5, "patience": 5.0})
+    courier = Slow(sites(case, tmp_path), time, 60.0)
+    made = engine(case, courier, plan, clock=time, sleep=time.sleep)
+    result = made.run(case.rounds)
+    assert result.rounds == case.rounds
+    assert result.clock > 60.0 * case.rounds
+    assert not result.ledger.incidents
+
+
+class Slow(Direct):
+    """Everyone answers, after a minute."""
+
+    def __init__(self, sites, clock, seconds):
+        super().__init__(sites)
+        self.clock, self.seconds, self.sent = clock, seconds, {}
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        self.sent |= dict.fromkeys(tickets.values(), self.clock())
+        return tickets
+
+    def collect(self, tickets):
+        return super().collect([t for t in tickets if self.clock() - self.sent[t] >= self.seconds])
+
+
+class Vanishing(Direct):
+    """A node that is gone after so many questions."""
+
+    def __init__(self, sites, node, questions):
+        super().__init__(sites)
+        self.node, self.left = node, questions
+
+    def present(self):
+        return super().present() - ({self.node} if self.left <= 0 else set())
+
+    def send(self, questions):
+        self.left -= self.node in questions
+        return super().send(questions)
+
+
+def test_a_coordinator_knows_nothing_of_participants_but_their_names():
+    for case in CASES.values():
+        federation = case.plan().coordinator()
+        assert not federation.models.keys() & set(NAMES)
+        assert not federation.data.keys() & set(NAMES)
+        assert not federation.private_tests
