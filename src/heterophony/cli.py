@@ -122,12 +122,17 @@ def resume(
 
 
 @app.command()
-def show(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+def show(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    against: Annotated[Path | None, typer.Option(help="Another run: who gains by this one, and who loses.")] = None,
+    as_json: Json = False,
+) -> None:
     """Show what a run has come to, finished or not."""
     from heterophony import show as view
 
     with complaints():
-        _print(view.load(folder), as_json)
+        found = view.load(folder)
+        _print(found if against is None else {**found, "clients": view.against(folder, against)}, as_json)
 
 
 @app.command()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from heterophony.record import clients
 from heterophony.record.disk import Disk
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels
@@ -53,11 +54,30 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "metrics": measure(table, homes, product).as_dict(),
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
+        **_clients(table, homes, product),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
         "leaks": spec.get("leaks", []),
         **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
+
+
+def _clients(table: Table, homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Where participants have models of their own beside a global one: who gains by them."""
+    common = clients.own(table, homes, "global") if product != "global" else {}
+    if not any(value is not None for value in common.values()):
+        return {}
+    return {"clients": {"against": "the global model", **clients.gains(clients.own(table, homes, product), common)}}
+
+
+def against(folder: Path, other: Path) -> dict[str, Any]:
+    """Two runs, participant by participant, on its own data."""
+
+    def figures(place: Path) -> clients.Figures:
+        spec, table = Run.spec(place), Table(_lines(place / "metrics.jsonl"))
+        return clients.own(table, spec["homes"], spec["headline"])
+
+    return {"against": str(other), **clients.gains(figures(folder), figures(other))}
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -140,6 +160,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if found := summary.get("levels"):
         text.append("models of each level, mean over leaves: " + ", ".join(COLUMNS))
         text += [f"  {row['level']:8s}" + "".join(f"{percent(row[name]):>9s}" for name in COLUMNS) for row in found]
+    if found := summary.get("clients"):
+        text.append(clients.line(found, found["against"]))
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
     if fought := summary.get("conflicts"):
         share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))

@@ -10,6 +10,8 @@ from heterophony.methods import (
     BHFL,
     FCCL,
     FML,
+    IFCA,
+    Ditto,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -17,6 +19,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedMD,
+    FineTune,
     Solo,
     agg,
     fccl_code,
@@ -93,6 +96,12 @@ def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def personal_star(method, server=("model",), client=("model",), **options):
+    """A star whose nodes have these slots, all of one architecture."""
+    models = {"server": dict.fromkeys(server, net()), "client": dict.fromkeys(client, net())}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
 def peers(topology=complete, method=None, **options):
@@ -216,6 +225,15 @@ METHODS = [
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
+    Row(
+        "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
+    ),
+    Row(
+        "finetune",
+        lambda **o: personal_star(FineTune(local=B16, adapt=2, fraction=0.67, every=2), client=("model", "own"), **o),
+        rounds=4,
+    ),
+    Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),
