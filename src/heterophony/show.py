@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from heterophony.record import clients
 from heterophony.record.disk import Disk
 from heterophony.record.ledger import Ledger
-from heterophony.record.levels import COLUMNS, levels
+from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
@@ -55,6 +56,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
         **_clients(table, homes, product),
+        **(_language(table, parents, homes, product) if recipe.get("sequences") else {}),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
         "leaks": spec.get("leaks", []),
@@ -68,6 +70,13 @@ def _clients(table: Table, homes: dict[str, str], product: str) -> dict[str, Any
     if not any(value is not None for value in common.values()):
         return {}
     return {"clients": {"against": "the global model", **clients.gains(clients.own(table, homes, product), common)}}
+
+
+def _language(table: Table, parents: dict[str, str] | None, homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Of language models: every participant's perplexity on its own data, and in a tree that of every level."""
+    losses = clients.own(table, homes, product, "loss")
+    own = {name: None if loss is None else math.exp(min(loss, 700.0)) for name, loss in losses.items()}
+    return {"perplexity": own} | ({} if parents is None else {"perplexities": perplexities(table, parents, homes)})
 
 
 def against(folder: Path, other: Path) -> dict[str, Any]:
@@ -160,6 +169,14 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if found := summary.get("levels"):
         text.append("models of each level, mean over leaves: " + ", ".join(COLUMNS))
         text += [f"  {row['level']:8s}" + "".join(f"{percent(row[name]):>9s}" for name in COLUMNS) for row in found]
+    if found := summary.get("perplexities"):
+        text.append("perplexity of each level's models, geometric mean over leaves")
+        text += [f"  {row['level']:8s}" + "".join(f"{number(row[name]):>9s}" for name in COLUMNS) for row in found]
+    if known := [value for value in summary.get("perplexity", {}).values() if value is not None]:
+        text.append(
+            f"perplexity on their own data: from {min(known):.2f} to {max(known):.2f}, "
+            f"geometric mean {math.exp(math.fsum(map(math.log, known)) / len(known)):.2f}"
+        )
     if found := summary.get("clients"):
         text.append(clients.line(found, found["against"]))
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
@@ -178,6 +195,10 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def size(n: float) -> str:

@@ -4,8 +4,8 @@ Leaves a client: what leaves it in FedAvg. Leaves the server, beside its model i
 `every` rounds, to all clients, to be adapted; nothing comes back.
 Equations: Algorithm 1 of McMahan et al., then plain local training (FedAvg-FT in the second paper).
 Deviations: what is adapted is the merged model of that very round, also in the last one, and by clients outside the
-cohort too; as local training does, for `adapt` epochs. It takes virtual time. With `adapt=0` the global model is FedAvg's
-to the bit (otherwise adapting uses up orders of the private rows, so that FedAvg's own batches come in another order).
+cohort too; as local training does, for `adapt` epochs. It takes virtual time. With `adapt=0` the global model is
+FedAvg's to the bit (otherwise adapting uses up orders of the private rows, and FedAvg's batches come in another).
 References: McMahan et al., AISTATS 2017; Yu, Bagdasaryan and Shmatikov, Salvaging Federated Learning by Local
 Adaptation, 2020.
 """

@@ -5,8 +5,8 @@ Leaves the server: all its models.
 Equations: Algorithm 1 with model averaging (option II). The choice is by mean loss on the private rows.
 Deviations: means are weighted by examples (`weighted=False`: the paper's). A model that nobody chose stays as it is.
 A client evaluates the model it chose when it chooses it, before training: so its last product is of the models that the
-last round began with; the server evaluates its models (`cluster-0`, ...) after every merge. With one cluster it is FedAvg
-to the bit.
+last round began with; the server evaluates its models (`cluster-0`, ...) after every merge. With one cluster it is
+FedAvg to the bit.
 Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020.
 """
 

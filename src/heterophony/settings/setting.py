@@ -109,6 +109,7 @@ class DataPart(Strict):
     private_test: bool = False
     side: int | None = Field(default=None, ge=8)
     channels: Literal[1, 3] | None = None
+    length: int | None = Field(default=None, ge=8)  # bytes of a row of text
     augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
     participants: dict[str, Participant] = {}  # by id, those that differ
     leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
@@ -174,16 +175,17 @@ class TopologyPart(Strict):
 
     Peers are a `complete` graph, a `ring`, `pairs` that are drawn anew each round, or linked by `edges`.
     A tree is written out (participants are its leaves), or has so many `clusters` as subtrees: participants in their
-    order, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each two
-    participants are. `residuals` are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that
-    train on the public data where those have labels.
+    order, at `random`, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each
+    two participants are; with `by = "random"` subtrees have these sizes, and whoever the seed puts there. `residuals`
+    are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that train on the public data
+    where those have labels.
     """
 
     kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None  # None: what the method needs
     edges: tuple[tuple[str, str], ...] = ()  # between participants that are peers
     tree: dict[str, Any] | None = None
     clusters: int | None = Field(default=None, ge=1)
-    by: Literal["labels", "order"] = "labels"
+    by: Literal["labels", "order", "random"] = "labels"
     residuals: tuple[tuple[str, str], ...] = ()
     proxy: tuple[str, ...] = ("root",)
 

@@ -25,6 +25,7 @@ from heterophony.data import (
     to_data,
 )
 from heterophony.data.augment import NAMED
+from heterophony.data.text import text_data
 from heterophony.seeds import derive, generator
 from heterophony.settings.setting import DataPart, Domain, Public
 
@@ -50,6 +51,7 @@ class World:
     classes: dict[str, int]  # domain -> outputs that a model for it has
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
     label_spaces: str  # in words
+    reads: str = "images"  # or "texts", or "sequences", whose every next byte is predicted
 
     @property
     def labelled(self) -> bool:
@@ -74,7 +76,8 @@ class _Shares:
 def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Load, split, share out and check."""
     domains = spec.all_domains()
-    sources = {domain.source: load(domain.source, root) for domain in domains.values()}
+    sources = {domain.source: load(domain.source, root, length=spec.length) for domain in domains.values()}
+    reads = _reads(spec, domains, sources)
     spaces = {name: sources[domain.source].classes for name, domain in domains.items()}
     tasks = {name: next(first for first in spaces if spaces[first] == spaces[name]) for name in spaces}
     if len(set(tasks.values())) == 1:
@@ -82,7 +85,11 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     if tasks and spec.public is not None:
         raise DataError(f"public data need domains of one label space, but {_in_words(spaces)}: take data.public out")
     shares = {name: _share(spec, name, domain, sources[domain.source], seed) for name, domain in domains.items()}
-    outside = load(spec.public.source, root) if spec.public is not None and spec.public.source is not None else None
+    outside = (
+        load(spec.public.source, root, length=spec.length)
+        if spec.public is not None and spec.public.source is not None
+        else None
+    )
     form = _form(spec, sources)
     make = partial(_data, form, {name: len(source.classes) for name, source in sources.items()})
     names = _participants(shares)
@@ -108,7 +115,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         outputs = {name: count + more for name, count in outputs.items()}
     return World(homes, views, public, _tests(shares, make), _private(shares, names, make),
                  (*form, next(iter(outputs.values()))), _check(spec, shares, names, outside, seed),
-                 outputs, tasks, _in_words(spaces))  # fmt: skip
+                 outputs, tasks, _in_words(spaces), reads)  # fmt: skip
 
 
 def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
@@ -116,13 +123,31 @@ def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
     return ", ".join(texts)
 
 
+def _reads(spec: DataPart, domains: dict[str, Domain], sources: dict[str, Source]) -> str:
+    """What all domains are made of; raises where a setting asks of texts what only images have."""
+    halves = [source.train for source in sources.values()]
+    kinds = {"images" if not half.text else "sequences" if half.sequence else "texts" for half in halves}
+    if len(kinds) > 1:
+        raise DataError(f"all domains must be of one kind, got {' and '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind == "images" and spec.length is not None:
+        raise DataError("data.length is for texts; images have a side")
+    turned = any(domain.degrees for domain in domains.values())
+    if kind != "images" and (turned or spec.augment or spec.side or spec.channels):
+        raise DataError(f"rotations, augment, side and channels are for images; {', '.join(domains)} are {kind}")
+    if kind == "sequences" and any(own.label_noise for own in spec.participants.values()):
+        raise DataError("label_noise needs labels; the domains are sequences")
+    return kind
+
+
 def _rng(seed: int, *purpose: object) -> np.random.Generator:
     return np.random.default_rng(derive(seed, "world", *purpose))
 
 
 def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int) -> _Shares:
-    # Base images are split once for a set, however many domains are made of it; a leaky split does it per domain.
-    rng = _rng(seed, domain.source, name if spec.leaky else "")
+    # Base images are split once for a set, however many domains are made of it (and sentences for all languages they
+    # are in); a leaky split does it per domain.
+    rng = _rng(seed, source.parallel or domain.source, name if spec.leaky else "")
     train, test = source.train, source.test
     rows = np.arange(len(train))
     if spec.test is not None or not len(test):
@@ -169,6 +194,9 @@ def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
 def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
     """Channels and side that all images are brought to: the largest among the sets unless set."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
+    halves = [source.train for source in sources.values()]
+    if halves[0].text:
+        return 1, max(shape[0] - half.sequence for shape, half in zip(shapes, halves, strict=True))
     channels = spec.channels or max(shape[2] for shape in shapes)
     side = spec.side or max(max(shape[:2]) for shape in shapes)
     return channels, side
@@ -176,6 +204,9 @@ def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
 
 def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
     channels, side = form
+    if split.text:
+        count = classes[domain.source] if domain is not None else None
+        return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.sequence)
     degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
     return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
 
