@@ -73,7 +73,7 @@ def test_a_language_is_read_and_a_missing_file_is_named(texts, tmp_path):
     source = load("ud/fi", texts, length=16)
     assert source.train.x.shape[1] == 17
     assert bytes(source.train.x[0]).decode() == "kissa istui matol"
-    assert (source.train.sequence, len(source.classes), source.train.base) == (True, 256, "ud/fi/train")
+    assert (source.train.kind, len(source.classes), source.train.base) == ("sequences", 256, "ud/fi/train")
     assert len(source.test) < len(source.train)
     with pytest.raises(DataError, match=r"ud/en is not under .*text-ud10.jsonl.gz"):
         load("ud/en", tmp_path)

@@ -125,8 +125,7 @@ def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
 
 def _reads(spec: DataPart, domains: dict[str, Domain], sources: dict[str, Source]) -> str:
     """What all domains are made of; raises where a setting asks of texts what only images have."""
-    halves = [source.train for source in sources.values()]
-    kinds = {"images" if not half.text else "sequences" if half.sequence else "texts" for half in halves}
+    kinds = {source.train.kind for source in sources.values()}
     if len(kinds) > 1:
         raise DataError(f"all domains must be of one kind, got {' and '.join(sorted(kinds))}")
     (kind,) = kinds
@@ -194,9 +193,8 @@ def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
 def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
     """Channels and side that all images are brought to: the largest among the sets unless set."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
-    halves = [source.train for source in sources.values()]
-    if halves[0].text:
-        return 1, max(shape[0] - half.sequence for shape, half in zip(shapes, halves, strict=True))
+    if (kind := next(iter(sources.values())).train.kind) != "images":
+        return 1, max(shape[0] for shape in shapes) - (kind == "sequences")
     channels = spec.channels or max(shape[2] for shape in shapes)
     side = spec.side or max(max(shape[:2]) for shape in shapes)
     return channels, side
@@ -204,9 +202,9 @@ def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
 
 def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
     channels, side = form
-    if split.text:
+    if split.kind != "images":
         count = classes[domain.source] if domain is not None else None
-        return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.sequence)
+        return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.kind == "sequences")
     degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
     return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
 

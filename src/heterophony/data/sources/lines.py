@@ -13,7 +13,7 @@ import numpy as np
 from heterophony.data.errors import DataError
 from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import Official, locate, reading
-from heterophony.data.sources.source import Source, Split, split
+from heterophony.data.sources.source import Source, Split
 from heterophony.data.text import NAMES, chopped, padded
 
 LENGTH = {"sequence": 64, "labels": 192}  # bytes a row unless asked otherwise
@@ -39,7 +39,7 @@ class Lines(Official):
 
 def _sequence(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
     x = chopped((row["text"] for row in rows), entry.length or LENGTH["sequence"])
-    return Split(f"{entry.identity}/{half}", x, np.zeros(len(x), np.int64), np.arange(len(x)), sequence=True)
+    return Split(f"{entry.identity}/{half}", x, np.zeros(len(x), np.int64), np.arange(len(x)), kind="sequences")
 
 
 def _labelled(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
@@ -47,7 +47,8 @@ def _labelled(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
     rows = sorted(rows, key=lambda row: int(row["id"]))
     x = padded([row["text"] for row in rows], entry.length or LENGTH["labels"])
     labels = np.array([entry.classes.index(row["label"]) for row in rows], np.int64)
-    return split(f"{entry.identity}/{half}", x, labels, np.array([int(row["id"]) for row in rows], np.int64))
+    index = np.array([int(row["id"]) for row in rows], np.int64)
+    return Split(f"{entry.identity}/{half}", x, labels, index, kind="texts")
 
 
 @lru_cache(maxsize=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ Labels = npt.NDArray[np.int64]
 class Split:
     """Half of a set: images (or texts) `x`, labels `y`, and `index`, the row of each in the set named `base`.
 
-    Of a `sequence` every byte is the label of those before it; its `y` says nothing.
+    Of sequences every byte is the label of those before it; their `y` says nothing.
     """
 
     base: str
@@ -27,14 +27,12 @@ class Split:
     y: Labels
     index: Labels
     coarse: Labels | None = None
-    sequence: bool = False
-
-    @property
-    def text(self) -> bool:
-        return self.x.ndim == 2
+    kind: Literal["images", "texts", "sequences"] = "images"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.uint8 or not (self.text or (self.x.ndim == 4 and self.x.shape[3] in (1, 3))):
+        if self.kind != "images" and (self.x.dtype != np.uint8 or self.x.ndim != 2):
+            raise DataError(f"{self.kind} must be uint8 of shape (N, bytes), got {self.x.dtype} {self.x.shape}")
+        if self.kind == "images" and (self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3)):
             raise DataError(f"images must be uint8 of shape (N, H, W, 1 or 3), got {self.x.dtype} {self.x.shape}")
         for name, column in (("labels", self.y), ("index", self.index), ("coarse labels", self.coarse)):
             if column is not None and (column.dtype != np.int64 or column.shape != self.x.shape[:1]):
@@ -48,7 +46,7 @@ class Split:
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
         """The given rows, in the given order."""
         coarse = None if self.coarse is None else self.coarse[rows]
-        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.sequence)
+        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind)
 
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
         """The base images of all or some rows, for the leakage check."""
