@@ -386,7 +386,9 @@ def _device(device: str) -> str:
 @contextmanager
 def complaints(folder: Path | None = None) -> Iterator[None]:
     """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
+    from heterophony.data import DataError
     from heterophony.engines import Stalled
+    from heterophony.engines.local_host import ReactionError
 
     try:
         yield
@@ -398,8 +400,8 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
         hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
         _complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
         raise typer.Exit(2) from None
-    except (ValueError, Stalled) as error:
-        if not _ours(error):
+    except (ValueError, Stalled, ReactionError) as error:
+        if not _ours(error) or (isinstance(error, ReactionError) and not isinstance(error.__cause__, DataError)):
             raise
         _complain(str(error))
         raise typer.Exit(2) from None

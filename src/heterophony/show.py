@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+from heterophony.data.stream import Drift
 from heterophony.record import clients
 from heterophony.record.disk import Disk
+from heterophony.record.drift import over_time
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.metrics import best_round, conflicts, measure
@@ -56,6 +59,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
         **_clients(table, homes, product),
+        **_drift(table, recipe, homes, product),
         **(_language(table, parents, homes, product) if recipe.get("sequences") else {}),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
@@ -70,6 +74,15 @@ def _clients(table: Table, homes: dict[str, str], product: str) -> dict[str, Any
     if not any(value is not None for value in common.values()):
         return {}
     return {"clients": {"against": "the global model", **clients.gains(clients.own(table, homes, product), common)}}
+
+
+def _drift(table: Table, recipe: dict[str, Any], homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Where data are streams: what was known of the present and of the past, by round."""
+    part = recipe.get("setting", {}).get("data", {}).get("stream")
+    if part is None:
+        return {}
+    drift = Drift(part.get("drift", "sudden"), len(part.get("concepts", [{}])), part.get("every", 10))
+    return {"drift": over_time(table, homes, product, drift.shares)}
 
 
 def _language(table: Table, parents: dict[str, str] | None, homes: dict[str, str], product: str) -> dict[str, Any]:
@@ -177,6 +190,10 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"perplexity on their own data: from {min(known):.2f} to {max(known):.2f}, "
             f"geometric mean {math.exp(math.fsum(map(math.log, known)) / len(known)):.2f}"
         )
+    if found := summary.get("drift"):
+        text.append(f"after round {found[-1]['round'] + 1} of the stream: present {percent(found[-1]['present'])}, "
+                    f"past {percent(found[-1]['past'])}, forgotten {percent(found[-1]['forgotten'])}; mean over time: "
+                    f"present {percent(mean(row['present'] for row in found))}")  # fmt: skip
     if found := summary.get("clients"):
         text.append(clients.line(found, found["against"]))
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")

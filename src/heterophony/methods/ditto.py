@@ -10,6 +10,8 @@ Reference: Li et al., Ditto: Fair and Robust Federated Learning Through Personal
 
 from __future__ import annotations
 
+from typing import Any
+
 from heterophony.federation import Federation
 from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
@@ -18,6 +20,7 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
+from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from heterophony.reaction import Each, Every, Round, on
@@ -32,6 +35,7 @@ class Ditto(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
+    memory = ("retained",)
     models = {"server": {"model": "alike"}, "client": {"model": "alike", "fork": "alike"}}
     headline = "personalised"
 
@@ -42,6 +46,7 @@ class Ditto(Method):
     deadline: float | None = None
     local: Training = Training()
     loss: Loss = cross_entropy
+    retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,8 +61,8 @@ class Ditto(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "fork")
-        near = {"transform": {"model": Proximal(self.pull)}, "aux": {"anchor": mail.weights}}
-        yield self.local.fit(("model", "fork"), self.loss, keep={"model": "own"}, **near)
+        near: dict[str, Any] = {"transform": {"model": Proximal(self.pull)}, "aux": {"anchor": mail.weights}}
+        yield from self.retain.train(client, self.local, ("model", "fork"), self.loss, keep={"model": "own"}, **near)
         yield Mark("personalised")
         return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
 

@@ -144,6 +144,10 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     if method.public and world.public is None:
         raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
     asked = getattr(getattr(method, "local", None), "data", "train")
+    if asked != "train" and setting.data.stream is not None:
+        raise SettingError(
+            f"{name} trains on public data too here, but {setting.name} has a stream: set local.data=train"
+        )
     if asked == "own" and world.public is None:
         raise SettingError(f"{name} trains on public data here; {setting.name} has none: set data.public")
     if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:

@@ -93,6 +93,28 @@ class Participant(Strict):
     label_noise: float = Field(default=0.0, ge=0, le=1)  # the share of its training rows with a wrong label
 
 
+class Concept(Strict):
+    """A kind of data that a stream may bring: one's own, turned, with labels moved on, or of a domain further on."""
+
+    degrees: float = 0.0
+    labels: int = Field(default=0, ge=0)  # every label is so many classes further on
+    domain: int = Field(default=0, ge=0)  # so many places further on in the list of domains
+
+
+class StreamPart(Strict):
+    """Private rows come as a stream, `arrivals` of them a round, each once; `memory` rows are kept.
+
+    `drift` says how the concepts follow each other, every so many rounds.
+    """
+
+    drift: Literal["sudden", "gradual", "recurring"] = "sudden"
+    every: int = Field(default=10, ge=1)
+    arrivals: int = Field(ge=1)
+    memory: int = Field(default=0, ge=0)
+    keep: Literal["recent", "reservoir"] = "recent"
+    concepts: Annotated[tuple[Concept, ...], Field(min_length=1)] = (Concept(),)
+
+
 class DataPart(Strict):
     """Where data come from and who gets what. Domains may have different classes where the method allows it."""
 
@@ -112,6 +134,7 @@ class DataPart(Strict):
     length: int | None = Field(default=None, ge=8)  # bytes of a row of text
     augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
     participants: dict[str, Participant] = {}  # by id, those that differ
+    stream: StreamPart | None = None
     leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
 
     @model_validator(mode="after")

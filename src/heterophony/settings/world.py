@@ -25,9 +25,10 @@ from heterophony.data import (
     to_data,
 )
 from heterophony.data.augment import NAMED
+from heterophony.data.stream import Drift, Stream
 from heterophony.data.text import text_data
 from heterophony.seeds import derive, generator
-from heterophony.settings.setting import DataPart, Domain, Public
+from heterophony.settings.setting import Concept, DataPart, Domain, Public
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 View = Callable[[], Data]
@@ -101,19 +102,23 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     views: dict[str, dict[str, View]] = {}
     for place, (domain, share) in enumerate(shares.items()):
         for i, rows in enumerate(share.clients):
-            train = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), names[domain][i], seed))
+            name = names[domain][i]
+            train: View = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), name, seed))
             mine = cache(partial(make, share.train, share.public, share.spec))
+            if spec.stream is not None:
+                train = _stream(spec, shares, place, i, name, make, seed)
             own: dict[str, View] = {"train": train}
             if public is not None:
-                own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
-                own["mine"] = partial(_mine, public, place)
+                own |= {"public": public, "mine": partial(_mine, public, place)}
+                if spec.stream is None:
+                    own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public)}
             if len(share.validation):
                 own["validation"] = partial(make, share.train, share.validation, share.spec)
-            views[names[domain][i]] = own
+            views[name] = own
     if spec.public is not None and spec.public.joint is not None and outside is not None:
         more = len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
         outputs = {name: count + more for name, count in outputs.items()}
-    return World(homes, views, public, _tests(shares, make), _private(shares, names, make),
+    return World(homes, views, public, _tests(spec, shares, make), _private(shares, names, make),
                  (*form, next(iter(outputs.values()))), _check(spec, shares, names, outside, seed),
                  outputs, tasks, _in_words(spaces), reads)  # fmt: skip
 
@@ -134,6 +139,11 @@ def _reads(spec: DataPart, domains: dict[str, Domain], sources: dict[str, Source
     turned = any(domain.degrees for domain in domains.values())
     if kind != "images" and (turned or spec.augment or spec.side or spec.channels):
         raise DataError(f"rotations, augment, side and channels are for images; {', '.join(domains)} are {kind}")
+    concepts = spec.stream.concepts if spec.stream is not None else ()
+    if kind != "images" and any(concept.degrees for concept in concepts):
+        raise DataError(f"data.stream: {kind} cannot be turned")
+    if kind == "sequences" and any(concept.labels for concept in concepts):
+        raise DataError("data.stream: sequences have no labels to move on")
     if kind == "sequences" and any(own.label_noise for own in spec.participants.values()):
         raise DataError("label_noise needs labels; the domains are sequences")
     return kind
@@ -207,6 +217,38 @@ def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Ro
         return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.kind == "sequences")
     degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
     return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
+
+
+def _stream(
+    spec: DataPart, shares: dict[str, _Shares], place: int, i: int, name: str, make: Callable[..., Data], seed: int
+) -> Stream:
+    """A participant's rows as they come. Where streams go from domain to domain, the rows of each domain's client i are
+    shared between the clients i of all domains, so that nobody sees another's."""
+    assert spec.stream is not None
+    domains, part = list(shares), spec.stream
+    wander = any(concept.domain for concept in part.concepts)
+    views, pools = [], []
+    for concept in part.concepts:
+        domain = domains[(place + concept.domain) % len(domains)]
+        share = shares[domain]
+        rows = share.clients[i]
+        if wander:
+            rows = np.array_split(_rng(seed, domain, i, "stream").permutation(rows), len(domains))[place]
+        view = partial(make, share.train, rows, _turned(share.spec, concept))
+        views.append(cache(partial(_relabelled, partial(_train, spec, view, name, seed), concept.labels)))
+        pools.append(concept.domain % len(domains))
+    drift = Drift(part.drift, len(part.concepts), part.every)
+    how: dict[str, Any] = {"arrivals": part.arrivals, "memory": part.memory, "keep": part.keep}
+    return Stream(views, drift, pools=pools, name=name, seed=seed, **how)
+
+
+def _turned(domain: Domain, concept: Concept) -> Domain:
+    return domain.model_copy(update={"degrees": domain.degrees + concept.degrees})
+
+
+def _relabelled(view: View, by: int) -> Data:
+    data = view()
+    return data.with_columns(y=(data.y + by) % data.classes) if by and data.classes else data
 
 
 def _train(spec: DataPart, view: View, name: str, seed: int) -> Data:
@@ -306,14 +348,19 @@ def _mine(public: View, place: int) -> Data:
     return Data(classes=everyone.classes, row=rows)
 
 
-def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
+def _tests(spec: DataPart, shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
+    """By domain and split. Of a stream, `concept-0`, ... are what its participants are to know under each concept."""
     tests = {}
-    for domain, share in shares.items():
+    for place, (domain, share) in enumerate(shares.items()):
         tests[domain] = {"test": make(share.test, np.arange(len(share.test)), share.spec)}
         if len(share.validation):
             tests[domain]["validation"] = make(share.train, share.validation, share.spec)
         if len(share.proxy):
             tests[domain]["proxy"] = make(share.train, share.proxy, share.spec)
+        for number, concept in enumerate(spec.stream.concepts if spec.stream is not None else ()):
+            there = list(shares.values())[(place + concept.domain) % len(shares)]
+            view = partial(make, there.test, np.arange(len(there.test)), _turned(there.spec, concept))
+            tests[domain][f"concept-{number}"] = _relabelled(view, concept.labels)
     return tests
 
 
