@@ -18,6 +18,7 @@ from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
 from heterophony.record.table import Table
+from heterophony.record.unseen import newcomers, unseen
 
 
 def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
@@ -60,6 +61,8 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
         **_clients(table, homes, product),
         **_drift(table, recipe, homes, product),
+        **({"unseen": found} if (found := unseen(table)) else {}),
+        **({"newcomers": newcomers(table, spec["joins"], homes, product)} if spec.get("joins") else {}),
         **(_language(table, parents, homes, product) if recipe.get("sequences") else {}),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
@@ -194,6 +197,12 @@ def lines(summary: dict[str, Any]) -> list[str]:
         text.append(f"after round {found[-1]['round'] + 1} of the stream: present {percent(found[-1]['present'])}, "
                     f"past {percent(found[-1]['past'])}, forgotten {percent(found[-1]['forgotten'])}; mean over time: "
                     f"present {percent(mean(row['present'] for row in found))}")  # fmt: skip
+    for kind, sets in summary.get("unseen", {}).items():
+        told = ", ".join(f"{name} {percent(rates['mean'])}" for name, rates in sets.items())
+        text.append(f"on who took no part, {kind!r}: {told}")
+    for name, seen in summary.get("newcomers", {}).items():
+        steps = ", ".join(percent(at["own"]) for at in seen["since"][:4])
+        text.append(f"{name} joined at {seen['joined']:g} s: own data before {percent(seen['before'])}, then {steps}")
     if found := summary.get("clients"):
         text.append(clients.line(found, found["against"]))
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")

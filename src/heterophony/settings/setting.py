@@ -135,6 +135,7 @@ class DataPart(Strict):
     augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
     participants: dict[str, Participant] = {}  # by id, those that differ
     stream: StreamPart | None = None
+    unseen: tuple[str, ...] = ()  # domains and participants that take no part; all are evaluated on them
     leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
 
     @model_validator(mode="after")

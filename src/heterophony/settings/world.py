@@ -95,7 +95,9 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     make = partial(_data, form, {name: len(source.classes) for name, source in sources.items()})
     names = _participants(shares)
     _check_participants(spec, [name for own in names.values() for name in own])
-    homes = {names[domain][i]: domain for domain, share in shares.items() for i in range(len(share.clients))}
+    away = _away(spec, names)
+    absent = {domain: shares.pop(domain) for domain in list(shares) if domain in spec.unseen}
+    homes = {name: domain for domain in shares for name in names[domain] if name not in away}
     alike = outside is not None and outside.classes == next(iter(sources.values())).classes
     outputs = {name: len(classes) for name, classes in spaces.items()}
     public = _public(spec, shares, make, seed, outside, next(iter(outputs.values())), alike)
@@ -103,6 +105,8 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     for place, (domain, share) in enumerate(shares.items()):
         for i, rows in enumerate(share.clients):
             name = names[domain][i]
+            if name in away:
+                continue
             train: View = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), name, seed))
             mine = cache(partial(make, share.train, share.public, share.spec))
             if spec.stream is not None:
@@ -118,9 +122,31 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     if spec.public is not None and spec.public.joint is not None and outside is not None:
         more = len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
         outputs = {name: count + more for name, count in outputs.items()}
-    return World(homes, views, public, _tests(spec, shares, make), _private(shares, names, make),
-                 (*form, next(iter(outputs.values()))), _check(spec, shares, names, outside, seed),
+    tests, private = _tests(spec, shares, make), _private(shares, names, make)
+    for domain, share in absent.items():
+        tests[domain] = {"unseen": make(share.test, np.arange(len(share.test)), share.spec)}
+    for domain, share in shares.items():
+        for name, rows in zip(names[domain], share.clients, strict=True):
+            if name in away:  # what it would have trained on: nobody has seen it
+                tests[name] = {"unseen": make(share.train, rows, share.spec)}
+                tasks |= {name: tasks[domain]} if tasks else {}
+    private = {name: data for name, data in private.items() if name not in away}
+    return World(homes, views, public, tests, private, (*form, next(iter(outputs.values()))),
+                 _check(spec, shares, absent, away, names, outside, seed),
                  outputs, tasks, _in_words(spaces), reads)  # fmt: skip
+
+
+def _away(spec: DataPart, names: dict[str, list[str]]) -> set[str]:
+    """Who takes no part."""
+    everyone = [name for own in names.values() for name in own]
+    for name in spec.unseen:
+        if name not in names and name not in everyone:
+            known = ", ".join(dict.fromkeys([*names, *everyone]))
+            raise DataError(f"data.unseen: no domain or participant is called {name!r}; there are {known}")
+    away = {name for domain, own in names.items() for name in own if domain in spec.unseen or name in spec.unseen}
+    if len(away) == len(everyone):
+        raise DataError("data.unseen: nobody is left to take part")
+    return away
 
 
 def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
@@ -374,7 +400,13 @@ def _private(shares: dict[str, _Shares], names: dict[str, list[str]], make: Call
 
 
 def _check(
-    spec: DataPart, shares: dict[str, _Shares], names: dict[str, list[str]], outside: Source | None, seed: int
+    spec: DataPart,
+    shares: dict[str, _Shares],
+    absent: dict[str, _Shares],
+    away: set[str],
+    names: dict[str, list[str]],
+    outside: Source | None,
+    seed: int,
 ) -> Report:
     views: dict[str, dict[str, BaseIds]] = {}
     if spec.public is not None and outside is not None:
@@ -383,9 +415,13 @@ def _check(
         common = {"validation": share.train.ids(share.validation), "public": share.train.ids(share.public)}
         views[f"domain {domain}"] = {**common, "proxy": share.train.ids(share.proxy), "test": share.test.ids()}
         for i, rows in enumerate(share.clients):
+            if names[domain][i] in away:
+                views[names[domain][i]] = {"test": share.train.ids(rows)}
+                continue
             views[names[domain][i]] = {"train": share.train.ids(rows)}
             if share.private:
                 views[names[domain][i]]["private-test"] = share.test.ids(share.private[i])
+    views |= {f"domain {domain}": {"test": share.test.ids()} for domain, share in absent.items()}
     views = {name: {view: ids for view, ids in own.items() if len(ids.index)} for name, own in views.items()}
     # Domains made of one set share their base images on purpose: they are views of the same things.
     shared = len({share.spec.source for share in shares.values()}) < len(shares) or _kin(shares)
