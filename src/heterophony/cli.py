@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from heterophony import progress
+from heterophony import progress, tune_command
 from heterophony.progress import saving_on_interrupt
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found; --set wins.")] = None,
     engine: Annotated[str, typer.Option(help="Where reactions run: local, or process (each in its own).")] = "local",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     executor: Annotated[str, typer.Option(help="How pending work is computed: auto (what was timed as the fastest), "
@@ -85,6 +86,8 @@ def run(
         _engine(engine)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
+        if tuned is not None:
+            changes = _tuned(tuned, setting.name, method, changes)
         compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
@@ -299,6 +302,19 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
     with complaints():
         demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
+
+
+app.command()(tune_command.tune)
+
+
+def _tuned(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """What was found, and the user's own changes before it, by whatever name they call an option."""
+    from heterophony import registry, tuning
+
+    entry = registry.lookup(method)
+    found = tuning.options(path, setting, method)
+    own = {entry.full_name(key) for key in changes if any(name == key or name.endswith(f".{key}") for name in found)}
+    return {key: value for key, value in found.items() if key not in own} | changes
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
