@@ -17,7 +17,7 @@ from heterophony.parts.transforms import Chain, Proximal
 from heterophony.seeds import generator
 from heterophony.topology import complete
 from test_limits import equal
-from toys.federations import bhfl, hierarchy, peers, personal_star, streaming
+from toys.federations import bhfl, drifting_ditto, forgetful, hierarchy, peers, personal_star, streaming
 from toys.world import net, points
 
 DOUBLE = {"dtype": torch.float64}
@@ -146,3 +146,8 @@ def test_wrong_numbers_are_refused():
     with pytest.raises(ValueError, match="rho > 0"):
         Retention(rho=0.0)
     assert BHFL().retain == Retention()
+
+
+@pytest.mark.parametrize("build", [forgetful, drifting_ditto], ids=["solo", "ditto"])
+def test_streams_and_retention_in_lanes_equal_one_at_a_time(build):
+    assert local(build(executor="branches")).run(4).digest == local(build()).run(4).digest

@@ -256,3 +256,14 @@ def test_topics_are_learned(texts):
     values = {"name": "topics", "data": {"domains": TOPIC, "length": 24}, "models": {"participants": "byte-cnn"}}
     setting = Setting.of({**values, "local": {"optimiser": "adam", "lr": 1e-2, "batch": 8, "epochs": 3}})
     assert assemble("fedavg", setting, root=texts).run(4).metrics().acc > 0.9
+
+
+@pytest.mark.parametrize("executor", ["branches", "stacked"])
+def test_sequences_in_lanes_and_stacks(texts, executor):
+    """As one at a time: to the bit in lanes, up to rounding as a stack."""
+    eager = assemble("fedavg", languages(), root=texts).run(2)
+    other = assemble("fedavg", languages(), root=texts, compute={"executor": executor}).run(2)
+    if executor == "branches":
+        assert other.digest == eager.digest
+    a, b = (result.state("server")["models"]["model"] for result in (eager, other))
+    assert all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)

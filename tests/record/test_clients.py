@@ -1,8 +1,12 @@
 """Who gains and who loses, from rows that can be added up by hand."""
 
+import json
+
 import pytest
 from test_levels import row
+from typer.testing import CliRunner
 
+from heterophony.cli import app
 from heterophony.record.clients import gains, line, own
 
 HOMES = {"a": "A", "b": "B"}
@@ -39,3 +43,25 @@ def test_gains_by_hand():
     losses = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.0}, higher=False)
     assert (losses["gain"], losses["lose"], losses["worst"]["participant"]) == (["a"], ["b"], "b")
     assert line(gains({}, {}), "x") == "against x: nothing to compare"
+
+
+def test_show_compares_two_runs(tmp_path):
+    setting = tmp_path / "small.toml"
+    setting.write_text(
+        '[data]\nsource = "digits-embedded"\nrotations = [0, 40]\nrows = 40\ntest = 0.1\ntest_rows = 20\nside = 16\n'
+        '[models]\nparticipants = "mlp"\n'
+    )
+    runner = CliRunner()
+    for method in ("solo", "ditto"):
+        made = runner.invoke(
+            app, ["run", method, "--on", str(setting), "--rounds", "1", "--out", str(tmp_path / method)]
+        )
+        assert made.exit_code == 0, made.output
+    answer = runner.invoke(app, ["show", str(tmp_path / "ditto"), "--against", str(tmp_path / "solo"), "--json"])
+    found = json.loads(answer.stdout)["clients"]
+    assert set(found["participants"]) == {"M0", "M40"}
+    assert found["against"].endswith("solo")
+    alone = json.loads(runner.invoke(app, ["show", str(tmp_path / "ditto"), "--json"]).stdout)["clients"]
+    assert alone["against"] == "the global model"
+    missing = runner.invoke(app, ["show", str(tmp_path / "ditto"), "--against", str(tmp_path / "nothing")])
+    assert missing.exit_code == 2
