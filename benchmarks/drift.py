@@ -49,8 +49,8 @@ def main() -> None:
     stream = {"drift": args.drift, "every": args.every, "arrivals": 20, "memory": args.memory}
     stream["concepts"] = [{"degrees": angle} for angle in ANGLES]
     data = {"source": "mnist", "clients": 8, "rows": 8 * 20 * rounds, "test_rows": 500, "stream": stream}
-    local = {"epochs": 2, "batch": 10, "lr": 0.05, "momentum": 0.5}
-    setting = Setting.of({"name": "drift", "data": data, "models": {"participants": "lenet5"}, "local": local})
+    local = {"epochs": 4, "batch": 10, "lr": 0.05, "momentum": 0.5}
+    setting = Setting.of({"name": "drift", "data": data, "models": {"participants": "mlp"}, "local": local})
 
     def job(name: str, seed: int) -> list[dict]:
         method, changes = VARIANTS[name]
@@ -72,7 +72,7 @@ def main() -> None:
         lines.append(f"| {variant} | {' | '.join(row)} |")
     command = f"python benchmarks/drift.py --drift {args.drift} --memory {args.memory} --every {args.every}"
     command += f" --seeds {args.seeds}"
-    note = f"MNIST, eight streams of 20 a round, {rounds} rounds, LeNet5; per cent."
+    note = f"MNIST, eight streams of 20 a round, {rounds} rounds, MLP; per cent."
     report(args.out / f"{name}.md", command, args.seeds, note, lines)
 
 

@@ -13,7 +13,7 @@ from heterophony.parts.training import Training
 from heterophony.record.drift import over_time
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.world import build
-from toys.federations import B16, hierarchy, peers, personal_star, streaming, weights_star
+from toys.federations import B16, bhfl, hierarchy, peers, personal_star, streaming, weights_star
 
 
 def rows(count, label=0):
@@ -211,3 +211,13 @@ def test_present_and_past_by_hand():
         [{**r, "node": "server"} for r in table], {"c0": "A", "c1": "A"}, "local", Drift("sudden", 2, 2).shares
     )
     assert shared[2]["past"] == 0.5
+
+
+def test_a_leaf_goes_on_with_its_stream_between_two_messages():
+    """Three turns of a leaf are three rounds of its stream: 24 of its rows have come when its parent hears of it."""
+    federation = streaming(hierarchy(bhfl(turns={"leaf": 3, "*": 1}, far=False)))
+    result = local(federation).run(1)
+    assert result.state("l0")["round"] == 3
+    trained = [row["round"] for row in result.table.select(product="training", node="l0")]
+    assert trained == [0, 1, 2]
+    assert [row["round"] for row in result.table.select(product="leaf", node="l0", set="here", quantity="loss")] == [2]

@@ -98,11 +98,14 @@ class BHFL(Method):
             node.vars["parent"] = mail.weights
         self.residuals(node, mail.also, self.far_down, "far-down")
         if node.role == "leaf":
-            for _ in range(self.of(self.turns, node)):
+            # Its rounds count its own trainings, so that those who are asked less often can be compared, and a stream
+            # goes on between two messages.
+            for turn in range(self.of(self.turns, node)):
+                node.round += int(turn > 0)
                 yield from self.train(node, self.local)
             yield Mark("leaf")
             examples = len(node.data[self.local.data])  # of this round, where data are a stream
-            node.round += 1  # a count of its own, so that those who are asked less often can be compared
+            node.round += 1
             return self.answer(node, examples)
         if node.vars.get("turn") is not None:
             return []  # its children are still at work: they hear of this with the next turn
