@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
-from heterophony import progress
+from heterophony import progress, tune_command
 from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
 
@@ -70,6 +70,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method (lr=0.01) or a "
                                                    "part of the setting (data.leaky=true). Repeatable.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found; --set wins.")] = None,
     engine: EngineName = "local",
     address: Address = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -95,6 +96,8 @@ def run(
         _engine(engine, address=address)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
+        if tuned is not None:
+            changes = _tuned(tuned, setting.name, method, changes)
         compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
@@ -136,12 +139,17 @@ def resume(
 
 
 @app.command()
-def show(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+def show(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    against: Annotated[Path | None, typer.Option(help="Another run: who gains by this one, and who loses.")] = None,
+    as_json: Json = False,
+) -> None:
     """Show what a run has come to, finished or not."""
     from heterophony import show as view
 
     with complaints():
-        _print(view.load(folder), as_json)
+        found = view.load(folder)
+        _print(found if against is None else {**found, "clients": view.against(folder, against)}, as_json)
 
 
 @app.command()
@@ -311,6 +319,17 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 
 app.add_typer(deploy, name="deploy")
+app.command()(tune_command.tune)
+
+
+def _tuned(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """What was found, and the user's own changes before it, by whatever name they call an option."""
+    from heterophony import registry, tuning
+
+    entry = registry.lookup(method)
+    found = tuning.options(path, setting, method)
+    own = {entry.full_name(key) for key in changes if any(name == key or name.endswith(f".{key}") for name in found)}
+    return {key: value for key, value in found.items() if key not in own} | changes
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
@@ -416,7 +435,9 @@ def _device(device: str) -> str:
 @contextmanager
 def complaints(folder: Path | None = None) -> Iterator[None]:
     """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
+    from heterophony.data import DataError
     from heterophony.engines import Stalled
+    from heterophony.engines.local_host import ReactionError
 
     try:
         yield
@@ -428,8 +449,8 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
         hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
         _complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
         raise typer.Exit(2) from None
-    except (ValueError, Stalled) as error:
-        if not _ours(error):
+    except (ValueError, Stalled, ReactionError) as error:
+        if not _ours(error) or (isinstance(error, ReactionError) and not isinstance(error.__cause__, DataError)):
             raise
         _complain(str(error))
         raise typer.Exit(2) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -94,6 +94,37 @@ class Weights:
 
     def payload(self, value: dict[str, Tensor]) -> int:
         return sum(tensor.nbytes for tensor in value.values())
+
+
+@dataclass(frozen=True)
+class Family(Weights):
+    """Weights of several models of one architecture in one message, each name with its model's number before it.
+
+    `many` names the hyper-parameter that says how many there are.
+    """
+
+    many: str = ""
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        members = members_of(value)
+        if sorted(members) != list(range(int(receiver.setting(self.many)))):
+            raise Refused(f"models {sorted(members)}, expected {receiver.setting(self.many)} of them")
+        for weights in members.values():
+            super().fits(weights, receiver)
+
+
+def family(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Several models' weights as one `Family`."""
+    return {f"{i}/{name}": tensor for i, weights in enumerate(members) for name, tensor in weights.items()}
+
+
+def members_of(value: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """By number, the weights of each model in a `Family`."""
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in value.items():
+        number, _, name = key.partition("/")
+        found.setdefault(int(number), {})[name] = tensor
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from heterophony import codec
+from heterophony.data.stream import Stream
 from heterophony.data.table import Data
 from heterophony.fields import Copied, Shape
 from heterophony.seeds import derive, generator
@@ -116,10 +117,13 @@ class Variables(UserDict[str, Any]):
 
 
 class Views(UserDict[str, Any]):
-    """A node's data by name, on the CPU, where reactions read them; a factory is called when first needed."""
+    """A node's data by name, on the CPU, where reactions read them; a factory is called when first needed.
 
-    def __init__(self, views: Mapping[str, Any], device: str = "cpu") -> None:
-        self.device = device
+    A stream is what it is in the node's present round.
+    """
+
+    def __init__(self, views: Mapping[str, Any], device: str = "cpu", now: Callable[[], int] = lambda: 0) -> None:
+        self.device, self.now = device, now
         super().__init__(views)
 
     def placed(self, name: str) -> Data:
@@ -130,6 +134,8 @@ class Views(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Data:
         found = super().__getitem__(name)
+        if isinstance(found, Stream):
+            return found.at(self.now())
         made: Data = found if isinstance(found, Data) else found()
         self.data[name] = made
         return made
@@ -168,7 +174,7 @@ class Node:
     ) -> None:
         self.id, self.role, self.seed, self.device = id, role, seed, device
         self.slots = dict(slots or {})
-        self.data = Views(data or {}, device)
+        self.data = Views(data or {}, device, lambda: self.round)
         self.vars = Variables(memory)
         self.links = links or Links()
         self.round = 0

@@ -37,6 +37,9 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "feddf": methods.FedDF,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,
+    "ditto": methods.Ditto,
+    "finetune": methods.FineTune,
+    "ifca": methods.IFCA,
 }
 
 

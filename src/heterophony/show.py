@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
+from heterophony.data.stream import Drift
+from heterophony.record import clients
 from heterophony.record.disk import Disk
+from heterophony.record.drift import over_time
 from heterophony.record.ledger import Ledger
-from heterophony.record.levels import COLUMNS, levels
+from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
 from heterophony.record.table import Table
+from heterophony.record.unseen import newcomers, unseen
 
 
 def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
@@ -53,11 +59,50 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "metrics": measure(table, homes, product).as_dict(),
         "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
+        **_clients(table, homes, product),
+        **_drift(table, recipe, homes, product),
+        **({"unseen": found} if (found := unseen(table)) else {}),
+        **({"newcomers": newcomers(table, spec["joins"], homes, product)} if spec.get("joins") else {}),
+        **(_language(table, parents, homes, product) if recipe.get("sequences") else {}),
         "bytes": {"total": sum(kinds.values()), **kinds},
         "incidents": len(ledger.incidents),
         "leaks": spec.get("leaks", []),
         **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
+
+
+def _clients(table: Table, homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Where participants have models of their own beside a global one: who gains by them."""
+    common = clients.own(table, homes, "global") if product != "global" else {}
+    if not any(value is not None for value in common.values()):
+        return {}
+    return {"clients": {"against": "the global model", **clients.gains(clients.own(table, homes, product), common)}}
+
+
+def _drift(table: Table, recipe: dict[str, Any], homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Where data are streams: what was known of the present and of the past, by round."""
+    part = recipe.get("setting", {}).get("data", {}).get("stream")
+    if part is None:
+        return {}
+    drift = Drift(part.get("drift", "sudden"), len(part.get("concepts", [{}])), part.get("every", 10))
+    return {"drift": over_time(table, homes, product, drift.shares)}
+
+
+def _language(table: Table, parents: dict[str, str] | None, homes: dict[str, str], product: str) -> dict[str, Any]:
+    """Of language models: every participant's perplexity on its own data, and in a tree that of every level."""
+    losses = clients.own(table, homes, product, "loss")
+    own = {name: None if loss is None else math.exp(min(loss, 700.0)) for name, loss in losses.items()}
+    return {"perplexity": own} | ({} if parents is None else {"perplexities": perplexities(table, parents, homes)})
+
+
+def against(folder: Path, other: Path) -> dict[str, Any]:
+    """Two runs, participant by participant, on its own data."""
+
+    def figures(place: Path) -> clients.Figures:
+        spec, table = Run.spec(place), Table(_lines(place / "metrics.jsonl"))
+        return clients.own(table, spec["homes"], spec["headline"])
+
+    return {"against": str(other), **clients.gains(figures(folder), figures(other))}
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -140,6 +185,26 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if found := summary.get("levels"):
         text.append("models of each level, mean over leaves: " + ", ".join(COLUMNS))
         text += [f"  {row['level']:8s}" + "".join(f"{percent(row[name]):>9s}" for name in COLUMNS) for row in found]
+    if found := summary.get("perplexities"):
+        text.append("perplexity of each level's models, geometric mean over leaves")
+        text += [f"  {row['level']:8s}" + "".join(f"{number(row[name]):>9s}" for name in COLUMNS) for row in found]
+    if known := [value for value in summary.get("perplexity", {}).values() if value is not None]:
+        text.append(
+            f"perplexity on their own data: from {min(known):.2f} to {max(known):.2f}, "
+            f"geometric mean {math.exp(math.fsum(map(math.log, known)) / len(known)):.2f}"
+        )
+    if found := summary.get("drift"):
+        text.append(f"after round {found[-1]['round'] + 1} of the stream: present {percent(found[-1]['present'])}, "
+                    f"past {percent(found[-1]['past'])}, forgotten {percent(found[-1]['forgotten'])}; mean over time: "
+                    f"present {percent(mean(row['present'] for row in found))}")  # fmt: skip
+    for kind, sets in summary.get("unseen", {}).items():
+        told = ", ".join(f"{name} {percent(rates['mean'])}" for name, rates in sets.items())
+        text.append(f"on who took no part, {kind!r}: {told}")
+    for name, seen in summary.get("newcomers", {}).items():
+        steps = ", ".join(percent(at["own"]) for at in seen["since"][:4])
+        text.append(f"{name} joined at {seen['joined']:g} s: own data before {percent(seen['before'])}, then {steps}")
+    if found := summary.get("clients"):
+        text.append(clients.line(found, found["against"]))
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
     if fought := summary.get("conflicts"):
         share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))
@@ -156,6 +221,10 @@ def lines(summary: dict[str, Any]) -> list[str]:
 
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def size(n: float) -> str:

@@ -12,7 +12,7 @@ MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 USPS = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
 
 
-@pytest.mark.parametrize("name", [name for name in ENTRIES if name != "digits-embedded"])
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.npz])
 def test_a_real_set_is_sound(real, name):
     source = real(name)
     assert len(source.train) > 0
@@ -23,6 +23,19 @@ def test_a_real_set_is_sound(real, name):
     whole = ENTRIES[name].counts
     if whole and len(source.train) == whole[0]:
         assert np.array_equal(source.train.index, np.arange(whole[0]))
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name.startswith(("ud/", "sib200/"))])
+def test_real_text_is_sound(real, name):
+    source = real(name)
+    assert len(source.test) > 100
+    assert all(bytes(row).strip(b"\0") for row in source.train.x)
+    if name.startswith("sib200/"):
+        assert (len(source.train), len(source.test)) == ENTRIES[name].counts
+        assert set(source.train.y.tolist()) == set(range(7))
+        english = load("sib200/eng_Latn").train
+        assert np.array_equal(source.train.index, english.index)
+        assert np.array_equal(source.train.y, english.y)
 
 
 def test_mnist_counts_and_official_files(real, tmp_path):

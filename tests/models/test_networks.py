@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.models import create, names
+from heterophony.models.registry import reads
 
 torch.set_num_threads(1)
 
-NAMES = [name for name, _ in names()]
+NAMES = [name for name, _ in names() if reads(name) == "images"]
 
 # The least image side each family can take.
 SMALLEST = {

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from heterophony import Data, Federation, Model, Profile
+from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.methods import (
     BHFL,
     FCCL,
     FML,
+    IFCA,
+    Ditto,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -17,6 +20,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedMD,
+    FineTune,
     Solo,
     agg,
     fccl_code,
@@ -31,6 +35,7 @@ from heterophony.methods import (
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
@@ -93,6 +98,12 @@ def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def personal_star(method, server=("model",), client=("model",), **options):
+    """A star whose nodes have these slots, all of one architecture."""
+    models = {"server": dict.fromkeys(server, net()), "client": dict.fromkeys(client, net())}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
 def peers(topology=complete, method=None, **options):
@@ -201,6 +212,31 @@ def unhurried(**options):
     return peers(method=FedH2LAsync(local=STEP, sample=8, forget=3), profiles=speeds, **options)
 
 
+def streaming(federation, kind="recurring", **how):
+    """The same with private points as streams: some ten a round, two rounds later with labels moved on."""
+
+    def stream(i, node, views):
+        turned = views["train"].with_columns(y=(views["train"].y + 1) % 4)
+        drift = Drift(kind, 2, every=2)
+        options = {"arrivals": 8 + i, "memory": 6, "name": node, "seed": federation.seed, **how}
+        return Stream([lambda: views["train"], lambda: turned], drift, **options)
+
+    nodes = [n for n, own in federation.data.items() if "public" in own]
+    streams = {n: {**federation.data[n], "train": stream(i, n, federation.data[n])} for i, n in enumerate(nodes)}
+    return replace(federation, data={**federation.data, **streams})
+
+
+def forgetful(**options):
+    """Peers alone on streams, with both parts against forgetting."""
+    method = Solo(local=Training(batch=8, lr=0.05, momentum=0.5), retain=Retention(lwof=0.5, ewc=2.0, batches=2))
+    return streaming(peers(method=method, **options), keep="reservoir")
+
+
+def drifting_ditto(**options):
+    method = Ditto(local=Training(batch=8, lr=0.05), retain=Retention(ewc=2.0, batches=2))
+    return streaming(personal_star(method, client=("model", "fork"), **options), "gradual")
+
+
 ASYNCHRONOUS = {"rounds": 4, "drops": False, "waits": False, "crash_rounds": 1}
 METHODS = [
     Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
@@ -211,11 +247,22 @@ METHODS = [
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
+    Row("solo-stream", forgetful, rounds=4, drops=False),
+    Row("ditto-stream", drifting_ditto, rounds=4),
     Row("fedmd", lambda **o: logits_star(FedMD(local=B16, distil=B16, half=True), **o)),
     Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
+    Row(
+        "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
+    ),
+    Row(
+        "finetune",
+        lambda **o: personal_star(FineTune(local=B16, adapt=2, fraction=0.67, every=2), client=("model", "own"), **o),
+        rounds=4,
+    ),
+    Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),

@@ -2,6 +2,7 @@
 
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
+from heterophony.methods.ditto import Ditto
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fedadagrad import fedadagrad
 from heterophony.methods.fedadam import fedadam
@@ -14,12 +15,15 @@ from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fedyogi import fedyogi
+from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
+from heterophony.methods.ifca import IFCA
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
     "BHFL",
+    "Ditto",
     "FCCL",
     "FML",
     "FedAsync",
@@ -29,6 +33,8 @@ __all__ = [
     "FedH2L",
     "FedH2LAsync",
     "FedMD",
+    "FineTune",
+    "IFCA",
     "Solo",
     "agg",
     "bhfl_async",

@@ -30,6 +30,7 @@ from heterophony.parts.engagement import engage, release
 from heterophony.parts.levels import ByLevel, check_complete, pick, tables
 from heterophony.parts.losses import Mutual, cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names
+from heterophony.parts.retention import Retention
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
@@ -50,7 +51,7 @@ class BHFL(Method):
 
     roles = ("root", "inner", "leaf")
     kinds = (DOWN, UP, PUSH, FAR_DOWN, FAR_UP)
-    memory = ("level", "above", "waits", "turn", "engaged", "examples", "states", "parent", "learned")
+    memory = ("level", "above", "waits", "turn", "engaged", "examples", "states", "parent", "learned", "retained")
     models = {role: {"model": "alike"} for role in ("root", "inner", "leaf")}
     headline = "leaf"
 
@@ -75,6 +76,7 @@ class BHFL(Method):
     local: Training = Training()  # of leaves
     proxy: Training = Training()  # of internal nodes that have data
     loss: Loss = cross_entropy
+    retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,11 +98,15 @@ class BHFL(Method):
             node.vars["parent"] = mail.weights
         self.residuals(node, mail.also, self.far_down, "far-down")
         if node.role == "leaf":
-            for _ in range(self.of(self.turns, node)):
+            # Its rounds count its own trainings, so that those who are asked less often can be compared, and a stream
+            # goes on between two messages.
+            for turn in range(self.of(self.turns, node)):
+                node.round += int(turn > 0)
                 yield from self.train(node, self.local)
             yield Mark("leaf")
-            node.round += 1  # a count of its own, so that those who are asked less often can be compared
-            return self.answer(node, len(node.data[self.local.data]))
+            examples = len(node.data[self.local.data])  # of this round, where data are a stream
+            node.round += 1
+            return self.answer(node, examples)
         if node.vars.get("turn") is not None:
             return []  # its children are still at work: they hear of this with the next turn
         node.vars["turn"] = 0
@@ -160,15 +166,17 @@ class BHFL(Method):
     def train(self, node: Node, how: Training) -> Steps:
         merge, pull = self.of(self.merge, node), self.of(self.pull, node)
         if merge == "mix" or "parent" not in node.vars:
-            yield how.fit("model", self.loss)
+            yield from self.retain.train(node, how, "model", self.loss)
         elif merge == "l2":
-            yield how.fit("model", self.loss, transform=Proximal(pull), aux={"anchor": node.vars["parent"]})
+            near: dict[str, Any] = {"transform": Proximal(pull), "aux": {"anchor": node.vars["parent"]}}
+            yield from self.retain.train(node, how, "model", self.loss, **near)
         else:
             own = node.weights()
             node.load(node.vars["parent"])
             opinion = yield Predict("model", how.data)
             node.load(own)
-            yield how.fit("model", Mutual(pull), extra={"parent": opinion})
+            mutual = Mutual(pull)
+            yield from self.retain.train(node, how, "model", mutual, matters=self.loss, extra={"parent": opinion})
 
     def residuals(self, node: Node, mail: Sequence[Message], optimiser: NodeOptimiser, state: str) -> None:
         """NODEOPT for what came along residual links."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from heterophony.data.table import Data
@@ -23,7 +22,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
-from heterophony.parts.losses import Nets, kl
+from heterophony.parts.losses import Nets, ce, kl
 from heterophony.parts.schedules import Scheduled, at
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -75,8 +74,8 @@ class FML(Method):
         """Eq. 5."""
         own, meme = nets["model"](batch.x), nets["meme"](batch.x)
         return {
-            "model": {"ce": alpha * F.cross_entropy(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
-            "meme": {"ce": beta * F.cross_entropy(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
+            "model": {"ce": alpha * ce(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
+            "meme": {"ce": beta * ce(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
         }
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:

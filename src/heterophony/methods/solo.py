@@ -14,6 +14,7 @@ from heterophony.federation import Federation
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.losses import cross_entropy
+from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
 from heterophony.reaction import Round, on
 from heterophony.work import Loss, Mark, Steps
@@ -25,16 +26,18 @@ class Solo(Method):
     """Each participant trains its own network on its own data; nothing is sent."""
 
     roles = ("peer",)
+    memory = ("retained",)
     models = {"peer": {"model": "own"}}
     headline = "local"
     tasks = True
 
     local: Training = Training()
     loss: Loss = cross_entropy
+    retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     @on(Round)
     def train(self, peer: Node) -> Steps:
-        yield self.local.fit("model", self.loss, keep="own")
+        yield from self.retain.train(peer, self.local, "model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1
 

@@ -41,6 +41,14 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "googlenet": ("googlenet", "GoogLeNet", {}, "GoogLeNet with BatchNorm (FCCL)"),
     "alexnet": ("alexnet", "AlexNet", {}, "AlexNet with dropout (FedH2L)"),
     "vgg11": ("vgg", "VGG11", {}, "VGG11 with BatchNorm (FedH2L)"),
+    "byte-lm": ("byte_lm", "ByteLM", {}, "causal convolutions over bytes: a small language model"),
+    "byte-cnn": ("byte_cnn", "ByteCNN", {}, "convolutions over bytes: a small classifier of texts"),
+}
+_TEXT = {
+    "byte-lm": "sequences",
+    "byte-cnn": "texts",
+    "transformers-lm": "sequences",
+    "transformers-classifier": "texts",
 }
 
 
@@ -49,12 +57,24 @@ def names() -> list[tuple[str, str]]:
     return [(name, summary) for name, (_, _, _, summary) in _TABLE.items()]
 
 
+def reads(name: str) -> str | None:
+    """What a network reads: images, texts, or sequences (whose every next byte it predicts); None: nobody knows."""
+    known = _TEXT.get(name.partition(":")[0])
+    return known or (None if ":" in name else "images")
+
+
 def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
     """A new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
+
+    Of texts, `size` is the number of bytes and there is one channel.
 
     `name` is one of `names()`, a `wrn-d-k`, or `module:callable`, which is imported and called with the same
     three keyword arguments. Weights are drawn from torch's generator: seed it first.
     """
+    if name.startswith("transformers-"):
+        from heterophony.models.huggingface import build
+
+        return build(name, in_channels=in_channels, size=size, classes=classes)
     if ":" in name:
         return _imported(name, in_channels=in_channels, size=size, classes=classes)
     if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)", name):

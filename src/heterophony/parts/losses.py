@@ -14,9 +14,22 @@ from heterophony.data.table import Data
 Nets = Mapping[str, Callable[[Tensor], Tensor]]
 
 
+def flat(logits: Tensor) -> Tensor:
+    """Outputs with one row a prediction: those of sequences, (rows, classes, places), as (rows x places, classes)."""
+    return logits if logits.ndim <= 2 else logits.movedim(1, -1).flatten(0, -2)
+
+
+def ce(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy over rows, or over all places of all rows.
+
+    Flattened, as torch's own form for sequences has no kernel for GPUs that repeats to the bit.
+    """
+    return F.cross_entropy(flat(logits), labels if logits.ndim <= 2 else labels.flatten())
+
+
 def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
     """Mean cross-entropy of each model with the labels."""
-    return {name: {"ce": F.cross_entropy(net(batch.x), batch.y)} for name, net in nets.items()}
+    return {name: {"ce": ce(net(batch.x), batch.y)} for name, net in nets.items()}
 
 
 def distance(target: Tensor, logits: Tensor, kind: Literal["l1", "l2", "ce"] = "l1") -> Tensor:
@@ -30,14 +43,14 @@ def distance(target: Tensor, logits: Tensor, kind: Literal["l1", "l2", "ce"] = "
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
     """Cross-entropy with a teacher's softened prediction, a constant: summed over classes, mean over rows."""
-    soft = (teacher.detach() / temperature).softmax(-1)
-    return -(soft * (student / temperature).log_softmax(-1)).sum(-1).mean()
+    soft = (flat(teacher.detach()) / temperature).softmax(-1)
+    return -(soft * (flat(student) / temperature).log_softmax(-1)).sum(-1).mean()
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:
     """KL(teacher || student) of logits: summed over classes, mean over the batch; the teacher is a constant."""
-    target = teacher.detach().log_softmax(-1)
-    return (target.exp() * (target - student.log_softmax(-1))).sum(-1).mean()
+    target = flat(teacher.detach()).log_softmax(-1)
+    return (target.exp() * (target - flat(student).log_softmax(-1))).sum(-1).mean()
 
 
 @dataclass(frozen=True)
@@ -48,7 +61,7 @@ class Mutual:
 
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         def terms(logits: Tensor) -> dict[str, Tensor]:
-            ce = F.cross_entropy(logits, batch.y)
-            return {"ce": (1 - self.share) * ce, "kl": self.share * kl(batch.parent, logits)}
+            own = ce(logits, batch.y)
+            return {"ce": (1 - self.share) * own, "kl": self.share * kl(batch.parent, logits)}
 
         return {name: terms(net(batch.x)) for name, net in nets.items()}

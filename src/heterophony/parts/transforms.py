@@ -5,6 +5,7 @@ They are small frozen objects, so that a run's record can say which one was used
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,17 @@ class Proximal:
 
     def __call__(self, gradients: Named, parameters: Named, *, anchor: Named) -> dict[str, Tensor]:
         return {name: g.add(parameters[name] - anchor[name], alpha=self.mu) for name, g in gradients.items()}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One transform after the other; `aux` has a part for each."""
+
+    one: Callable[..., dict[str, Tensor]]
+    other: Callable[..., dict[str, Tensor]]
+
+    def __call__(self, gradients: Named, parameters: Named, *, first: Named, then: Named) -> dict[str, Tensor]:
+        return self.other(self.one(gradients, parameters, **first), parameters, **then)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ COLUMNS = ("own", "subtree", "union", "proxy")
 _Last = dict[tuple[str, str, str], Mapping[str, Any]]
 
 
-def levels(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -> list[dict[str, Any]]:
+def levels(
+    table: Table, parents: Mapping[str, str], homes: Mapping[str, str], quantity: str = "accuracy"
+) -> list[dict[str, Any]]:
     """One row a level, leaves first: accuracies of the models there, mean over the leaves below; undefined is None.
 
     `own` is a leaf's private test, or else its domain's test set; `subtree` the test sets of all leaves of its parent;
@@ -19,7 +22,7 @@ def levels(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -
     """
     last: _Last = {}
     for row in table:
-        if row["quantity"] == "accuracy":
+        if row["quantity"] == quantity:
             last[row["node"], row["set"], row["split"]] = row
     tests = list(dict.fromkeys(name for _, name, split in last if split == "test"))
     proxies = list(dict.fromkeys(name for _, name, split in last if split == "proxy"))
@@ -46,6 +49,16 @@ def levels(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -
         for level in ("leaf", *inner, "root")
         if level in found
     ]
+
+
+def perplexities(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The same of perplexity: the exponential of the mean loss, so that means over leaves are geometric."""
+    found = levels(table, parents, homes, "loss")
+    return [{"level": row["level"], **{c: _exp(row[c]) for c in COLUMNS}} for row in found]
+
+
+def _exp(loss: float | None) -> float | None:
+    return None if loss is None else math.exp(min(loss, 700.0))
 
 
 def _pooled(last: _Last, node: str, sets: Iterable[str], split: str) -> float | None:

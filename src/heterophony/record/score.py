@@ -17,8 +17,11 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
 
     `top5` is there only with more than five classes. F1 is summed over the classes that occur in `labels`, so its n
     is their number; all other n are rows. Pooled F1 and calibration are means of the sets' own, by classes and by rows.
+    Of sequences, logits (N, C, L) and labels (N, L), every place counts as a row.
     A sum is None where it is not finite; where a row has no softmax (a NaN, say) there is no prediction, and all are.
     """
+    if logits.ndim == 3 and labels.shape == (logits.shape[0], logits.shape[2]):
+        logits, labels = logits.movedim(1, -1).flatten(0, -2), labels.flatten()
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
         raise ValueError(f"expected logits (N, C) and labels (N,), got {tuple(logits.shape)} and {tuple(labels.shape)}")
     rows, classes = logits.shape

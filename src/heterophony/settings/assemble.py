@@ -14,6 +14,7 @@ from heterophony import registry
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
+from heterophony.models.registry import reads
 from heterophony.node import Slot
 from heterophony.parts import levels
 from heterophony.parts.training import Training
@@ -71,12 +72,14 @@ def assemble(
         "changes": _only(changes, theirs),
         "compute": dict(compute or {}),
     }
-    topology = _topology(method, made, chosen, world)
+    topology = _topology(method, made, chosen, world, seed)
     models = _models(made, chosen, world, topology)
     # What `export` needs to name a network without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
     networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
     recipe |= {"shape": shape, "networks": networks}
+    if world.reads == "sequences":
+        recipe["sequences"] = True
     if world.tasks:
         recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     if "root" in made.roles:
@@ -133,9 +136,18 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         )
     if world.tasks and not method.tasks:
         raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
+    if method.public and world.reads == "sequences":
+        raise SettingError(f"{name} compares outputs on public rows, one a row; {setting.name} has sequences")
+    for network in dict.fromkeys((*setting.models.names, setting.models.travelling)):
+        if (wanted := reads(network)) not in (None, world.reads):
+            raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
     if method.public and world.public is None:
         raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
     asked = getattr(getattr(method, "local", None), "data", "train")
+    if asked != "train" and setting.data.stream is not None:
+        raise SettingError(
+            f"{name} trains on public data too here, but {setting.name} has a stream: set local.data=train"
+        )
     if asked == "own" and world.public is None:
         raise SettingError(f"{name} trains on public data here; {setting.name} has none: set data.public")
     if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:
@@ -197,13 +209,13 @@ def _check_tables(setting: Setting) -> None:
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
-def _topology(name: str, method: Method, setting: Setting, world: worlds.World) -> Topology:
+def _topology(name: str, method: Method, setting: Setting, world: worlds.World, seed: int) -> Topology:
     participants, part = list(world.homes), setting.topology
     if part.kind is not None and (part.kind == "tree") != ("root" in method.roles):
         needs = "tree" if "root" in method.roles else "star" if "server" in method.roles else "graph of peers"
         raise SettingError(f"topology.kind = {part.kind!r} does not go with {name}, which needs a {needs}")
     if "root" in method.roles:
-        topology = trees.grow(setting.topology, world)
+        topology = trees.grow(setting.topology, world, seed)
         depth = max(len(topology.path(node)) - 1 for node in participants)
         levels.check_known(method, topology.roles, method.roles, depth)
         return topology

@@ -93,6 +93,28 @@ class Participant(Strict):
     label_noise: float = Field(default=0.0, ge=0, le=1)  # the share of its training rows with a wrong label
 
 
+class Concept(Strict):
+    """A kind of data that a stream may bring: one's own, turned, with labels moved on, or of a domain further on."""
+
+    degrees: float = 0.0
+    labels: int = Field(default=0, ge=0)  # every label is so many classes further on
+    domain: int = Field(default=0, ge=0)  # so many places further on in the list of domains
+
+
+class StreamPart(Strict):
+    """Private rows come as a stream, `arrivals` of them a round, each once; `memory` rows are kept.
+
+    `drift` says how the concepts follow each other, every so many rounds.
+    """
+
+    drift: Literal["sudden", "gradual", "recurring"] = "sudden"
+    every: int = Field(default=10, ge=1)
+    arrivals: int = Field(ge=1)
+    memory: int = Field(default=0, ge=0)
+    keep: Literal["recent", "reservoir"] = "recent"
+    concepts: Annotated[tuple[Concept, ...], Field(min_length=1)] = (Concept(),)
+
+
 class DataPart(Strict):
     """Where data come from and who gets what. Domains may have different classes where the method allows it."""
 
@@ -109,8 +131,11 @@ class DataPart(Strict):
     private_test: bool = False
     side: int | None = Field(default=None, ge=8)
     channels: Literal[1, 3] | None = None
+    length: int | None = Field(default=None, ge=8)  # bytes of a row of text
     augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
     participants: dict[str, Participant] = {}  # by id, those that differ
+    stream: StreamPart | None = None
+    unseen: tuple[str, ...] = ()  # domains and participants that take no part; all are evaluated on them
     leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
 
     @model_validator(mode="after")
@@ -174,16 +199,17 @@ class TopologyPart(Strict):
 
     Peers are a `complete` graph, a `ring`, `pairs` that are drawn anew each round, or linked by `edges`.
     A tree is written out (participants are its leaves), or has so many `clusters` as subtrees: participants in their
-    order, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each two
-    participants are. `residuals` are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that
-    train on the public data where those have labels.
+    order, at `random`, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each
+    two participants are; with `by = "random"` subtrees have these sizes, and whoever the seed puts there. `residuals`
+    are pairs of ancestor and descendant. `proxy` names the internal nodes, or roles, that train on the public data
+    where those have labels.
     """
 
     kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None  # None: what the method needs
     edges: tuple[tuple[str, str], ...] = ()  # between participants that are peers
     tree: dict[str, Any] | None = None
     clusters: int | None = Field(default=None, ge=1)
-    by: Literal["labels", "order"] = "labels"
+    by: Literal["labels", "order", "random"] = "labels"
     residuals: tuple[tuple[str, str], ...] = ()
     proxy: tuple[str, ...] = ("root",)
 

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from heterophony.seeds import derive
 from heterophony.settings.setting import SettingError, TopologyPart
 from heterophony.settings.world import World
 from heterophony.topology import Topology, tree
 
 
-def grow(part: TopologyPart, world: World) -> Topology:
-    """A tree whose leaves are the participants."""
+def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:
+    """A tree whose leaves are the participants; the seed deals them where that is to be at random."""
     try:
-        return tree(_spec(part, world), part.residuals)
+        return tree(_spec(part, world, seed), part.residuals)
     except ValueError as error:
         raise SettingError(f"topology: {error}") from None
 
 
-def _spec(part: TopologyPart, world: World) -> dict[str, Any]:
+def _spec(part: TopologyPart, world: World, seed: int) -> dict[str, Any]:
     participants = list(world.homes)
+    if part.by == "random":
+        random.Random(derive(seed, "clusters")).shuffle(participants)
     if part.tree is not None:
         _check(part.tree, participants)
         return part.tree
     if part.clusters is not None:
         if part.clusters > len(participants):
             raise ValueError(f"{part.clusters} clusters of {len(participants)} participants")
-        groups = _contiguous(participants, part.clusters) if part.by == "order" else _alike(world, part.clusters)
+        groups = _alike(world, part.clusters) if part.by == "labels" else _contiguous(participants, part.clusters)
     else:
         domains = list(dict.fromkeys(world.homes.values()))
         if 1 < len(domains) < len(participants):  # natural clusters
             own = {d: [p for p, home in world.homes.items() if home == d] for d in domains}
+            if part.by == "random":
+                order = iter(participants)
+                return {"root": {f"edge{i}": [next(order) for _ in group] for i, group in enumerate(own.values())}}
             return {"root": {f"edge-{group[0].rpartition('.')[0] or group[0]}": group for group in own.values()}}
         groups = _contiguous(participants, max(1, len(participants) // 2))
     return {"root": {f"edge{i}": group for i, group in enumerate(groups)}}
@@ -48,6 +55,8 @@ def _alike(world: World, clusters: int) -> list[list[str]]:
 
     Near is the mean distance between members. It takes the participants' label counts, which then are no secret.
     """
+    if world.reads == "sequences":
+        raise ValueError('sequences have no labels to cluster by: set topology.by to "order" or "random"')
     participants = list(world.homes)
     counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.shape[2]).double() for p in participants]
     shares = torch.stack([count / count.sum() for count in counts])

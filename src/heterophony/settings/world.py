@@ -25,8 +25,10 @@ from heterophony.data import (
     to_data,
 )
 from heterophony.data.augment import NAMED
+from heterophony.data.stream import Drift, Stream
+from heterophony.data.text import text_data
 from heterophony.seeds import derive, generator
-from heterophony.settings.setting import DataPart, Domain, Public
+from heterophony.settings.setting import Concept, DataPart, Domain, Public
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 View = Callable[[], Data]
@@ -50,6 +52,7 @@ class World:
     classes: dict[str, int]  # domain -> outputs that a model for it has
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
     label_spaces: str  # in words
+    reads: str = "images"  # or "texts", or "sequences", whose every next byte is predicted
 
     @property
     def labelled(self) -> bool:
@@ -74,7 +77,8 @@ class _Shares:
 def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Load, split, share out and check."""
     domains = spec.all_domains()
-    sources = {domain.source: load(domain.source, root) for domain in domains.values()}
+    sources = {domain.source: load(domain.source, root, length=spec.length) for domain in domains.values()}
+    reads = _reads(spec, domains, sources)
     spaces = {name: sources[domain.source].classes for name, domain in domains.items()}
     tasks = {name: next(first for first in spaces if spaces[first] == spaces[name]) for name in spaces}
     if len(set(tasks.values())) == 1:
@@ -82,33 +86,67 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     if tasks and spec.public is not None:
         raise DataError(f"public data need domains of one label space, but {_in_words(spaces)}: take data.public out")
     shares = {name: _share(spec, name, domain, sources[domain.source], seed) for name, domain in domains.items()}
-    outside = load(spec.public.source, root) if spec.public is not None and spec.public.source is not None else None
+    outside = (
+        load(spec.public.source, root, length=spec.length)
+        if spec.public is not None and spec.public.source is not None
+        else None
+    )
     form = _form(spec, sources)
     make = partial(_data, form, {name: len(source.classes) for name, source in sources.items()})
     names = _participants(shares)
     _check_participants(spec, [name for own in names.values() for name in own])
-    homes = {names[domain][i]: domain for domain, share in shares.items() for i in range(len(share.clients))}
+    away = _away(spec, names)
+    absent = {domain: shares.pop(domain) for domain in list(shares) if domain in spec.unseen}
+    homes = {name: domain for domain in shares for name in names[domain] if name not in away}
     alike = outside is not None and outside.classes == next(iter(sources.values())).classes
     outputs = {name: len(classes) for name, classes in spaces.items()}
     public = _public(spec, shares, make, seed, outside, next(iter(outputs.values())), alike)
     views: dict[str, dict[str, View]] = {}
     for place, (domain, share) in enumerate(shares.items()):
         for i, rows in enumerate(share.clients):
-            train = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), names[domain][i], seed))
+            name = names[domain][i]
+            if name in away:
+                continue
+            train: View = cache(partial(_train, spec, partial(make, share.train, rows, share.spec), name, seed))
             mine = cache(partial(make, share.train, share.public, share.spec))
+            if spec.stream is not None:
+                train = _stream(spec, shares, place, i, name, make, seed)
             own: dict[str, View] = {"train": train}
             if public is not None:
-                own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public), "public": public}
-                own["mine"] = partial(_mine, public, place)
+                own |= {"public": public, "mine": partial(_mine, public, place)}
+                if spec.stream is None:
+                    own |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public)}
             if len(share.validation):
                 own["validation"] = partial(make, share.train, share.validation, share.spec)
-            views[names[domain][i]] = own
+            views[name] = own
     if spec.public is not None and spec.public.joint is not None and outside is not None:
         more = len(outside.classes_coarse if spec.public.joint == "coarse" else outside.classes)
         outputs = {name: count + more for name, count in outputs.items()}
-    return World(homes, views, public, _tests(shares, make), _private(shares, names, make),
-                 (*form, next(iter(outputs.values()))), _check(spec, shares, names, outside, seed),
-                 outputs, tasks, _in_words(spaces))  # fmt: skip
+    tests, private = _tests(spec, shares, make), _private(shares, names, make)
+    for domain, share in absent.items():
+        tests[domain] = {"unseen": make(share.test, np.arange(len(share.test)), share.spec)}
+    for domain, share in shares.items():
+        for name, rows in zip(names[domain], share.clients, strict=True):
+            if name in away:  # what it would have trained on: nobody has seen it
+                tests[name] = {"unseen": make(share.train, rows, share.spec)}
+                tasks |= {name: tasks[domain]} if tasks else {}
+    private = {name: data for name, data in private.items() if name not in away}
+    return World(homes, views, public, tests, private, (*form, next(iter(outputs.values()))),
+                 _check(spec, shares, absent, away, names, outside, seed),
+                 outputs, tasks, _in_words(spaces), reads)  # fmt: skip
+
+
+def _away(spec: DataPart, names: dict[str, list[str]]) -> set[str]:
+    """Who takes no part."""
+    everyone = [name for own in names.values() for name in own]
+    for name in spec.unseen:
+        if name not in names and name not in everyone:
+            known = ", ".join(dict.fromkeys([*names, *everyone]))
+            raise DataError(f"data.unseen: no domain or participant is called {name!r}; there are {known}")
+    away = {name for domain, own in names.items() for name in own if domain in spec.unseen or name in spec.unseen}
+    if len(away) == len(everyone):
+        raise DataError("data.unseen: nobody is left to take part")
+    return away
 
 
 def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
@@ -116,13 +154,35 @@ def _in_words(spaces: dict[str, tuple[str, ...]]) -> str:
     return ", ".join(texts)
 
 
+def _reads(spec: DataPart, domains: dict[str, Domain], sources: dict[str, Source]) -> str:
+    """What all domains are made of; raises where a setting asks of texts what only images have."""
+    kinds = {source.train.kind for source in sources.values()}
+    if len(kinds) > 1:
+        raise DataError(f"all domains must be of one kind, got {' and '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind == "images" and spec.length is not None:
+        raise DataError("data.length is for texts; images have a side")
+    turned = any(domain.degrees for domain in domains.values())
+    if kind != "images" and (turned or spec.augment or spec.side or spec.channels):
+        raise DataError(f"rotations, augment, side and channels are for images; {', '.join(domains)} are {kind}")
+    concepts = spec.stream.concepts if spec.stream is not None else ()
+    if kind != "images" and any(concept.degrees for concept in concepts):
+        raise DataError(f"data.stream: {kind} cannot be turned")
+    if kind == "sequences" and any(concept.labels for concept in concepts):
+        raise DataError("data.stream: sequences have no labels to move on")
+    if kind == "sequences" and any(own.label_noise for own in spec.participants.values()):
+        raise DataError("label_noise needs labels; the domains are sequences")
+    return kind
+
+
 def _rng(seed: int, *purpose: object) -> np.random.Generator:
     return np.random.default_rng(derive(seed, "world", *purpose))
 
 
 def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int) -> _Shares:
-    # Base images are split once for a set, however many domains are made of it; a leaky split does it per domain.
-    rng = _rng(seed, domain.source, name if spec.leaky else "")
+    # Base images are split once for a set, however many domains are made of it (and sentences for all languages they
+    # are in); a leaky split does it per domain.
+    rng = _rng(seed, source.parallel or domain.source, name if spec.leaky else "")
     train, test = source.train, source.test
     rows = np.arange(len(train))
     if spec.test is not None or not len(test):
@@ -169,6 +229,8 @@ def _participants(shares: dict[str, _Shares]) -> dict[str, list[str]]:
 def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
     """Channels and side that all images are brought to: the largest among the sets unless set."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
+    if (kind := next(iter(sources.values())).train.kind) != "images":
+        return 1, max(shape[0] for shape in shapes) - (kind == "sequences")
     channels = spec.channels or max(shape[2] for shape in shapes)
     side = spec.side or max(max(shape[:2]) for shape in shapes)
     return channels, side
@@ -176,8 +238,43 @@ def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
 
 def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
     channels, side = form
+    if split.kind != "images":
+        count = classes[domain.source] if domain is not None else None
+        return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.kind == "sequences")
     degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
     return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
+
+
+def _stream(
+    spec: DataPart, shares: dict[str, _Shares], place: int, i: int, name: str, make: Callable[..., Data], seed: int
+) -> Stream:
+    """A participant's rows as they come. Where streams go from domain to domain, the rows of each domain's client i are
+    shared between the clients i of all domains, so that nobody sees another's."""
+    assert spec.stream is not None
+    domains, part = list(shares), spec.stream
+    wander = any(concept.domain for concept in part.concepts)
+    views, pools = [], []
+    for concept in part.concepts:
+        domain = domains[(place + concept.domain) % len(domains)]
+        share = shares[domain]
+        rows = share.clients[i]
+        if wander:
+            rows = np.array_split(_rng(seed, domain, i, "stream").permutation(rows), len(domains))[place]
+        view = partial(make, share.train, rows, _turned(share.spec, concept))
+        views.append(cache(partial(_relabelled, partial(_train, spec, view, name, seed), concept.labels)))
+        pools.append(concept.domain % len(domains))
+    drift = Drift(part.drift, len(part.concepts), part.every)
+    how: dict[str, Any] = {"arrivals": part.arrivals, "memory": part.memory, "keep": part.keep}
+    return Stream(views, drift, pools=pools, name=name, seed=seed, **how)
+
+
+def _turned(domain: Domain, concept: Concept) -> Domain:
+    return domain.model_copy(update={"degrees": domain.degrees + concept.degrees})
+
+
+def _relabelled(view: View, by: int) -> Data:
+    data = view()
+    return data.with_columns(y=(data.y + by) % data.classes) if by and data.classes else data
 
 
 def _train(spec: DataPart, view: View, name: str, seed: int) -> Data:
@@ -277,14 +374,19 @@ def _mine(public: View, place: int) -> Data:
     return Data(classes=everyone.classes, row=rows)
 
 
-def _tests(shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
+def _tests(spec: DataPart, shares: dict[str, _Shares], make: Callable[..., Data]) -> dict[str, dict[str, Data]]:
+    """By domain and split. Of a stream, `concept-0`, ... are what its participants are to know under each concept."""
     tests = {}
-    for domain, share in shares.items():
+    for place, (domain, share) in enumerate(shares.items()):
         tests[domain] = {"test": make(share.test, np.arange(len(share.test)), share.spec)}
         if len(share.validation):
             tests[domain]["validation"] = make(share.train, share.validation, share.spec)
         if len(share.proxy):
             tests[domain]["proxy"] = make(share.train, share.proxy, share.spec)
+        for number, concept in enumerate(spec.stream.concepts if spec.stream is not None else ()):
+            there = list(shares.values())[(place + concept.domain) % len(shares)]
+            view = partial(make, there.test, np.arange(len(there.test)), _turned(there.spec, concept))
+            tests[domain][f"concept-{number}"] = _relabelled(view, concept.labels)
     return tests
 
 
@@ -298,7 +400,13 @@ def _private(shares: dict[str, _Shares], names: dict[str, list[str]], make: Call
 
 
 def _check(
-    spec: DataPart, shares: dict[str, _Shares], names: dict[str, list[str]], outside: Source | None, seed: int
+    spec: DataPart,
+    shares: dict[str, _Shares],
+    absent: dict[str, _Shares],
+    away: set[str],
+    names: dict[str, list[str]],
+    outside: Source | None,
+    seed: int,
 ) -> Report:
     views: dict[str, dict[str, BaseIds]] = {}
     if spec.public is not None and outside is not None:
@@ -307,9 +415,13 @@ def _check(
         common = {"validation": share.train.ids(share.validation), "public": share.train.ids(share.public)}
         views[f"domain {domain}"] = {**common, "proxy": share.train.ids(share.proxy), "test": share.test.ids()}
         for i, rows in enumerate(share.clients):
+            if names[domain][i] in away:
+                views[names[domain][i]] = {"test": share.train.ids(rows)}
+                continue
             views[names[domain][i]] = {"train": share.train.ids(rows)}
             if share.private:
                 views[names[domain][i]]["private-test"] = share.test.ids(share.private[i])
+    views |= {f"domain {domain}": {"test": share.test.ids()} for domain, share in absent.items()}
     views = {name: {view: ids for view, ids in own.items() if len(ids.index)} for name, own in views.items()}
     # Domains made of one set share their base images on purpose: they are views of the same things.
     shared = len({share.spec.source for share in shares.values()}) < len(shares) or _kin(shares)

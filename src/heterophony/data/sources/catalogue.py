@@ -38,9 +38,9 @@ class Listing:
         return self.train is not None and self.entry.counts not in (None, (self.train, self.test))
 
 
-def load(name: str, root: Folder | None = None, side: int | None = None) -> Source:
-    """Read a known set; `side` is for sets that are folders of image files of various sizes."""
-    return read(lookup(name), root, side)
+def load(name: str, root: Folder | None = None, side: int | None = None, length: int | None = None) -> Source:
+    """Read a known set; `side` is for folders of image files of various sizes, `length` (bytes a row) for texts."""
+    return read(replace(lookup(name), length=length), root, side)
 
 
 def read(entry: Entry, root: Folder | None = None, side: int | None = None) -> Source:

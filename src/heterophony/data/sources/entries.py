@@ -8,6 +8,7 @@ from heterophony.data.sources.entry import Entry, File, Member
 from heterophony.data.sources.folders import Domains, Halves, Listed
 from heterophony.data.sources.idx import Idx
 from heterophony.data.sources.libsvm import Libsvm
+from heterophony.data.sources.lines import Lines
 from heterophony.data.sources.mat import Mat
 
 _DIGITS = tuple("0123456789")
@@ -19,6 +20,12 @@ _PACS = ("photo", "art_painting", "cartoon", "sketch")
 _PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
 _PACS_IMAGES = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
 _OFFICE = ("art", "clipart", "product", "real_world")
+_UD = ("en", "de", "fr", "es", "pt", "nl", "ru", "fi", "id", "sv")
+_SIB = (
+    *("eng_Latn", "deu_Latn", "fra_Latn", "spa_Latn", "por_Latn", "nld_Latn", "rus_Cyrl", "fin_Latn", "ind_Latn"),
+    *("swe_Latn", "zho_Hans", "arb_Arab", "hin_Deva", "swh_Latn", "tur_Latn"),
+)
+_TOPICS = ("entertainment", "geography", "health", "politics", "science/technology", "sports", "travel")
 
 _MNIST_TERMS = "LeCun, Cortes, Burges; usually quoted as CC BY-SA 3.0"
 _CIFAR_TERMS = "no formal licence; cite Krizhevsky 2009"
@@ -238,6 +245,35 @@ _ALL = [
             side=64,
         )
         for domain in _OFFICE
+    ),
+    *(
+        Entry(
+            name=f"ud/{language}",
+            summary=f"text in {language} from Universal Dependencies, as bytes, for language models",
+            terms="CC BY-SA 4.0 (the treebanks' own)",
+            readers=(Lines(),),
+            folders=(".", "text"),
+            files=(File("text-ud10.jsonl.gz"),),
+            domain=language,
+            domains=_UD,
+        )
+        for language in _UD
+    ),
+    *(
+        Entry(
+            name=f"sib200/{language}",
+            summary=f"sentences in {language} on seven topics, as bytes; the same sentences in every language",
+            terms="CC BY-SA 4.0 (Adelani et al. 2024; text of FLORES-200)",
+            readers=(Lines(),),
+            base="sib200",
+            folders=(".", "text"),
+            files=(File("text-sib200.jsonl.gz"),),
+            classes=_TOPICS,
+            counts=(800, 204),
+            domain=language,
+            domains=_SIB,
+        )
+        for language in _SIB
     ),
 ]
 

@@ -60,6 +60,8 @@ class Entry:
     domains: tuple[str, ...] = ()
     # Side to which image files of various sizes are brought when they are read.
     side: int | None = None
+    # Bytes of a row of text.
+    length: int | None = None
 
     @property
     def identity(self) -> str:

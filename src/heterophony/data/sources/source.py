@@ -1,9 +1,9 @@
-"""A data set in memory: its images as uint8 NHWC, its labels, and which base image each row is."""
+"""A data set in memory: its images as uint8 NHWC, or texts as rows of bytes, labels, and which base row each is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,22 @@ Labels = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Half of a set: images `x`, labels `y`, and `index`, the row of each image in the set named `base`."""
+    """Half of a set: images (or texts) `x`, labels `y`, and `index`, the row of each in the set named `base`.
+
+    Of sequences every byte is the label of those before it; their `y` says nothing.
+    """
 
     base: str
     x: Images
     y: Labels
     index: Labels
     coarse: Labels | None = None
+    kind: Literal["images", "texts", "sequences"] = "images"
 
     def __post_init__(self) -> None:
-        if self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3):
+        if self.kind != "images" and (self.x.dtype != np.uint8 or self.x.ndim != 2):
+            raise DataError(f"{self.kind} must be uint8 of shape (N, bytes), got {self.x.dtype} {self.x.shape}")
+        if self.kind == "images" and (self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3)):
             raise DataError(f"images must be uint8 of shape (N, H, W, 1 or 3), got {self.x.dtype} {self.x.shape}")
         for name, column in (("labels", self.y), ("index", self.index), ("coarse labels", self.coarse)):
             if column is not None and (column.dtype != np.int64 or column.shape != self.x.shape[:1]):
@@ -40,7 +46,7 @@ class Split:
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
         """The given rows, in the given order."""
         coarse = None if self.coarse is None else self.coarse[rows]
-        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse)
+        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind)
 
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
         """The base images of all or some rows, for the leakage check."""
@@ -50,13 +56,17 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A named set with a train and a test half; a domain (`pacs/photo`) has all its images in `train`."""
+    """A named set with a train and a test half; a domain (`pacs/photo`) has all its images in `train`.
+
+    Sets that are `parallel` (translations of the same sentences) have that name in common: row i is the same thing.
+    """
 
     name: str
     classes: tuple[str, ...]
     train: Split
     test: Split
     classes_coarse: tuple[str, ...] = ()
+    parallel: str = ""
 
     def __post_init__(self) -> None:
         for half in (self.train, self.test):

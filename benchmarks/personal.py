@@ -1,0 +1,93 @@
+"""Personalisation: who gains, who loses, and the worst client, on 16 clients of four rotations of MNIST.
+
+Data of `bhfl-figure1` on MNIST: 120 images and 5 classes a client, one rotation for each four, a private test each.
+
+python benchmarks/personal.py [--seeds 3] [--rounds 40] [--out results/personal] [--workers 1] [--device cpu]
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from tables import cell, collect, report
+
+from heterophony.record.clients import gains, own
+from heterophony.settings import Setting, assemble
+
+MNIST = {
+    "data.source": "mnist",
+    "data.test": None,
+    "data.rows": 480,
+    "data.validation": 0.0,
+    "data.public": {"fraction": 0.01, "test": 0.5},
+    "data.test_rows": 1000,
+    "local.batch": 32,
+}
+VARIANTS = {
+    "solo": ("solo", {}),
+    "fedavg": ("fedavg", {}),
+    "finetune": ("finetune", {"adapt": 2}),
+    "ditto, pull 0.1": ("ditto", {"pull": 0.1}),
+    "ditto, pull 1": ("ditto", {"pull": 1.0}),
+    "ifca, 4 clusters": ("ifca", {"clusters": 4}),
+    "fml": ("fml", {}),
+    "bhfl": ("bhfl", {}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--out", type=Path, default=Path("results/personal"), help="what is there is not run again")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+
+    def job(name: str, seed: int) -> dict:
+        method, changes = VARIANTS[name]
+        merged = {**MNIST, **changes, "evaluate": args.rounds}
+        made = assemble(
+            method, Setting.load("bhfl-figure1"), seed=seed, changes=merged, compute={"device": args.device}
+        )
+        made = replace(made, workers=args.workers)
+        result = made.run(args.rounds)
+        headline = result.metrics()
+        sizes = {r["quantity"]: r["sum"] for r in result.table if r["quantity"].endswith(".size")}
+        sent = sum(result.ledger.bytes().values())
+        return {
+            "own": own(result.table, made.homes, made.method.headline),
+            "union": headline.acc,
+            "bytes": sent,
+            "sizes": sizes,
+        }
+
+    found = collect(args.out / "personal.json", list(VARIANTS), args.seeds, job)
+    lines = [
+        "| method | own data | worst client | gain against solo | lose | mean gain | union | MB sent |",
+        "|---" * 8 + "|",
+    ]
+    for name, runs in found.items():
+        against = [gains(run["own"], solo["own"]) for run, solo in zip(runs, found["solo"], strict=True)]
+        means = [sum(run["own"].values()) / len(run["own"]) for run in runs]
+        worst = [each["worst"]["own"] for each in against]
+        counts = [cell([len(each[key]) for each in against], 1.0) for key in ("gain", "lose")]
+        row = [cell(means), cell(worst), *counts, cell([each["mean"] for each in against])]
+        row += [cell([run["union"] for run in runs]), f"{runs[0]['bytes'] / 1e6:.0f}"]
+        lines.append(f"| {name} | {' | '.join(row)} |")
+    lines += ["", "Cluster sizes of IFCA in the end: " + "; ".join(
+        ", ".join(f"{int(size)}" for size in run["sizes"].values()) for run in found["ifca, 4 clusters"])]  # fmt: skip
+    command = f"python benchmarks/personal.py --seeds {args.seeds} --rounds {args.rounds} --device {args.device}"
+    report(
+        args.out / "personal.md",
+        command,
+        args.seeds,
+        "Per cent of 16 clients' own data; of all test sets (union).",
+        lines,
+    )
+
+
+if __name__ == "__main__":
+    main()

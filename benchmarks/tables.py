@@ -1,0 +1,49 @@
+"""What the benchmark scripts share: runs that are kept in a JSON file, and a table of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def collect(store: Path, names: Sequence[str], seeds: int, job: Callable[[str, int], Any]) -> dict[str, list[Any]]:
+    """job(name, seed) for all, by name; what the file holds is not run again."""
+    torch.set_num_threads(1)
+    store.parent.mkdir(parents=True, exist_ok=True)
+    found: dict[str, dict[str, Any]] = json.loads(store.read_text()) if store.exists() else {}
+    for name in names:
+        runs = found.setdefault(name, {})
+        for seed in map(str, range(seeds)):
+            if seed not in runs:
+                runs[seed] = job(name, int(seed))
+                store.write_text(json.dumps(found, indent=1) + "\n")
+                print(name, seed, flush=True)
+    return {name: [found[name][str(seed)] for seed in range(seeds)] for name in names}
+
+
+def cell(values: Sequence[float | None], scale: float = 100.0, digits: int = 1) -> str:
+    """Mean and deviation; a dash where one is undefined."""
+    known = [scale * value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return "-"
+    spread = f" ± {statistics.pstdev(known):.{digits}f}" if len(known) > 1 else ""
+    return f"{statistics.mean(known):.{digits}f}{spread}"
+
+
+def report(path: Path, command: str, seeds: int, note: str, lines: Sequence[str]) -> None:
+    """Print the table and write it, with the command that made it."""
+    head = [
+        f"`{command}`, {date.today()}, {platform.machine()}, one thread a process on {os.cpu_count()} cores.",
+        f"{note} Mean ± deviation over seeds 0..{seeds - 1}.",
+        "",
+    ]
+    print("\n".join([*head, *lines]))
+    path.write_text("\n".join([*head, *lines]) + "\n")

@@ -1,0 +1,166 @@
+"""A participant's data as a stream that drifts: rows come once, a bounded memory keeps some, the distribution changes.
+
+What a round sees follows from (seed, participant, round) alone, so there is nothing to save and nothing to restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from heterophony.data.errors import DataError
+from heterophony.data.table import Data
+from heterophony.seeds import generator
+
+Kind = Literal["sudden", "gradual", "recurring"]
+Item = tuple[int, int]  # concept, row of its pool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Which of so many concepts (kinds of data) holds when, by the participant's round.
+
+    `sudden` goes from one to the next after `every` rounds and stays at the last; `recurring` begins anew after the
+    last; `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
+    """
+
+    kind: Kind
+    concepts: int
+    every: int
+
+    def __post_init__(self) -> None:
+        if self.concepts < 1 or self.every < 1:
+            raise DataError(f"a drift needs concepts >= 1 and every >= 1, got {self.concepts} and {self.every}")
+
+    def shares(self, round: int) -> tuple[float, ...]:
+        """Of each concept in a round; they sum to one."""
+        stage, within = divmod(round, self.every)
+        shares = [0.0] * self.concepts
+        if self.kind == "recurring":
+            shares[stage % self.concepts] = 1.0
+        elif self.kind == "sudden" or stage >= self.concepts - 1:
+            shares[min(stage, self.concepts - 1)] = 1.0
+        else:
+            shares[stage + 1] = within / self.every
+            shares[stage] = 1.0 - shares[stage + 1]
+        return tuple(shares)
+
+
+class Stream:
+    """A data view that changes with its node's round: what memory has kept, and behind it what has just come.
+
+    `concepts` are the data under each concept. Those with the same number in `pools` are the same rows, seen otherwise:
+    a row comes once, whatever the concept it is seen under. `memory` is how many rows are kept: the most `recent` ones,
+    or a random sample of all so far (`reservoir`).
+    """
+
+    def __init__(
+        self,
+        concepts: Sequence[Callable[[], Data]],
+        drift: Drift,
+        *,
+        arrivals: int,
+        memory: int = 0,
+        keep: Literal["recent", "reservoir"] = "recent",
+        pools: Sequence[int] | None = None,
+        name: str = "",
+        seed: int = 0,
+    ) -> None:
+        if len(concepts) != drift.concepts or arrivals < 1 or memory < 0:
+            raise DataError(
+                f"a stream needs {drift.concepts} concepts, arrivals >= 1 and memory >= 0, got {len(concepts)}, "
+                f"{arrivals} and {memory}"
+            )
+        self.concepts, self.drift, self.arrivals, self.memory, self.keep = concepts, drift, arrivals, memory, keep
+        self.pools = tuple(pools or [0] * len(concepts))
+        self.name, self.seed = name, seed
+        self._orders: dict[int, torch.Tensor] = {}
+        self._seen: tuple[int, Data] | None = None
+        self._begin()
+
+    def __call__(self) -> Data:
+        """As it is in the first round."""
+        return self.at(0)
+
+    def at(self, round: int) -> Data:
+        """What the participant can train on in a round."""
+        if self._seen is None or self._seen[0] != round:
+            self._seen = round, self._data([*self.kept(round), *self.come(round)])
+        return self._seen[1]
+
+    def come(self, round: int) -> list[Item]:
+        """The rows that come in a round, each with the concept it is seen under."""
+        self._go(round)
+        return self._draw(round)[0]
+
+    def kept(self, round: int) -> list[Item]:
+        """What memory holds when a round begins."""
+        self._go(round)
+        return list(self._memory)
+
+    # What is known of the past is only a shortcut: asked for an earlier round, it is worked out anew.
+    def _begin(self) -> None:
+        self._round, self._count = 0, 0
+        self._used = dict.fromkeys(self.pools, 0)
+        self._memory: list[Item] = []
+
+    def _go(self, round: int) -> None:
+        if round < self._round:
+            self._begin()
+        while self._round < round:
+            items, self._used = self._draw(self._round)
+            self._remember(items)
+            self._round += 1
+
+    def _draw(self, round: int) -> tuple[list[Item], dict[int, int]]:
+        """The rows of the present round, and how many of each pool have come after it."""
+        shares = torch.tensor(self.drift.shares(round), dtype=torch.float64)
+        draw = generator(self.seed, self.name, "stream", round)
+        chosen = torch.multinomial(shares, self.arrivals, replacement=True, generator=draw).tolist()
+        used, items = dict(self._used), []
+        for concept in chosen:
+            pool = self.pools[concept]
+            order = self._order(pool, concept)
+            if used[pool] >= len(order):
+                raise DataError(
+                    f"the stream of {self.name or 'a participant'} is dry in round {round}: its {len(order)} rows have "
+                    "all come; give it more, or fewer a round"
+                )
+            items.append((concept, int(order[used[pool]])))
+            used[pool] += 1
+        return items, used
+
+    def _order(self, pool: int, concept: int) -> torch.Tensor:
+        if pool not in self._orders:
+            rows = len(self.concepts[concept]())
+            self._orders[pool] = torch.randperm(rows, generator=generator(self.seed, self.name, "stream order", pool))
+        return self._orders[pool]
+
+    def _remember(self, items: Sequence[Item]) -> None:
+        if self.keep == "recent":
+            self._memory = [*self._memory, *items][-self.memory :] if self.memory else []
+            return
+        draw = generator(self.seed, self.name, "reservoir", self._round)
+        for item in items:  # Vitter's algorithm R
+            if len(self._memory) < self.memory:
+                self._memory.append(item)
+            elif self.memory:
+                place = int(torch.randint(0, self._count + 1, (), generator=draw))
+                if place < self.memory:
+                    self._memory[place] = item
+            self._count += 1
+
+    def _data(self, items: Sequence[Item]) -> Data:
+        places = [[i for i, item in enumerate(items) if item[0] == c] for c in range(len(self.concepts))]
+        parts = {
+            c: self.concepts[c]().take(torch.tensor([items[i][1] for i in own])) for c, own in enumerate(places) if own
+        }
+        back = torch.tensor([i for own in places for i in own]).argsort()
+        first = next(iter(parts.values()))
+        columns = {
+            n: torch.cat([part.columns[n] for part in parts.values()]).index_select(0, back) for n in first.columns
+        }
+        return Data(classes=first.classes, **columns).augmented(first.augment)

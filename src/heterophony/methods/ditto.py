@@ -1,0 +1,80 @@
+"""Ditto: beside the copy of the global model, every client keeps a model of its own that is pulled towards it.
+
+Leaves a client: what leaves it in FedAvg; nothing of its own model.
+Equations: Algorithm 1. The client's own model minimises Eq. 2, its loss plus lambda/2 |v - w|^2 with w the global model
+that it got; `pull` is lambda.
+Deviations: both models take the same batches in one pass, with one rate (the paper's solvers may differ); the own
+model's optimiser is kept from round to round. With `pull=0` the own model is SOLO's to the bit.
+Reference: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heterophony.federation import Federation
+from heterophony.fields import Scalar, Weights
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.retention import Retention
+from heterophony.parts.training import Training
+from heterophony.parts.transforms import Proximal
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Loss, Mark, Steps
+
+GLOBAL = Kind("global", to="children", weights=Weights("fork"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
+
+
+class Ditto(Method):
+    """Every client trains a copy of the global model, and one of its own that stays near it."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    memory = ("retained",)
+    models = {"server": {"model": "alike"}, "client": {"model": "alike", "fork": "alike"}}
+    headline = "personalised"
+
+    pull: float = 0.1
+    fraction: float = 1.0
+    weighted: bool = True
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    loss: Loss = cross_entropy
+    retain: Retention = Retention()  # against forgetting, where data come as a stream
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.pull >= 0:
+            raise ValueError(f"pull is a weight >= 0, got {self.pull}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        client.load(mail.weights, "fork")
+        near: dict[str, Any] = {"transform": {"model": Proximal(self.pull)}, "aux": {"anchor": mail.weights}}
+        yield from self.retain.train(client, self.local, ("model", "fork"), self.loss, keep={"model": "own"}, **near)
+        yield Mark("personalised")
+        return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+        yield Mark("global")
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"global": sent * model, "update": sent * (model + 8)}

@@ -1,0 +1,96 @@
+"""IFCA: several models at the server; every client takes the one that fits its data best.
+
+Leaves a client: the weights of the model it chose after local training, which one that is, and from how many examples.
+Leaves the server: all its models.
+Equations: Algorithm 1 with model averaging (option II). The choice is by mean loss on the private rows.
+Deviations: means are weighted by examples (`weighted=False`: the paper's). A model that nobody chose stays as it is.
+A client evaluates the model it chose when it chooses it, before training: so its last product is of the models that the
+last round began with; the server evaluates its models (`cluster-0`, ...) after every merge. With one cluster it is
+FedAvg to the bit.
+Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterophony.federation import Federation
+from heterophony.fields import Family, Scalar, Weights, family, members_of
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.losses import ce, cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Loss, Mark, Note, Predict, Steps
+
+MODELS = Kind("models", to="children", weights=Family("model", many="clusters"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), cluster=Scalar(low=0), examples=Scalar(low=0))
+
+
+class IFCA(Method):
+    """Clusters by loss: clients that choose the same model train it together."""
+
+    roles = ("server", "client")
+    kinds = (MODELS, UPDATE)
+    headline = "cluster"
+
+    clusters: int = 2
+    fraction: float = 1.0
+    weighted: bool = True
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    loss: Loss = cross_entropy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clusters < 1:
+            raise ValueError(f"clusters is a number >= 1, got {self.clusters}")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the server's models; the first is FedAvg's."""
+        return ("model", *(f"model-{i}" for i in range(1, self.clusters)))
+
+    def networks(self) -> Mapping[str, Mapping[str, str]]:
+        return {"server": dict.fromkeys(self.slots, "same"), "client": {"model": "same"}}
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return MODELS(server.cohort(self.fraction), weights=family([server.weights(slot) for slot in self.slots]))
+
+    @on(Each(MODELS), role="client")
+    def choose(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        models, labels = members_of(mail.weights), client.data[self.local.data].y
+        chosen, least = 0, float("inf")
+        for i in range(self.clusters if self.clusters > 1 else 0):  # of one there is nothing to choose
+            client.load(models[i])
+            loss = float(ce((yield Predict("model", self.local.data)), labels))
+            chosen, least = (i, loss) if loss < least else (chosen, least)
+        client.load(models[chosen])
+        yield Note("cluster", chosen)
+        yield Mark("cluster")
+        yield self.local.fit("model", self.loss)
+        examples = len(client.data[self.local.data])
+        return UPDATE(weights=client.weights(), cluster=chosen, examples=examples)
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        for i, slot in enumerate(self.slots):
+            members = [m for m in mail if m.cluster == i]
+            if members:
+                shares = [m.examples for m in members] if self.weighted else None
+                server.load(mean([m.weights for m in members], shares), slot)
+            yield Note(f"cluster-{i}.size", len(members))
+            yield Mark(f"cluster-{i}", slot)
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"models": sent * self.clusters * model, "update": sent * (model + 16)}

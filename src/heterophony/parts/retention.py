@@ -1,0 +1,125 @@
+"""Against forgetting: local training of a persistent model that keeps what it knew. For methods that have one.
+
+`lwof` is learning without forgetting (Liang et al. 2022, Eq. 4: soft cross-entropy at temperature `rho` with the
+model's own prediction before the update); `ewc` is elastic weight consolidation (see `ewc.py`). Both off: plain
+training to the bit. What EWC needs is kept in the variable "retained", which the method declares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.node import Node
+from heterophony.parts.ewc import Ewc, faded, fisher
+from heterophony.parts.losses import Nets, soft_cross_entropy
+from heterophony.parts.optimisers import sgd
+from heterophony.parts.training import Training
+from heterophony.parts.transforms import Chain
+from heterophony.work import Fit, Loss, Predict, Steps
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How strongly, and how the Fisher information is taken: over so many `batches`, fading by `decay` a round."""
+
+    lwof: float = 0.0
+    rho: float = 2.0
+    ewc: float = 0.0
+    decay: float = 0.9
+    batches: int = 4
+
+    def __post_init__(self) -> None:
+        if min(self.lwof, self.ewc, self.decay) < 0 or self.rho <= 0 or self.batches < 1:
+            raise ValueError(f"retention needs weights and decay >= 0, rho > 0 and batches >= 1, got {self}")
+
+    def train(
+        self,
+        node: Node,
+        how: Training,
+        models: str | tuple[str, ...],
+        loss: Loss,
+        matters: Loss | None = None,
+        **more: Any,
+    ) -> Steps:
+        """`how.fit(models, loss, **more)`, whose model "model" forgets less.
+
+        The Fisher information is that of the loss, or of `matters`, where the loss asks for more than rows and labels.
+        """
+        plain = matters or loss
+        if self.lwof:
+            more["extra"] = {**more.get("extra", {}), "kept": (yield Predict("model", how.data))}
+            loss = Remembering(loss, self.lwof, self.rho)
+        known = node.vars.get("retained") if self.ewc else None
+        if known is not None:
+            more |= _with(Ewc(self.ewc), known, more)
+        answer = yield how.fit(models, loss, **more)
+        if self.ewc:
+            yield from self.consolidate(node, how, plain)
+        return answer
+
+    def consolidate(self, node: Node, how: Training, loss: Loss) -> Steps:
+        """What matters now, as the next round will see it."""
+        rows = len(node.data[how.data])
+        gradients, sizes = [], []
+        for number in range(self.batches):
+            some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[: how.batch]
+            look = Fit("model", Watched(loss), how.data, rows=some, optimiser=sgd(0.0), answer="gradient")
+            gradients.append((yield look).gradient)
+            sizes.append(len(some))
+        if not rows:
+            return
+        old = node.vars.get("retained", {}).get("fisher")
+        centre = {n: p.detach().clone() for n, p in node.models["model"].named_parameters()}
+        node.vars["retained"] = {"fisher": faded(old, fisher(gradients, sizes), self.decay), "centre": centre}
+
+
+def _with(ewc: Ewc, known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """The order's transform and its aux, with EWC behind what was there for the model."""
+    given = more.get("transform") or {}
+    transforms = dict(given) if isinstance(given, dict) else {"model": given}
+    if "model" not in transforms:
+        return {"transform": {**transforms, "model": ewc}, "aux": {**more.get("aux", {}), **known}}
+    both = Chain(transforms["model"], ewc)
+    return {"transform": {**transforms, "model": both}, "aux": {"first": more.get("aux", {}), "then": known}}
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """A loss and, for the model "model", LwoF with the column `kept` (its logits before)."""
+
+    loss: Loss
+    weight: float
+    rho: float
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        said: dict[str, Tensor] = {}
+
+        def heard(x: Tensor) -> Tensor:  # one forward pass serves both terms
+            said["logits"] = nets["model"](x)
+            return said["logits"]
+
+        terms = _named(self.loss({**nets, "model": heard}, batch))
+        old = self.weight * soft_cross_entropy(batch.kept, said["logits"], self.rho)
+        return {**terms, "model": {**terms["model"], "lwof": old}}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A loss under another name, so that looking at gradients is not taken for training."""
+
+    loss: Loss
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        terms = list(_named(self.loss(nets, batch))["model"].values())
+        return {"model": {"fisher": sum(terms[1:], start=terms[0])}}
+
+
+def _named(found: Any) -> dict[str, dict[str, Tensor]]:
+    if isinstance(found, Tensor):
+        return {"model": {"loss": found}}
+    return {name: {"loss": value} if isinstance(value, Tensor) else dict(value) for name, value in found.items()}

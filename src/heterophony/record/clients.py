@@ -1,0 +1,64 @@
+"""Who gains and who loses: every participant's figure on its own data, against another model or another run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Figures = dict[str, float | None]
+
+
+def own(
+    table: Iterable[Mapping[str, Any]], homes: Mapping[str, str], product: str, quantity: str = "accuracy"
+) -> Figures:
+    """Each participant's figure on its own data: its private test, or else its domain's test set; undefined is None.
+
+    Of every model its last evaluation counts. Where no participant has the product, but one other node (a server) does,
+    all use that one.
+    """
+    last: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    for row in table:
+        if row["product"] == product and row["quantity"] == quantity:
+            last[row["node"], row["set"], row["split"]] = row
+    nodes = {node for node, _, _ in last}
+    shared = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
+    found: Figures = {}
+    for participant, home in homes.items():
+        model = shared or participant
+        test = last.get((model, participant, "private-test")) or last.get((model, home, "test"))
+        found[participant] = test["sum"] / test["n"] if test and test["n"] and test["sum"] is not None else None
+    return found
+
+
+def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]:
+    """Both figures and the gain of every participant that has both, who gains, who loses, and the worst of mine.
+
+    `higher` is whether more is better, as of an accuracy; a gain is always an improvement.
+    """
+    sign = 1 if higher else -1
+    rows = {
+        name: {"own": a, "against": b, "gain": sign * (a - b)}
+        for name, a in mine.items()
+        if a is not None and (b := theirs.get(name)) is not None
+    }
+    known = {name: sign * value for name, value in mine.items() if value is not None}
+    worst = min(known, key=known.__getitem__, default=None)
+    return {
+        "participants": rows,
+        "gain": [name for name, row in rows.items() if row["gain"] > 0],
+        "lose": [name for name, row in rows.items() if row["gain"] < 0],
+        "mean": math.fsum(row["gain"] for row in rows.values()) / len(rows) if rows else None,
+        "worst": None if worst is None else {"participant": worst, "own": mine[worst]},
+    }
+
+
+def line(found: Mapping[str, Any], against: str) -> str:
+    """In words."""
+    rows = found["participants"]
+    if not rows:
+        return f"against {against}: nothing to compare"
+    hardest = min(rows, key=lambda name: rows[name]["gain"])
+    text = f"against {against}: {len(found['gain'])} of {len(rows)} gain, {len(found['lose'])} lose"
+    text += f", mean {100 * found['mean']:+.1f} points, {hardest} {100 * rows[hardest]['gain']:+.1f}"
+    return text + f"; worst of all is {found['worst']['participant']} with {100 * found['worst']['own']:.1f} %"

@@ -1,0 +1,74 @@
+"""`heterophony tune`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def tune(
+    method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
+    on: Annotated[str, typer.Option("--on", help="A setting with validation data: a shipped name or a TOML file.")],
+    grid: Annotated[list[str], typer.Option(help="key=value,value,...: an option and what to try. Repeatable.")],
+    budget: Annotated[int, typer.Option(min=1, help="Trials; of a larger grid so many are drawn. The same for all.")],
+    seeds: Annotated[str, typer.Option(help="Every trial is run with each of these: 0,1,2.")] = "0",
+    by: Annotated[str, typer.Option(help="What to choose by, on validation data: acc, own or loss.")] = "acc",
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all trials. Repeatable.")] = None,
+    to: Annotated[Path, typer.Option("--out", help="Where tuned.toml and tried.jsonl go.")] = Path("tuned"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Processes on a CPU; 0: as many as it has cores.")] = 0,
+    data: Annotated[Path | None, typer.Option("--data", help="Folder with data sets.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")] = False,
+) -> None:  # fmt: skip
+    """Choose options of METHOD on a setting's validation data.
+
+    Example: heterophony tune fedavg --on rotated-mnist --grid lr=0.01,0.05 --grid epochs=1,2 --budget 4
+    """
+    from heterophony import cli
+
+    with cli.complaints():
+        from heterophony import registry, tuning
+        from heterophony.settings import Setting, SettingError
+
+        if by not in ("acc", "own", "loss"):
+            raise SettingError(f"--by {by}: it is acc, own or loss")
+        try:
+            numbers = [int(seed) for seed in seeds.split(",")]
+        except ValueError:
+            raise SettingError(f"--seeds {seeds}: write whole numbers, as in 0,1,2") from None
+        wanted = tuning.grid(grid, method)
+
+        def tell(trial: tuning.Trial) -> None:
+            value = "diverged" if trial.value is None else f"{trial.value:.4f}"
+            print(f"{_said(trial.options)}: {trial.by} {value}", file=sys.stderr, flush=True)
+
+        trials = tuning.tune(
+            method,
+            Setting.load(on),
+            wanted,
+            budget=budget,
+            seeds=numbers,
+            by=by,  # type: ignore[arg-type]
+            rounds=rounds,
+            changes=dict(registry.parse(text) for text in set_ or []),
+            root=data,
+            compute={"device": cli._device(device)},
+            tried=to / "tried.jsonl",
+            run=lambda federation, count: cli._execute(federation, "local", count, workers=workers),
+            tell=tell,
+        )
+        chosen = tuning.write(to / "tuned.toml", trials, budget)
+    if as_json:
+        print(json.dumps({"options": chosen.options, "value": chosen.value, "by": by, "tried": len(trials)}))
+    else:
+        print(f"best of {len(trials)}: {_said(chosen.options)}, validation {by} {chosen.value:.4f}")
+        print(f"heterophony run {method} --on {on} --tuned {to / 'tuned.toml'}")
+
+
+def _said(options: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in options.items())

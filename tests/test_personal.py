@@ -1,0 +1,173 @@
+"""Ditto, fine-tuning and IFCA: the limits that they must equal, and golden toys."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from heterophony import Data, Federation
+from heterophony.engines import local
+from heterophony.fields import Family, Refused, Shape, family, members_of
+from heterophony.methods import IFCA, Ditto, FedAvg, FineTune, Solo
+from heterophony.parts.training import Training
+from heterophony.topology import complete, star
+from test_limits import equal, scalar_net, squared
+from toys.federations import B16, CLIENTS, personal_star, weights_star
+from toys.world import net, private
+
+MOMENTUM = Training(batch=16, momentum=0.9)
+
+
+def ditto(**options):
+    return local(personal_star(Ditto(local=MOMENTUM, **options), client=("model", "fork"))).run(3)
+
+
+def model(result, node, slot="model"):
+    return result.state(node)["models"][slot]
+
+
+# -- Ditto -----------------------------------------------------------------------------------------------------
+def test_ditto_without_a_pull_is_solo_for_the_own_models_and_fedavg_for_the_global_one():
+    found = ditto(pull=0.0)
+    alone = Federation(Solo(local=MOMENTUM), complete(CLIENTS), {"peer": {"model": net()}}, private(CLIENTS))
+    solo, avg = local(alone).run(3), local(weights_star(FedAvg(local=MOMENTUM))).run(3)
+    for client in CLIENTS:
+        assert equal(model(found, client), model(solo, client))
+    assert equal(model(found, "server"), model(avg, "server"))
+
+
+def test_dittos_own_models_are_nearer_to_the_global_one_the_stronger_the_pull():
+    def distance(pull):
+        found = ditto(pull=pull)
+        return sum(
+            float((model(found, c)[n] - w).detach().pow(2).sum())
+            for c in CLIENTS
+            for n, w in model(found, "server").items()
+        )
+
+    assert distance(0.0) > distance(0.1) > distance(0.5)
+
+
+def test_golden_ditto_on_one_number():
+    """The loss is (v - y)^2 / 2, one full-batch step at rate 0.5 and pull 1: v - (v - y)/2 - (v - w)/2 = (y + w)/2.
+
+    With y = 0 and 8, equal weights, w starts at 0: w is 2, 3, 3.5 (see FedAvg's toy) after each round; the own models
+    of the second client use w = 0, 2, 3: 4, 5, 5.5, the first one's 0, 1, 1.5.
+    """
+    data = {c: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y))} for c, y in (("c0", 0.0), ("c1", 8.0))}
+    models = {"server": {"model": scalar_net}, "client": {"model": scalar_net, "fork": scalar_net}}
+
+    def loss(nets, batch):
+        return {name: {"l2": squared({"model": n}, batch)} for name, n in nets.items()}
+
+    method = Ditto(pull=1.0, local=Training(batch=None, lr=0.5), loss=loss)
+    for rounds, expected in enumerate(((2.0, 0.0, 4.0), (3.0, 1.0, 5.0), (3.5, 1.5, 5.5)), start=1):
+        found = local(Federation(method, star(["c0", "c1"]), models, data)).run(rounds)
+        assert tuple(model(found, n)["weight"].item() for n in ("server", "c0", "c1")) == expected
+
+
+# -- fine-tuning -----------------------------------------------------------------------------------------------
+def finetune(rounds=3, **options):
+    made = FineTune(**{"local": B16, **options})
+    return local(personal_star(made, client=("model", "own"))).run(rounds)
+
+
+def test_finetuning_without_epochs_is_fedavg_everywhere():
+    found = finetune(adapt=0)
+    avg = local(weights_star(FedAvg(local=B16))).run(3)
+    assert equal(model(found, "server"), model(avg, "server"))
+    for client in CLIENTS:
+        assert equal(model(found, client, "own"), model(avg, "server"))  # the merged model of the last round
+
+
+def test_finetuning_is_plain_training_of_the_last_global_model():
+    """One epoch of plain SGD from the server's final model, in the last order that was drawn from the rows."""
+    found = finetune(adapt_lr=0.3, every=3)
+    federation = personal_star(FineTune(), client=("model", "own"))
+    for client in CLIENTS:
+        node = federation.node(client)
+        node.load(model(found, "server"), "own")
+        node.epochs = {"train": 3}
+        module, data = node.models["own"], node.data["train"]
+        optimiser = torch.optim.SGD(module.parameters(), 0.3)
+        for rows in node.order("train", len(data)).split(16):
+            optimiser.zero_grad()
+            F.cross_entropy(module(data.x[rows]), data.y[rows]).backward()
+            optimiser.step()
+        assert equal(model(found, client, "own"), dict(module.state_dict()))
+
+
+def test_everyone_is_personalised_although_only_a_cohort_trains():
+    found = finetune(rounds=4, fraction=0.34, every=2)
+    marked = [(row["round"], row["node"]) for row in found.table.select(product="personalised", quantity="loss")]
+    assert {(r, c) for r in (1, 3) for c in CLIENTS} == set(marked)
+    with pytest.raises(ValueError, match="needs every >= 1"):
+        FineTune(every=0)
+
+
+# -- IFCA ------------------------------------------------------------------------------------------------------
+def test_ifca_with_one_cluster_is_fedavg():
+    found = local(weights_star(IFCA(clusters=1, local=B16))).run(3)
+    avg = local(weights_star(FedAvg(local=B16))).run(3)
+    assert found.digest == avg.digest
+    assert found.clock == avg.clock
+
+
+def opposed(clients=4):
+    """Half of the clients hold y = 1, the other half y = -1; models start at 0.1 and -0.2."""
+    ids = [f"c{i}" for i in range(clients)]
+    data = {c: {"train": Data(x=torch.ones(2, 2), y=torch.full((2,), i % 2))} for i, c in enumerate(ids)}
+
+    def start(lean):
+        def build():
+            module = torch.nn.Linear(2, 2, bias=False)
+            with torch.no_grad():
+                module.weight.copy_(torch.tensor([[-lean, 0.0], [lean, 0.0]]))
+            return module
+
+        return build
+
+    models = {"server": {"model": start(0.1), "model-1": start(-0.2)}, "client": {"model": start(0.0)}}
+    return ids, data, models
+
+
+def test_golden_ifca_tells_two_groups_apart():
+    """The first model leans to class 1, the second to class 0; so from the first round on odd and even part, each model
+    is the mean of the two of its group, which are equal, and so is that of its group alone."""
+    ids, data, models = opposed()
+    made = Federation(IFCA(local=Training(batch=None)), star(ids), models, data)
+    found = local(made).run(3)
+    choices = found.table.select(product="note", quantity="cluster")
+    assert [(r["node"], r["sum"]) for r in choices] == [(c, float(i % 2 == 0)) for i, c in enumerate(ids)] * 3
+    assert {r["quantity"]: r["sum"] for r in found.table.last() if r["quantity"].endswith("size")} == {
+        "cluster-0.size": 2.0,
+        "cluster-1.size": 2.0,
+    }
+    for slot, group in (("model", ["c1", "c3"]), ("model-1", ["c0", "c2"])):
+        alone = {"server": {"model": models["server"][slot]}, "client": models["client"]}
+        own = {c: data[c] for c in group}
+        avg = local(Federation(FedAvg(local=Training(batch=None)), star(group), alone, own)).run(3)
+        assert equal(model(found, "server", slot), model(avg, "server"))
+
+
+def test_a_model_that_nobody_chose_stays_as_it_is():
+    ids, data, models = opposed()
+    everyone = dict.fromkeys(ids, data["c1"])
+    made = Federation(IFCA(local=Training(batch=None)), star(ids), models, everyone)
+    found = local(made).run(2)
+    assert equal(model(found, "server", "model-1"), dict(made.node("server").models["model-1"].state_dict()))
+    assert [r["sum"] for r in found.table.select(quantity="cluster-1.size")] == [0.0, 0.0]
+
+
+def test_a_family_is_checked_model_by_model():
+    weights = [{"w": torch.ones(2)}, {"w": torch.zeros(2)}]
+    field = Family("model", many="clusters")
+    shape = Shape({"model": {"w": ((2,), torch.float32)}}, setting=lambda name: {"clusters": 2}[name])
+    packed = field.freeze(family(weights))
+    field.sound(packed)
+    field.fits(packed, shape)
+    assert field.payload(packed) == 16
+    assert equal(members_of(packed)[1], weights[1])
+    with pytest.raises(Refused, match="models \\[0\\], expected 2"):
+        field.fits(family(weights[:1]), shape)
+    with pytest.raises(Refused, match="shape"):
+        field.fits(family([weights[0], {"w": torch.ones(3)}]), shape)
