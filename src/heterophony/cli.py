@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
+from heterophony import cli_results as results
 from heterophony import progress
 from heterophony.progress import saving_on_interrupt
 
@@ -300,14 +301,16 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 def _execute(federation: Federation, engine: str, rounds: int, record: Any = None, workers: int = 0) -> Result:
     if federation.device == "cpu" and federation.threads == 1 and engine == "local":
         federation = replace(federation, workers=workers or _cores())
+    from heterophony import observers
+
+    if record is not None:
+        observers.begin(federation, record.folder)
     with progress.shown(federation, rounds) as tick:
         made = _engine(engine)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
             result = made.run(rounds)
-    if record is not None and federation.method.correlates:
-        from heterophony import correlations
-
-        correlations.write(federation, result, record.folder)
+    if record is not None:
+        observers.end(federation, result, record.folder)
     return result
 
 
@@ -412,6 +415,9 @@ def _ours(error: Exception) -> bool:
 
 def _complain(text: str) -> None:
     print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
+
+
+results.register(app)  # compare, reproduce, report
 
 
 def main() -> None:

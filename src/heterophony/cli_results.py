@@ -1,0 +1,116 @@
+"""The commands that make results of many runs: compare, reproduce, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each with one core; 1: one run, with all cores.")]
+
+
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Methods; `heterophony methods` lists them.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, help="For all; as the setting says if not given.")] = None,
+    options: Annotated[Path | None, typer.Option(help="A TOML file with a table of options a method.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all of them. Repeatable.")] = None,
+    metric: Annotated[str, typer.Option(help="What decides which is best: acc, wdp, cdp, inter, worst, ...")] = "acc",
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    data: DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folders: OUT/METHOD/seed-N.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare METHODS on one setting: the same data, partition and seeds for all.
+
+    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
+
+    Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
+    """
+    from heterophony.cli import _device, complaints
+
+    with complaints():
+        from heterophony import campaign, comparison, registry
+        from heterophony.record.disk import Disk
+        from heterophony.settings import Setting
+
+        setting = Setting.load(on)
+        folder = to or Path("runs/compare") / setting.name
+        given = comparison.read_options(options) if options is not None else {}
+        if metric not in comparison.METRICS:
+            raise ValueError(f"there is no metric {metric!r}; it is one of {', '.join(comparison.METRICS)}")
+        wanted = comparison.orders(
+            methods,
+            setting,
+            seeds=range(seeds),
+            folder=folder,
+            rounds=rounds,
+            options=given,
+            changes=dict(registry.parse(text) for text in set_ or []),
+            compute={"device": _device(device)},
+            data=data,
+        )
+        with stoppable():
+            runs = list(campaign.run(wanted, jobs))
+        place = {order.folder: i for i, order in enumerate(wanted)}
+        found = comparison.compare(sorted(runs, key=lambda run: place[run[0].folder]), metric)
+        head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
+        about = {**found.as_dict(), "folder": str(folder)}
+        text = [
+            f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
+            "",
+            *comparison.markdown(head, rows),
+            "",
+            note,
+        ]
+        Disk().replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
+        Disk().replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+    if as_json:
+        print(json.dumps(about))
+        return
+    show_table(setting.name, head, rows)
+    print(note)
+    print(f"{folder / 'comparison.md'}; figures: heterophony report {folder}")
+
+
+def stoppable() -> Any:
+    """Says how to go on when it is stopped."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def stopping() -> Any:
+        try:
+            yield
+        except KeyboardInterrupt:
+            print("\nstopped; the same command goes on from here", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+    return stopping()
+
+
+def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """A table for a terminal, never cut: a narrow one wraps its lines."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, column in enumerate(head):
+        made.add_column(column, justify="left" if place == 0 else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    Console(width=Console(width=1000).measure(made).maximum).print(made)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(compare)
