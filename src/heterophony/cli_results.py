@@ -83,6 +83,64 @@ def compare(
     print(f"{folder / 'comparison.md'}; figures: heterophony report {folder}")
 
 
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment or a TOML file; none: list them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version for two cores.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many; as the experiment says if not given.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this arm or block. Repeatable.")] = None,
+    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Take this share of the rounds.")] = 1.0,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of what is finished.")] = False,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
+    jobs: Jobs = 1,
+    data: DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folders and tables.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
+
+    Runs that are finished in OUT (runs/reproduce/NAME unless given) are reused, others go on where they stopped.
+
+    Example: heterophony reproduce fedh2l-table2 --quick
+    """
+    from heterophony.cli import _device, _list, complaints
+
+    with complaints():
+        from heterophony import campaign
+        from heterophony.experiments import Experiment, reproduction, shipped
+
+        if name is None:
+            known = [Experiment.load(name) for name in shipped()]
+            _list([{"name": e.name, "title": e.title} for e in known], as_json, ("name", "title"))
+            return
+        experiment = Experiment.load(name)
+        version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
+        folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
+        place = _device(device)
+        compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
+        wanted = reproduction.orders(experiment, version, folder, compute, data)
+        if not table:
+            by_seed = sorted((order for runs in wanted.values() for order in runs), key=lambda order: order.seed)
+            with stoppable():
+                for _ in campaign.run(by_seed, jobs):
+                    pass
+        found = reproduction.gather(experiment, wanted)
+        rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
+        if not rows:
+            raise ValueError(f"{folder} holds no finished run of {experiment.name}")
+        facts = reproduction.about(experiment, version, " ".join(["heterophony", *sys.argv[1:]]), place)
+        written = reproduction.write(folder, facts, rows, said)
+    if as_json:
+        print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))
+        return
+    print(f"{experiment.title}\n{version.label()}")
+    for group in dict.fromkeys(row.group for row in rows):
+        show_table(group, reproduction.HEAD, reproduction.cells([row for row in rows if row.group == group]))
+    if said:
+        show_table("What the paper claims", reproduction.CLAIMS, [reproduction.claim_cells(entry) for entry in said])
+    print(f"verdicts: {reproduction.tally(rows)}\n{written}")
+
+
 def stoppable() -> Any:
     """Says how to go on when it is stopped."""
     from contextlib import contextmanager
@@ -114,3 +172,4 @@ def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
 
 def register(app: typer.Typer) -> None:
     app.command()(compare)
+    app.command()(reproduce)
