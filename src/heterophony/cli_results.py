@@ -61,9 +61,9 @@ def compare(
             data=data,
         )
         with stoppable():
-            runs = list(campaign.run(wanted, jobs))
-        place = {order.folder: i for i, order in enumerate(wanted)}
-        found = comparison.compare(sorted(runs, key=lambda run: place[run[0].folder]), metric)
+            done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
+        runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
+        found = comparison.compare(setting.name, runs, metric)
         head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
         about = {**found.as_dict(), "folder": str(folder)}
         text = [
@@ -141,6 +141,31 @@ def reproduce(
     print(f"verdicts: {reproduction.tally(rows)}\n{written}")
 
 
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
+    to: Annotated[Path | None, typer.Option(help="The page; DIR/report.html if not given.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also write figures (PNG, SVG, PDF) and tables here.")] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page; the settings' names if not given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make one page of figures and tables of any runs, finished or not. It needs no network to be looked at.
+
+    Example: heterophony report runs/compare/rotated-mnist-mixed --figures paper/figures
+    """
+    from heterophony.cli import complaints
+
+    with complaints():
+        from heterophony import report as reports
+
+        found = reports.write(folders, to, figures=figures, title=title)
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{found['page']}: {len(found['figures'])} figures of {found['runs']} runs, {found['bytes'] / 1e6:.1f} MB")
+    if figures is not None:
+        print(f"{figures}: {len(found['files'])} files")
+
+
 def stoppable() -> Any:
     """Says how to go on when it is stopped."""
     from contextlib import contextmanager
@@ -173,3 +198,4 @@ def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
 def register(app: typer.Typer) -> None:
     app.command()(compare)
     app.command()(reproduce)
+    app.command()(report)

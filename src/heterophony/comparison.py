@@ -132,15 +132,16 @@ def read_options(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def compare(runs: Sequence[tuple[Order, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
-    """What the runs say. The best has the highest mean; the others' p is of a paired test against it, corrected.
+def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
+    """What runs (label, seed, and what `heterophony show --json` prints) say.
 
+    The best has the highest mean; the others' p is of a paired test against it, corrected.
     The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
     """
     if metric not in METRICS:
         raise ComparisonError(f"there is no metric {metric!r}; it is one of {', '.join(METRICS)}")
-    labels = list(dict.fromkeys(order.label for order, _ in runs))
-    by_label = {label: {o.seed: found for o, found in runs if o.label == label} for label in labels}
+    labels = list(dict.fromkeys(label for label, _, _ in runs))
+    by_label = {label: {seed: found for name, seed, found in runs if name == label} for label in labels}
     by_seed: dict[str, dict[int, float]] = {
         label: {seed: v for seed, f in own.items() if (v := f["metrics"].get(metric)) is not None}
         for label, own in by_label.items()
@@ -156,8 +157,7 @@ def compare(runs: Sequence[tuple[Order, Mapping[str, Any]]], metric: str = "acc"
         total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
         rounds = ordered[-1]["rounds"]
         lines.append(Line(label, figures, by_seed[label], ps.get(label), rounds, total or 0.0, clock, seconds))
-    setting = runs[0][0].setting.name if runs else ""
-    seeds = tuple(sorted({order.seed for order, _ in runs}))
+    seeds = tuple(sorted({seed for _, seed, _ in runs}))
     return Comparison(setting, metric, seeds, tuple(lines), best)
 
 
@@ -217,10 +217,12 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def note(comparison: Comparison) -> str:
     """What the figures mean."""
-    seeds = f"seeds {', '.join(map(str, comparison.seeds))}"
-    what = "mean" if len(comparison.seeds) == 1 else "mean and half of the 95 % interval (t)"
+    seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
+    if len(comparison.seeds) == 1:
+        return f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
+    what = "mean and half of the 95 % interval (t)"
     title = TITLES.get(comparison.metric, comparison.metric)
     test = "p: paired t test by seed, with Holm's correction, against the best"
     return (
-        f"per cent on test data of all, the own and the others' domains, last round, {seeds}: {what}; {test} by {title}"
+        f"Per cent on test data of all, the own and the others' domains, last round, {seeds}: {what}; {test} by {title}"
     )

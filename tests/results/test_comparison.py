@@ -89,12 +89,9 @@ def test_what_cannot_be_built_is_said_before_anything_runs(small, tmp_path):
 
 
 def _runs(**accuracies: list[float]) -> list:
-    setting = Setting.load("rotated-mnist")
+    rest = {"rounds": 3, "bytes": {"total": 10}, "clock": 1.0, "seconds": 2.0}
     return [
-        (
-            Order(label, "solo", setting, None, seed),
-            {"metrics": {"acc": acc}, "rounds": 3, "bytes": {"total": 10}, "clock": 1.0, "seconds": 2.0},
-        )
+        (label, seed, {"metrics": {"acc": acc}, **rest})
         for label, values in accuracies.items()
         for seed, acc in enumerate(values)
     ]
@@ -102,7 +99,7 @@ def _runs(**accuracies: list[float]) -> list:
 
 def test_the_table_by_hand():
     """Differences b - a are 0.1, 0.2, 0.3: mean 0.2, deviation 0.1, t = 0.2 / (0.1 / sqrt 3) = 3.464, p = 0.0742."""
-    found = comparison.compare(_runs(a=[0.1, 0.1, 0.1], b=[0.2, 0.3, 0.4], c=[0.2, 0.3, 0.4]))
+    found = comparison.compare("toy", _runs(a=[0.1, 0.1, 0.1], b=[0.2, 0.3, 0.4], c=[0.2, 0.3, 0.4]))
     a, b, c = found.lines
     assert found.best == "b"
     assert (b.p, c.p) == (None, 1.0)
@@ -114,7 +111,7 @@ def test_the_table_by_hand():
 
 
 def test_an_undefined_figure_is_no_zero():
-    found = comparison.compare(_runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
+    found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
     assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]
     assert [line.p for line in found.lines][1] is None
 
