@@ -32,6 +32,7 @@ def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monk
     assert more["methods"][0]["by_seed"]["1"] == before["methods"][0]["by_seed"]["1"]
 
 
+@pytest.mark.slow
 def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
     found = call("compare", "solo", "fedavg", "--on", small, "--seeds", 2, "--out", tmp_path / "two", "--jobs", 2)
     assert found.exit_code == 0, found.stderr

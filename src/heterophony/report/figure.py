@@ -1,8 +1,8 @@
 """A figure as plain values, which a page draws with plotly and a paper with matplotlib.
 
 Colours are names: "0", "1", ... are those of methods, "k0", ... those of classes, "ink" and "faint" the page's own,
-"s40" is a place on the sequential scale. What they look like is the renderers' business (`palette.py`), so that light, dark
-and print are the same figure.
+"s40" is a place on the sequential scale. What they look like is the renderers' business (`palette.py`), so that light,
+dark and print are the same figure.
 """
 
 from __future__ import annotations

@@ -81,9 +81,25 @@ def _heat(mark: Heat) -> dict[str, Any]:
         "ygap": 1,
         "hovertemplate": "%{y} on %{x}: %{z:.2f}<extra></extra>",
     }
-    if mark.digits is not None:
-        found |= {"texttemplate": f"%{{z:.{mark.digits}f}}", "textfont": {"size": 11}}
     return found
+
+
+def _numbers(mark: Heat) -> list[dict[str, Any]]:
+    """What stands in the cells, black or white by what can be read there."""
+    if mark.digits is None:
+        return []
+    return [
+        {
+            "x": column,
+            "y": row,
+            "text": f"{value:.{mark.digits}f}",
+            "showarrow": False,
+            "font": {"size": 11, "color": f"@^s{round(100 * (value - mark.low) / (mark.high - mark.low))}"},
+        }
+        for row, values in zip(mark.rows, mark.z, strict=True)
+        for column, value in zip(mark.columns, values, strict=True)
+        if value is not None
+    ]
 
 
 def _layout(made: Panel) -> dict[str, Any]:
@@ -111,6 +127,8 @@ def _layout(made: Panel) -> dict[str, Any]:
     if heat:
         x |= {"type": "category", "side": "bottom", "tickangle": 0 if few else -45}
         y |= {"type": "category", "autorange": "reversed", "showgrid": False}
+        for side in (x, y):
+            side |= {"ticks": "", "showline": False}
         y.pop("nticks")
     if any(isinstance(place, str) for mark in made.marks if not isinstance(mark, Heat) for place in mark.x):
         x["type"] = "category"
@@ -132,6 +150,7 @@ def _layout(made: Panel) -> dict[str, Any]:
         "hoverlabel": {"bgcolor": "@paper", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12}},
         "showlegend": False,
         "dragmode": False,
+        "annotations": [note for mark in made.marks if isinstance(mark, Heat) for note in _numbers(mark)],
     }
 
 

@@ -8,8 +8,8 @@
 
   const channels = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   const contrast = (hex) => {
-    const [r, g, b] = channels(hex);
-    return 0.299 * r + 0.587 * g + 0.114 * b < 150 ? "#ffffff" : "#1b1f24";
+    const [r, g, b] = channels(hex).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b < 0.2 ? "#ffffff" : "#10141a";
   };
   // Colours are names in the figures; here they become what the theme says.
   const look = (name, now) => {

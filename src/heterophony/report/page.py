@@ -248,7 +248,10 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
             for name, color in figure.legend
         ]
         text.append(f'<ul class="legend" aria-label="Legend; press to hide">{"".join(chips)}</ul>')
-    text.append(f'<div class="panels {figure.width}" role="img" aria-label="{html.escape(figure.alt)}">')
+    across = len(figure.panels) if len(figure.panels) < 6 else 4
+    text.append(
+        f'<div class="panels {figure.width}" style="--n: {across}" role="img" aria-label="{html.escape(figure.alt)}">'
+    )
     for place, panel in enumerate(figure.panels):
         name = f"{figure.name}-{place}"
         plots[name] = interactive.panel(panel)

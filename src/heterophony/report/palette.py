@@ -67,6 +67,12 @@ def between(stops: Sequence[str], share: float) -> str:
 
 
 def contrast(shade: str) -> str:
-    """Black or white, whichever can be read on it."""
-    red, green, blue = (int(shade[k : k + 2], 16) for k in (1, 3, 5))
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 150 else "#1b1f24"
+    """Black or white, whichever can be read better on it."""
+    return "#ffffff" if luminance(shade) < 0.2 else "#10141a"
+
+
+def luminance(shade: str) -> float:
+    """How light a colour looks, as the web's guidelines count it."""
+    parts = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

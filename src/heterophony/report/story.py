@@ -12,6 +12,7 @@ from typing import Any
 from heterophony import show
 from heterophony.record.folder import Folder, find
 from heterophony.record.metrics import curve
+from heterophony.record.run import RunError
 from heterophony.report import palette
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
@@ -70,7 +71,9 @@ class Chapter:
 
 def chapters(places: Sequence[Path]) -> list[Chapter]:
     """The runs at and below these places; a colour belongs to one label throughout."""
-    folders = [Folder(path) for path in find(list(places))]
+    folders = [folder for path in find(list(places)) if (folder := Folder(path)).summary["rounds"]]
+    if not folders:
+        raise RunError(f"{places[0]}: no run there has finished a round yet")
     groups: dict[tuple[str, str], list[Folder]] = {}
     for folder in folders:
         setting = str(folder.summary["setting"] or "Python")

@@ -42,10 +42,11 @@ def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
         Panel(lines, "by level, leaves first", "", "accuracy (%)"),
     ]
     leaves = len([node for node in parents if node not in parents.values()])
+    dashed = " Dashed: residual links." if arm.first.spec["settings"].get("far", True) and _links(arm.first) else ""
     seeds = ", and from the lowest to the highest seed" if len(tables) > 1 else ""
     caption = (
         f"A tree of {leaves} leaves and depth {depth}; every node keeps a model, and the number in it is its accuracy "
-        "on the test data of all. Dashed: residual links. Right: the models of each level, mean over the leaves below"
+        f"on the test data of all.{dashed} Right: the models of each level, mean over the leaves below"
         f"{seeds}."
     )
     alt = f"Accuracy on all data by level, from the leaves to {root}: {text}."
@@ -94,7 +95,8 @@ def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, floa
         Line([at[node][0], at[parent][0]], [at[node][1], at[parent][1]], "", "faint", width=1.0)
         for node, parent in parents.items()
     ]
-    residuals = folder.recipe.get("setting", {}).get("topology", {}).get("residuals", [])
+    used = folder.spec["settings"].get("far", True)
+    residuals = _links(folder) if used else []
     for upper, lower in residuals:
         if upper in at and lower in at:
             (x0, y0), (x1, y1) = at[upper], at[lower]
@@ -108,9 +110,15 @@ def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, floa
         "" if node in leaves and not few else f"{accuracies[node]:.0f}" if node in accuracies else "" for node in nodes
     ]
     hover = [f"{node}: {accuracies[node]:.1f} %" if node in accuracies else node for node in nodes]
-    sizes = [24.0 if few else 9.0 if node in leaves else 24.0 for node in nodes]
+    small = 9.0 if not few else 24.0 if len(leaves) <= 12 else 20.0
+    sizes = [small if node in leaves else 24.0 for node in nodes]
     lines.append(Dots([at[n][0] for n in nodes], [at[n][1] for n in nodes], "", shades, sizes, text=text, hover=hover))
     return lines
+
+
+def _links(folder: Folder) -> list[list[str]]:
+    found: list[list[str]] = folder.recipe.get("setting", {}).get("topology", {}).get("residuals", [])
+    return found
 
 
 def _shade(value: float | None, low: float, high: float) -> str:
