@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from heterophony import observers, progress, show
 from heterophony.federation import Federation
+from heterophony.record import trackers
 from heterophony.record.disk import Disk
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
@@ -92,13 +94,12 @@ def _execute(federation: Federation, rounds: int, record: Run, loud: bool) -> Re
     from heterophony import engines
 
     observers.begin(federation, record.folder)
-    if not loud:
-        result = engines.local(federation, record=record).run(rounds)
-    else:
-        with progress.shown(federation, rounds) as tick:
-            engine = engines.local(federation, record=record, progress=tick)
-            with progress.saving_on_interrupt(engine):
-                result = engine.run(rounds)
+    told, spec = trackers.chosen("auto"), federation.identity()
+    quiet = nullcontext(None) if not loud else progress.shown(federation, rounds)
+    with quiet as shown, trackers.following(told, record.folder, spec, shown) as tick:
+        engine = engines.local(federation, record=record, progress=tick)
+        with progress.saving_on_interrupt(engine):
+            result = engine.run(rounds)
     observers.end(federation, result, record.folder)
     return result
 

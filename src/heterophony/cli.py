@@ -37,6 +37,8 @@ out, err = Console(), Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 CpuWorkers = Annotated[int, typer.Option("--workers", min=0, help="Processes on a CPU; 0: as many as it has cores.")]
+Track = Annotated[str, typer.Option(help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none; "
+                                    "auto is tensorboard if it is installed.")]  # fmt: skip
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
@@ -71,6 +73,7 @@ def run(
     workers: CpuWorkers = 0,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
+    track: Track = "auto",
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run METHOD on a setting.
@@ -78,12 +81,16 @@ def run(
     Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
     """
     from heterophony import registry
+    from heterophony.record import trackers
     from heterophony.record.run import Run
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
         place = _device(device)
         _engine(engine)
+        told = trackers.chosen(track)
+        if told and track != "auto" and to is None:
+            raise ValueError(f"--track {track} needs a run folder: --out")
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
@@ -96,7 +103,7 @@ def run(
         spec = federation.identity()
         opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
         with opened as record:
-            _finish(spec, _execute(federation, engine, wanted, record, workers), to, as_json)
+            _finish(spec, _execute(federation, engine, wanted, record, workers, told), to, as_json)
 
 
 @app.command()
@@ -298,14 +305,27 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
-def _execute(federation: Federation, engine: str, rounds: int, record: Any = None, workers: int = 0) -> Result:
+def _execute(
+    federation: Federation,
+    engine: str,
+    rounds: int,
+    record: Any = None,
+    workers: int = 0,
+    told: list[str] | None = None,
+) -> Result:
     if federation.device == "cpu" and federation.threads == 1 and engine == "local":
         federation = replace(federation, workers=workers or _cores())
     from heterophony import observers
+    from heterophony.record import trackers
 
+    told = trackers.chosen("auto") if told is None else told
+    folder = None if record is None else record.folder
     if record is not None:
         observers.begin(federation, record.folder)
-    with progress.shown(federation, rounds) as tick:
+    with (
+        progress.shown(federation, rounds) as shown,
+        trackers.following(told, folder, federation.identity(), shown) as tick,
+    ):
         made = _engine(engine)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
             result = made.run(rounds)

