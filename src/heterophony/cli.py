@@ -297,11 +297,11 @@ def predict(
 
 @app.command()
 def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
-    """Watch four different networks learn four rotations of real digits, alone and from each other."""
+    """Watch four networks learn four rotations of real digits, alone and from each other, for about two minutes."""
     from heterophony import demonstration
 
     with complaints():
-        demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
+        demonstration.play(to, out)
 
 
 # -- running, with progress ------------------------------------------------------------------------------------
