@@ -149,7 +149,8 @@ class Experiment(Strict):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise ExperimentError(f"{name}.toml: {where + ': ' if where else ''}{first['msg'].lower()}") from None
+            text = first["msg"].removeprefix("Value error, ")
+            raise ExperimentError(f"{name}.toml: {where + ': ' if where else ''}{text}") from None
 
 
 def shipped() -> dict[str, str]:

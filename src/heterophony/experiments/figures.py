@@ -22,7 +22,8 @@ def figures(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, float
 
 def figure(column: Column, folder: Folder, keep: str = "last") -> float | None:
     if column.level is not None:
-        rows = levels(folder.table, folder.recipe.get("parents", {}), folder.homes)
+        parents = folder.recipe.get("parents")
+        rows = levels(folder.table, parents, folder.homes) if parents else []
         row = next((row for row in rows if row["level"] == column.level), {})
         value: float | None = row.get(column.figure)
         return value

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,12 @@ def orders(
     seeds = version.seeds or (quick.seeds if quick else experiment.seeds)
     scale = version.scale * (quick.scale if quick else 1.0)
     found: dict[Place, list[Order]] = {}
+    loaded: dict[str, Setting] = {}
     for group, arm in _places(experiment, version):
         name = group.setting or experiment.setting
-        setting = Setting.load(name)
+        if name not in loaded:
+            loaded[name] = Setting.load(name)
+        setting = loaded[name]
         # What stands there for all serves each method as far as it has such an option; what an arm says, it must have.
         common, last = {**experiment.set, **group.set}, quick.set if quick else {}
         fitting = {key: value for key, value in {**common, **last}.items() if _applies(arm.method, key)}
@@ -121,12 +125,15 @@ def _places(experiment: Experiment, version: Version) -> list[tuple[Group, Arm]]
 
 def _applies(method: str, key: str) -> bool:
     """Whether a change is of the setting, or of an option that this method has."""
+    known = _options(method)
+    return key.split(".")[0] in PARTS or key in known or any(name.endswith(f".{key}") for name in known)
+
+
+@cache
+def _options(method: str) -> frozenset[str]:
     from heterophony import registry
 
-    if key.split(".")[0] in PARTS:
-        return True
-    known = registry.lookup(method).options()
-    return key in known or any(name.endswith(f".{key}") for name in known)
+    return frozenset(registry.lookup(method).options())
 
 
 def slug(label: str) -> str:
