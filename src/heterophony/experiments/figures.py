@@ -9,6 +9,8 @@ from heterophony.record.folder import Folder
 from heterophony.record.levels import levels
 from heterophony.record.metrics import best_rounds, curve, measure
 
+ENOUGH = 0.8  # a run that was over long before a moment says nothing of it
+
 
 def figures(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, float | None]:
     """column -> per cent; None where the run has no such figure (a method without that product, say)."""
@@ -54,4 +56,6 @@ def _along(column: Column, folder: Folder, product: str) -> float | None:
         last = [at[column.figure] for at in points[-column.deviation :]]
         return statistics.pstdev(last) if len(last) == column.deviation else None
     moment = column.at or 0.0
+    if not points or points[-1]["time"] < ENOUGH * moment:
+        return None
     return next((at[column.figure] for at in reversed(points) if at["time"] <= moment + 1e-9), None)
