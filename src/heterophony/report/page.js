@@ -36,7 +36,9 @@
   const paint = (plot, now) => {
     const made = story.plots[plot.id], off = hidden[plot.dataset.figure] || new Set();
     const data = dressed(made.data, now).map((t) => ({ ...t, visible: off.has(t.legendgroup) ? false : true }));
-    return Plotly.react(plot, data, dressed(made.layout, now), config);
+    // On paper a figure does not grow by itself.
+    const size = root.classList.contains("printing") ? { width: plot.clientWidth, height: plot.clientHeight } : {};
+    return Plotly.react(plot, data, { ...dressed(made.layout, now), ...size }, config);
   };
   const plots = [...document.querySelectorAll(".plot")];
   const repaint = (now) => plots.forEach((plot) => plot.dataset.drawn && paint(plot, now));
@@ -73,8 +75,9 @@
   wear(theme);
   plots.forEach((plot) => watcher.observe(plot));
   const everything = () => plots.forEach(draw);
-  addEventListener("beforeprint", () => { everything(); repaint("light"); plots.forEach((p) => Plotly.Plots.resize(p)); });
-  addEventListener("afterprint", () => repaint(theme));
+  const fit = () => plots.forEach((plot) => Plotly.Plots.resize(plot));
+  addEventListener("beforeprint", () => { root.classList.add("printing"); everything(); repaint("light"); });
+  addEventListener("afterprint", () => { root.classList.remove("printing"); repaint(theme); fit(); });
   if (location.hash === "#all") everything();
   window.heterophony = { draw: everything, drawn: () => plots.filter((p) => p.querySelector(".main-svg")).length };
 })();
