@@ -64,6 +64,9 @@ class MLflow:
     """A run in the file store FOLDER/mlflow, unless MLFLOW_TRACKING_URI names another place."""
 
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
+        os.environ.setdefault(
+            "MLFLOW_ALLOW_FILE_STORE", "true"
+        )  # a folder needs no database, which it would like better
         from mlflow.tracking import MlflowClient
 
         self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").absolute().as_uri())
