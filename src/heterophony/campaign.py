@@ -104,15 +104,16 @@ def _execute(federation: Federation, rounds: int, record: Run, loud: bool) -> Re
     return result
 
 
-def run(orders: Sequence[Order], jobs: int = 1) -> Iterator[tuple[Order, dict[str, Any]]]:
+def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, dict[str, Any]]]:
     """Each order with its figures, as they come. With one job a run may use all cores; with several, one each.
 
-    What cannot be built is an error before anything runs. Stopped, it goes on when the same is asked for again.
+    With `check`, what cannot be built is an error before anything runs, for the price of loading the data once more for
+    each label. Stopped, it goes on when the same is asked for again.
     """
     began = time.monotonic()
     known = [order.finished() for order in orders]
     open_ = [order for order, found in zip(orders, known, strict=True) if found is None]
-    for order in {order.label: order for order in reversed(open_)}.values():
+    for order in {order.label: order for order in reversed(open_)}.values() if check else ():
         order.build()
     for order, found in zip(orders, known, strict=True):
         if found is not None:
