@@ -178,7 +178,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
 # -- as a table -------------------------------------------------------------------------------------------------
 def header(comparison: Comparison) -> list[str]:
     figures = [TITLES.get(name, name) for name in columns(comparison)]
-    return ["method", *figures, "rounds", "sent", "virtual", "wall", "p"]
+    return ["method", *figures, "rounds", "sent", "virtual", "wall", *(["p"] if tested(comparison) else [])]
+
+
+def tested(comparison: Comparison) -> bool:
+    """Whether there is anything to test: several methods and seeds."""
+    return len(comparison.lines) > 1 and len(comparison.seeds) > 1
 
 
 def columns(comparison: Comparison) -> list[str]:
@@ -192,8 +197,8 @@ def cells(comparison: Comparison) -> list[list[str]]:
     for line in comparison.lines:
         figures = [figure(line.figures[name]) for name in columns(comparison)]
         p = "best" if line.label == comparison.best else "-" if line.p is None else _p(line.p)
-        rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds), p]
-        found.append([line.label, *figures, *rest])
+        rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
+        found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
     return found
 
 

@@ -232,3 +232,14 @@ def test_a_browser_draws_every_figure_and_has_nothing_to_complain_of(page, brows
     assert told["drawn"] == told["plots"] >= len(found["figures"])
     assert all(marks > 3 for marks in told["marks"])
     assert told["wide"] <= max(width, 500)  # nothing sticks out: tables scroll by themselves
+
+
+def test_a_run_that_was_started_from_python_is_shown_too(tmp_path):
+    from toys.federations import METHODS
+
+    row = next(row for row in METHODS if row.name == "fedavg")
+    row.build().run(rounds=2, out=tmp_path / "run")
+    found = said(call("report", tmp_path / "run", "--json"))
+    assert found["runs"] == 1
+    assert "losses" in found["figures"]
+    assert "started from Python" in (tmp_path / "run" / "report.html").read_text()

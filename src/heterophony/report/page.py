@@ -228,7 +228,7 @@ def _finding(found: Comparison) -> str:
     sure = [label for label, line in lines.items() if line.p is not None and line.p < 0.05]
     others = len(lines) - 1
     if len(found.seeds) < 2:
-        return f"{text} One seed cannot tell it from the others by chance."
+        return f"{text} One seed cannot tell that from chance."
     if not sure:
         return f"{text} By {len(found.seeds)} seeds it cannot be told from any other at the 5 % level."
     return f"{text} By a paired test it is ahead of {listed(sure) if len(sure) < others else 'all others'} (p < 0.05)."

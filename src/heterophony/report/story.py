@@ -89,7 +89,7 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
         ]
         arms.sort(key=lambda arm: _rank(arm.label, groups))
         found.append(Chapter(setting, tuple(arms), colors))
-    return found
+    return sorted(found, key=lambda chapter: -len(chapter.arms))  # what is compared stands before what is shown alone
 
 
 def _label(folder: Folder) -> str:
