@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -166,19 +168,14 @@ def report(
         print(f"{figures}: {len(found['files'])} files")
 
 
-def stoppable() -> Any:
+@contextmanager
+def stoppable() -> Iterator[None]:
     """Says how to go on when it is stopped."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def stopping() -> Any:
-        try:
-            yield
-        except KeyboardInterrupt:
-            print("\nstopped; the same command goes on from here", file=sys.stderr)
-            raise typer.Exit(130) from None
-
-    return stopping()
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:

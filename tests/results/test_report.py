@@ -74,6 +74,20 @@ def test_a_labels_colour_is_the_same_everywhere(runs):
             assert {line.name: line.color for line in panel.marks} == chapter.colors
 
 
+def test_blocks_of_a_table_are_chapters_of_their_own(runs, tmp_path):
+    """The same methods and seeds twice are not more seeds."""
+    for block in ("one", "other"):
+        shutil.copytree(runs / "solo", tmp_path / block / "solo")
+    shutil.copytree(runs / "fedavg", tmp_path / "one" / "fedavg")
+    found = {
+        chapter.setting: [(arm.label, arm.seeds) for arm in chapter.arms] for chapter in story.chapters([tmp_path])
+    }
+    assert found == {
+        "small: one": [("solo", [0, 1]), ("fedavg", [0, 1])],
+        "small: other": [("solo", [0, 1])],
+    }
+
+
 def test_curves_are_means_with_the_band_of_the_seeds(runs):
     (chapter,) = story.chapters([runs])
     panel = figures.draw(chapter)[0].panels[0]

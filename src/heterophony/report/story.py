@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from heterophony import show
 from heterophony.record.folder import Folder, find
 from heterophony.record.metrics import curve
 from heterophony.record.run import RunError
@@ -74,10 +73,13 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
     folders = [folder for path in find(list(places)) if (folder := Folder(path)).summary["rounds"]]
     if not folders:
         raise RunError(f"{places[0]}: no run there has finished a round yet")
+    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     groups: dict[tuple[str, str], list[Folder]] = {}
-    for folder in folders:
-        setting = str(folder.summary["setting"] or "Python")
-        groups.setdefault((setting, _label(folder)), []).append(folder)
+    for folder, title, key in zip(folders, titles, keys, strict=True):
+        if any(keys.count(other) > 1 for other in keys if other[0] == title):
+            title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
+        groups.setdefault((title, key[1]), []).append(folder)
     labels = list(dict.fromkeys(label for _, label in groups))
     colors = palette.assign(sorted(labels, key=lambda label: _rank(label, groups)))
     found = []
@@ -97,6 +99,12 @@ def _label(folder: Folder) -> str:
     if folder.path.name.startswith("seed-"):
         return folder.path.parent.name
     return str(folder.summary["method"])
+
+
+def _block(folder: Folder) -> str:
+    """The folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
+    place = folder.path.parent
+    return place.parent.name if folder.path.name.startswith("seed-") else place.name
 
 
 def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int, str]:
@@ -149,13 +157,6 @@ def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str
     return {name: {r: math.fsum(v) / len(v) for r, v in own.items()} for name, own in sums.items()}
 
 
-def percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
 def listed(names: Sequence[str]) -> str:
     """a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-size = show.size

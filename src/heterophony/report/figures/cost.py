@@ -7,7 +7,8 @@ from itertools import accumulate
 
 from heterophony.record.folder import Folder
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, size
+from heterophony.report.story import Arm, Chapter
+from heterophony.show import size
 
 
 def draw(chapter: Chapter) -> list[Figure]:

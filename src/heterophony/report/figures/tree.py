@@ -34,7 +34,7 @@ def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
                 low, high = [100 * min(own) for own in values], [100 * max(own) for own in values]
             lines.append(Line(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
     accuracies = _union(arm.first)
-    depth = max(len(_path(leaf, parents)) for leaf in parents) - 1
+    depth = max(len(ancestry(leaf, parents)) for leaf in parents) - 1
     root = next(parent for parent in parents.values() if parent not in parents)
     text = ", ".join(f"{row['level']} {100 * row['union']:.1f} %" for row in tables[0] if row["union"] is not None)
     panels = [
@@ -55,7 +55,8 @@ def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
     return Figure(f"tree-{arm.label}", title, caption, alt, panels, legend)
 
 
-def _path(node: str, parents: dict[str, str]) -> list[str]:
+def ancestry(node: str, parents: dict[str, str]) -> list[str]:
+    """A node, its parent, and so on to the root."""
     path = [node]
     while path[-1] in parents:
         path.append(parents[path[-1]])
@@ -83,12 +84,12 @@ def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, floa
     def place(node: str) -> tuple[float, float]:
         if node not in at:
             children = [child for child, parent in parents.items() if parent == node]
-            depth = len(_path(node, parents)) - 1
+            depth = len(ancestry(node, parents)) - 1
             xs = [place(child)[0] for child in children]
             at[node] = (sum(xs) / len(xs) if xs else float(order.index(node)), -float(depth))
         return at[node]
 
-    order = sorted(leaves, key=lambda leaf: [nodes.index(step) for step in reversed(_path(leaf, parents))])
+    order = sorted(leaves, key=lambda leaf: [nodes.index(step) for step in reversed(ancestry(leaf, parents))])
     for node in nodes:
         place(node)
     lines: list[Line | Dots] = [

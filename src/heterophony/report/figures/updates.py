@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.figures.tree import _path
+from heterophony.report.figures.tree import ancestry
 from heterophony.report.story import Arm, Chapter, averaged, band, noted
 
 WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
@@ -45,7 +45,7 @@ def _by_level(arm: Arm, quantity: str) -> dict[str, list[dict[int, float]]]:
         parents = run.recipe.get("parents") or {}
 
         def level(row: dict[str, object], parents: dict[str, str] = parents) -> str:
-            depth = len(_path(str(row["node"]), parents)) - 1
+            depth = len(ancestry(str(row["node"]), parents)) - 1
             return "root" if depth == 0 and parents else f"level {depth}" if parents else str(row["node"])
 
         for name, series in averaged(noted(run, "note", quantity.__eq__), level).items():
