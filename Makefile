@@ -12,7 +12,7 @@ export MKL_NUM_THREADS = 1
 
 setup: $(READY)
 
-# Four different networks on four rotations of real digits, embedded; about a minute.
+# Four different networks on four rotations of real digits, five ways to learn together, and a report; two minutes.
 demo: $(READY)
 	$(BIN)/heterophony demo
 

@@ -329,21 +329,23 @@ def test_export_names_the_file_as_it_is(example, tmp_path):
 
 
 def test_demo_runs_once_and_is_shown_again(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "RUNS", (("solo", str(small), "alone"), ("fedavg", str(small), "together")))
+    monkeypatch.setattr(
+        demonstration, "RUNS", (("solo", str(small), "alone", 1), ("fedavg", str(small), "together", None))
+    )
     first, again = call("demo", "--out", tmp_path / "demo"), call("demo", "--out", tmp_path / "demo")
     assert (first.exit_code, again.exit_code) == (0, 0)
     table = [line for line in first.stdout.splitlines() if line.startswith("│")]
     assert [line.split()[1] for line in table] == ["solo", "fedavg"]
     assert table == [line for line in again.stdout.splitlines() if line.startswith("│")]
-    assert said(call("show", tmp_path / "demo" / "fedavg", "--json"))["method"] == "fedavg"
+    assert said(call("show", tmp_path / "demo" / "fedavg" / "seed-0", "--json"))["method"] == "fedavg"
 
 
 def test_a_second_demo_does_not_change_what_the_first_took(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "RUNS", (("solo", str(small), "alone"),))
+    monkeypatch.setattr(demonstration, "RUNS", (("solo", str(small), "alone", None),))
     call("demo", "--out", tmp_path / "demo")
-    before = said(call("show", tmp_path / "demo" / "solo", "--json"))
+    before = said(call("show", tmp_path / "demo" / "solo" / "seed-0", "--json"))
     call("demo", "--out", tmp_path / "demo")
-    assert said(call("show", tmp_path / "demo" / "solo", "--json")) == before
+    assert said(call("show", tmp_path / "demo" / "solo" / "seed-0", "--json")) == before
 
 
 # -- going on ---------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Grid
 
+from heterophony import cli_results as results
 from heterophony import progress, tune_command
 from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
@@ -45,6 +46,8 @@ EngineName = Annotated[
                       "rehearsal of `deploy`, two processes a participant).")
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
+Track = Annotated[str, typer.Option(help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none; "
+                                    "auto is tensorboard if it is installed.")]  # fmt: skip
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
@@ -81,6 +84,7 @@ def run(
     workers: CpuWorkers = 0,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
+    track: Track = "auto",
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Run METHOD on a setting.
@@ -88,12 +92,16 @@ def run(
     Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
     """
     from heterophony import registry
+    from heterophony.record import trackers
     from heterophony.record.run import Run
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
         place = device if (engine, device) == ("ray", "cuda") else _device(device)  # the GPUs may be elsewhere
         _engine(engine, address=address)
+        told = trackers.chosen(track)
+        if told and track != "auto" and to is None:
+            raise ValueError(f"--track {track} needs a run folder: --out")
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:
@@ -108,7 +116,7 @@ def run(
         spec = federation.identity()
         opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
         with opened as record:
-            _finish(spec, _execute(federation, engine, wanted, record, workers, address), to, as_json)
+            _finish(spec, _execute(federation, engine, wanted, record, workers, told, address), to, as_json)
 
 
 @app.command()
@@ -134,7 +142,7 @@ def resume(
             )
         federation = reassemble(spec["recipe"], data)
         with Run.open(folder, federation.identity()) as record:
-            result = _execute(federation, engine, rounds or record.goal, record, workers, address)
+            result = _execute(federation, engine, rounds or record.goal, record, workers, address=address)
             _finish(spec, result, folder, as_json)
 
 
@@ -311,11 +319,11 @@ def predict(
 
 @app.command()
 def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
-    """Watch four different networks learn four rotations of real digits, alone and from each other."""
+    """Watch four networks learn four rotations of real digits, alone and from each other, for about two minutes."""
     from heterophony import demonstration
 
     with complaints():
-        demonstration.play(to, out, lambda federation, rounds, record: _execute(federation, "local", rounds, record))
+        demonstration.play(to, out)
 
 
 app.add_typer(deploy, name="deploy")
@@ -339,18 +347,27 @@ def _execute(
     rounds: int,
     record: Any = None,
     workers: int = 0,
+    told: list[str] | None = None,
     address: str | None = None,
 ) -> Result:
     if federation.device == "cpu" and federation.threads == 1 and engine == "local":
         federation = replace(federation, workers=workers or _cores())
-    with progress.shown(federation, rounds) as tick:
+    from heterophony import observers
+    from heterophony.record import trackers
+
+    told = trackers.chosen("auto") if told is None else told
+    folder = None if record is None else record.folder
+    if record is not None:
+        observers.begin(federation, record.folder)
+    with (
+        progress.shown(federation, rounds) as shown,
+        trackers.following(told, folder, federation.identity(), shown) as tick,
+    ):
         made = _engine(engine, workers, address)(federation, record=record, progress=tick)
         with saving_on_interrupt(made):
             result = made.run(rounds)
-    if record is not None and federation.method.correlates:
-        from heterophony import correlations
-
-        correlations.write(federation, result, record.folder)
+    if record is not None:
+        observers.end(federation, result, record.folder)
     return result
 
 
@@ -468,6 +485,9 @@ def _ours(error: Exception) -> bool:
 
 def _complain(text: str) -> None:
     print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
+
+
+results.register(app)  # compare, reproduce, report
 
 
 def main() -> None:

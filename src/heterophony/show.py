@@ -12,6 +12,7 @@ from heterophony.data.stream import Drift
 from heterophony.record import clients
 from heterophony.record.disk import Disk
 from heterophony.record.drift import over_time
+from heterophony.record.folder import lines as lines_of
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.metrics import best_round, conflicts, measure
@@ -29,6 +30,7 @@ def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
         "rounds": result.rounds,
         "digest": result.digest,
         "seconds": round(result.seconds, 3),
+        "clock": result.clock,
         "finished": True,
     }
 
@@ -99,7 +101,7 @@ def against(folder: Path, other: Path) -> dict[str, Any]:
     """Two runs, participant by participant, on its own data."""
 
     def figures(place: Path) -> clients.Figures:
-        spec, table = Run.spec(place), Table(_lines(place / "metrics.jsonl"))
+        spec, table = Run.spec(place), Table(lines_of(place / "metrics.jsonl"))
         return clients.own(table, spec["homes"], spec["headline"])
 
     return {"against": str(other), **clients.gains(figures(folder), figures(other))}
@@ -111,9 +113,16 @@ def load(folder: Path) -> dict[str, Any]:
     known = written(folder)
     if known is not None and known["rounds"] >= Run(folder).goal:
         return known
-    table, book = Table(_lines(folder / "metrics.jsonl")), Ledger(_lines(folder / "ledger.jsonl"))
+    table, book = Table(lines_of(folder / "metrics.jsonl")), Ledger(lines_of(folder / "ledger.jsonl"))
     rounds = 1 + max((row["round"] for row in table if row["product"] == spec["headline"]), default=-1)
-    return {**_about(spec, table, book), "rounds": rounds, "digest": None, "seconds": None, "finished": False}
+    return {
+        **_about(spec, table, book),
+        "rounds": rounds,
+        "digest": None,
+        "seconds": None,
+        "clock": None,
+        "finished": False,
+    }
 
 
 def written(folder: Path) -> dict[str, Any] | None:
@@ -133,7 +142,7 @@ def written(folder: Path) -> dict[str, Any] | None:
 def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A run's traffic by edge, kind and status, and its incidents."""
     Run.spec(folder)
-    book = Ledger(_lines(folder / "ledger.jsonl"))
+    book = Ledger(lines_of(folder / "ledger.jsonl"))
     edges: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in book.messages:
         key = (row["from"], row["to"], row["kind"], row["status"])
@@ -143,17 +152,6 @@ def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         edge["bytes"] += row["payload"] * row["hops"]
         edge["wire"] += row["wire"] * row["hops"]
     return list(edges.values()), book.incidents
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines; the last one may be half written by a run that was killed."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    try:
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    except ValueError:
-        raise RunError(f"{path} is damaged: a line of it is no JSON") from None
 
 
 def table(summary: dict[str, Any]) -> Any:

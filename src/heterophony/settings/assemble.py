@@ -53,7 +53,7 @@ def assemble(
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
         own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
-        options |= {entry.full_name(key): value for key, value in _flat(own, entry.options()).items()}
+        options |= {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
@@ -112,12 +112,12 @@ def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Fed
     return assemble(recipe["method"], setting, root=root, **same)
 
 
-def _flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
+def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
     """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; an option's table stays whole."""
     found: dict[str, Any] = {}
     for key, value in options.items():
         inner = isinstance(value, Mapping) and before + key not in known
-        found |= _flat(value, known, f"{before}{key}.") if inner else {before + key: value}
+        found |= flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
 
 

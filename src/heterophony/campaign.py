@@ -1,0 +1,154 @@
+"""Many runs, each in a folder of its own: what is finished is reused, what is not goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heterophony import observers, progress, show
+from heterophony.federation import Federation
+from heterophony.record import trackers
+from heterophony.record.disk import Disk
+from heterophony.record.result import Result
+from heterophony.record.run import Run, RunError
+from heterophony.settings import Setting, assemble
+
+FILE = "order.json"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One run: a method on a setting, with these changes and this seed, and the folder it goes to."""
+
+    label: str
+    method: str
+    setting: Setting
+    folder: Path
+    seed: int = 0
+    rounds: int | None = None  # None: as the setting says
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    compute: Mapping[str, Any] = field(default_factory=dict)  # device and so on; a finished run counts wherever it ran
+    data: Path | None = None
+
+    @property
+    def goal(self) -> int:
+        return self.rounds or self.setting.plan(self.method)[0]
+
+    def terms(self) -> dict[str, Any]:
+        """What a folder must have been run with to be taken for this."""
+        terms = {"method": self.method, "setting": self.setting.plain(), "seed": self.seed, "changes": self.changes}
+        return dict(json.loads(json.dumps(terms)))
+
+    def build(self) -> Federation:
+        return assemble(
+            self.method,
+            self.setting,
+            seed=self.seed,
+            changes=self.changes,
+            root=self.data,
+            compute=self.compute,
+        )
+
+    def finished(self) -> dict[str, Any] | None:
+        """What the folder holds, if that is this run and it is at its end."""
+        try:
+            terms = json.loads((self.folder / FILE).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
+        for key, value in self.terms().items():
+            if terms.get(key) != value:
+                raise RunError(f"{self.folder} was run with another {key}: choose another folder")
+        known = show.written(self.folder)
+        if known is not None and known["rounds"] > self.goal:
+            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+        return known if known is not None and known["rounds"] == self.goal else None
+
+
+def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, Any]:
+    """Run an order, or as much of it as is left; gives the object that `heterophony show --json` prints."""
+    known = order.finished()
+    if known is not None:
+        return known
+    federation = order.build()
+    if federation.device == "cpu":
+        federation = replace(federation, workers=workers)
+    spec, folder = federation.identity(), order.folder
+    opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
+    with opened as record:
+        Disk().replace(folder / FILE, (json.dumps(order.terms(), indent=1) + "\n").encode())
+        return show.finish(spec, _execute(federation, order.goal, record, loud), folder)
+
+
+def _execute(federation: Federation, rounds: int, record: Run, loud: bool) -> Result:
+    from heterophony import engines
+
+    observers.begin(federation, record.folder)
+    told, spec = trackers.chosen("auto"), federation.identity()
+    quiet = nullcontext(None) if not loud else progress.shown(federation, rounds)
+    with quiet as shown, trackers.following(told, record.folder, spec, shown) as tick:
+        engine = engines.local(federation, record=record, progress=tick)
+        with progress.saving_on_interrupt(engine):
+            result = engine.run(rounds)
+    observers.end(federation, result, record.folder)
+    return result
+
+
+def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, dict[str, Any]]]:
+    """Each order with its figures, as they come. With one job a run may use all cores; with several, one each.
+
+    With `check`, what cannot be built is an error before anything runs, for the price of loading the data once more for
+    each label. Stopped, it goes on when the same is asked for again.
+    """
+    began = time.monotonic()
+    known = [order.finished() for order in orders]
+    open_ = [order for order, found in zip(orders, known, strict=True) if found is None]
+    for order in {order.label: order for order in reversed(open_)}.values() if check else ():
+        order.build()
+    for order, found in zip(orders, known, strict=True):
+        if found is not None:
+            yield order, found
+    said = len(orders) - len(open_)
+    if said:
+        _say(f"{said} of {len(orders)} runs are there already")
+    for order, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
+        said += 1
+        acc = show.percent(found["metrics"]["acc"])
+        clock = f"{time.monotonic() - began:.0f} s so far"
+        _say(f"{said} of {len(orders)}: {order.label}, seed {order.seed}: accuracy {acc}; {clock}")
+        yield order, found
+
+
+def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, dict[str, Any]]]:
+    for order in orders:
+        yield order, fulfil(order, workers=cores())
+
+
+def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[str, Any]]]:
+    spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn)
+    try:
+        doing: dict[Future[dict[str, Any]], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
+        for done in as_completed(doing):
+            yield doing[done], done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,198 @@
+"""The commands that make results of many runs: compare, reproduce, report."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each with one core; 1: one run, with all cores.")]
+
+
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Methods; `heterophony methods` lists them.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 3,
+    rounds: Annotated[int | None, typer.Option(min=1, help="For all; as the setting says if not given.")] = None,
+    options: Annotated[Path | None, typer.Option(help="A TOML file with a table of options a method.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all of them. Repeatable.")] = None,
+    metric: Annotated[str, typer.Option(help="What decides which is best: acc, wdp, cdp, inter, worst, ...")] = "acc",
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    data: DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folders: OUT/METHOD/seed-N.")] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Compare METHODS on one setting: the same data, partition and seeds for all.
+
+    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
+
+    Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
+    """
+    from heterophony.cli import _device, complaints
+
+    with complaints():
+        from heterophony import campaign, comparison, registry
+        from heterophony.record.disk import Disk
+        from heterophony.settings import Setting
+
+        setting = Setting.load(on)
+        folder = to or Path("runs/compare") / setting.name
+        given = comparison.read_options(options) if options is not None else {}
+        if metric not in comparison.METRICS:
+            raise ValueError(f"there is no metric {metric!r}; it is one of {', '.join(comparison.METRICS)}")
+        wanted = comparison.orders(
+            methods,
+            setting,
+            seeds=range(seeds),
+            folder=folder,
+            rounds=rounds,
+            options=given,
+            changes=dict(registry.parse(text) for text in set_ or []),
+            compute={"device": _device(device)},
+            data=data,
+        )
+        with stoppable():
+            done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
+        runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
+        found = comparison.compare(setting.name, runs, metric)
+        head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
+        about = {**found.as_dict(), "folder": str(folder)}
+        text = [
+            f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
+            "",
+            *comparison.markdown(head, rows),
+            "",
+            note,
+        ]
+        Disk().replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
+        Disk().replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+    if as_json:
+        print(json.dumps(about))
+        return
+    show_table(setting.name, head, rows)
+    print(note)
+    print(f"{folder / 'comparison.md'}; figures: heterophony report {folder}")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment or a TOML file; none: list them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller version for two cores.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many; as the experiment says if not given.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this arm or block. Repeatable.")] = None,
+    scale: Annotated[float, typer.Option(min=0.001, max=1, help="Take this share of the rounds.")] = 1.0,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of what is finished.")] = False,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
+    jobs: Jobs = 1,
+    data: DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folders and tables.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
+
+    Runs that are finished in OUT (runs/reproduce/NAME unless given) are reused, others go on where they stopped.
+
+    Example: heterophony reproduce fedh2l-table2 --quick
+    """
+    from heterophony.cli import _device, _list, complaints
+
+    with complaints():
+        from heterophony import campaign
+        from heterophony.experiments import Experiment, reproduction, shipped
+
+        if name is None:
+            known = [Experiment.load(name) for name in shipped()]
+            _list([{"name": e.name, "title": e.title} for e in known], as_json, ("name", "title"))
+            return
+        experiment = Experiment.load(name)
+        version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
+        folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
+        place = _device(device)
+        compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
+        wanted = reproduction.orders(experiment, version, folder, compute, data)
+        if not table:
+            by_seed = sorted((order for runs in wanted.values() for order in runs), key=lambda order: order.seed)
+            with stoppable():
+                for _ in campaign.run(by_seed, jobs, check=False):
+                    pass
+        found = reproduction.gather(experiment, wanted)
+        rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
+        if not rows:
+            raise ValueError(f"{folder} holds no finished run of {experiment.name}")
+        facts = reproduction.about(experiment, version, " ".join(["heterophony", *sys.argv[1:]]), place)
+        written = reproduction.write(folder, facts, rows, said)
+    if as_json:
+        print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))
+        return
+    print(f"{experiment.title}\n{version.label()}")
+    for group in dict.fromkeys(row.group for row in rows):
+        show_table(group, reproduction.HEAD, reproduction.cells([row for row in rows if row.group == group]))
+    if said:
+        show_table("What the paper claims", reproduction.CLAIMS, [reproduction.claim_cells(entry) for entry in said])
+    print(f"verdicts: {reproduction.tally(rows)}\n{written}")
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or folders of them.")],
+    to: Annotated[Path | None, typer.Option(help="The page; DIR/report.html if not given.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also write figures (PNG, SVG, PDF) and tables here.")] = None,
+    title: Annotated[str | None, typer.Option(help="Of the page; the settings' names if not given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make one page of figures and tables of any runs, finished or not. It needs no network to be looked at.
+
+    Example: heterophony report runs/compare/rotated-mnist-mixed --figures paper/figures
+    """
+    from heterophony.cli import complaints
+
+    with complaints():
+        from heterophony import report as reports
+
+        found = reports.write(folders, to, figures=figures, title=title)
+    if as_json:
+        print(json.dumps(found))
+        return
+    print(f"{found['page']}: {len(found['figures'])} figures of {found['runs']} runs, {found['bytes'] / 1e6:.1f} MB")
+    if figures is not None:
+        print(f"{figures}: {len(found['files'])} files")
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Says how to go on when it is stopped."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """A table for a terminal, never cut: a narrow one wraps its lines."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, column in enumerate(head):
+        made.add_column(column, justify="left" if place == 0 else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    Console(width=Console(width=1000).measure(made).maximum).print(made)
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(compare)
+    app.command()(reproduce)
+    app.command()(report)

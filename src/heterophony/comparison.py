@@ -1,0 +1,233 @@
+"""Methods side by side: every one on the same data, partition and seeds, with intervals and paired tests."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heterophony import registry, show
+from heterophony.campaign import Order
+from heterophony.record.interval import Interval, holm, interval, paired
+from heterophony.settings import Setting
+from heterophony.settings.assemble import flat
+
+METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private", "top5", "f1")
+COLUMNS = ("acc", "wdp", "cdp", "worst")  # of the table
+TITLES = {"acc": "all", "wdp": "own", "cdp": "others", "inter": "inter", "worst": "worst client"}
+
+
+class ComparisonError(ValueError):
+    """A comparison that cannot be made; one line that says why."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method of a comparison."""
+
+    label: str
+    figures: dict[str, Interval | None]  # by metric
+    by_seed: dict[int, float]  # of the metric that is compared
+    p: float | None  # of being as good as the best; None for the best itself and where it is not known
+    rounds: int
+    bytes: float  # mean over seeds
+    clock: float | None  # virtual seconds
+    seconds: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        figures = {
+            name: None if found is None else {"mean": found.mean, "half": found.half, "n": found.n}
+            for name, found in self.figures.items()
+        }
+        return {
+            "method": self.label,
+            "figures": figures,
+            "by_seed": self.by_seed,
+            "p": self.p,
+            "rounds": self.rounds,
+            "bytes": self.bytes,
+            "clock": self.clock,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The lines in the order in which the methods were named."""
+
+    setting: str
+    metric: str
+    seeds: tuple[int, ...]
+    lines: tuple[Line, ...]
+    best: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        lines = [line.as_dict() for line in self.lines]
+        head = {"setting": self.setting, "metric": self.metric, "seeds": list(self.seeds), "best": self.best}
+        return {**head, "methods": lines}
+
+
+def orders(
+    methods: Sequence[str],
+    setting: Setting,
+    *,
+    seeds: Sequence[int],
+    folder: Path,
+    rounds: int | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    compute: Mapping[str, Any] | None = None,
+    data: Path | None = None,
+) -> list[Order]:
+    """One run a method and seed, seeds first, so that all methods have their first figures early."""
+    names = list(dict.fromkeys(methods))
+    for name in names:
+        registry.lookup(name)
+    found = []
+    for seed in seeds:
+        for name in names:
+            own = dict((options or {}).get(name, {}))
+            asked = own.pop("rounds", None)
+            found.append(
+                Order(
+                    name,
+                    name,
+                    setting,
+                    folder / name / f"seed-{seed}",
+                    seed,
+                    rounds or asked,
+                    {**own, **(changes or {})},
+                    dict(compute or {}),
+                    data,
+                )
+            )
+    return found
+
+
+def read_options(path: Path) -> dict[str, dict[str, Any]]:
+    """A TOML file with a table of options for each method, by their whole names."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ComparisonError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ComparisonError(f"{path}: not TOML: {error}") from None
+    found: dict[str, dict[str, Any]] = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise ComparisonError(f"{path}: {name} is no table; write [{name}] for the options of a method")
+        try:
+            entry = registry.lookup(name)
+            plan = {key: table[key] for key in ("rounds", "evaluate") if key in table}
+            own = {key: value for key, value in table.items() if key not in plan}
+            given = {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
+            entry.build(given)
+        except ValueError as error:
+            raise ComparisonError(f"{path}: [{name}]: {error}") from None
+        if (rounds := plan.get("rounds", 1)) is not None and (not isinstance(rounds, int) or rounds < 1):
+            raise ComparisonError(f"{path}: [{name}]: rounds is a whole number of at least 1, got {rounds!r}")
+        found[name] = {**given, **plan}
+    return found
+
+
+def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
+    """What runs (label, seed, and what `heterophony show --json` prints) say.
+
+    The best has the highest mean; the others' p is of a paired test against it, corrected.
+    The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
+    """
+    if metric not in METRICS:
+        raise ComparisonError(f"there is no metric {metric!r}; it is one of {', '.join(METRICS)}")
+    labels = list(dict.fromkeys(label for label, _, _ in runs))
+    by_label = {label: {seed: found for name, seed, found in runs if name == label} for label in labels}
+    by_seed: dict[str, dict[int, float]] = {
+        label: {seed: v for seed, f in own.items() if (v := f["metrics"].get(metric)) is not None}
+        for label, own in by_label.items()
+    }
+    means = {label: sum(own.values()) / len(own) for label, own in by_seed.items() if own}
+    best = max(means, key=means.__getitem__) if means else None
+    raw = {label: paired(own, by_seed[best]) for label, own in by_seed.items() if best is not None and label != best}
+    ps = holm(raw)
+    lines = []
+    for label, own in by_label.items():
+        ordered = [own[seed] for seed in sorted(own)]
+        figures = {name: interval([f["metrics"].get(name) for f in ordered]) for name in METRICS}
+        total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
+        rounds = ordered[-1]["rounds"]
+        lines.append(Line(label, figures, by_seed[label], ps.get(label), rounds, total or 0.0, clock, seconds))
+    seeds = tuple(sorted({seed for _, seed, _ in runs}))
+    return Comparison(setting, metric, seeds, tuple(lines), best)
+
+
+PATHS = (("bytes", "total"), ("clock",), ("seconds",))
+
+
+def _at(found: Mapping[str, Any], *path: str) -> float | None:
+    for key in path:
+        found = found.get(key)  # type: ignore[assignment]
+    return found  # type: ignore[return-value]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
+# -- as a table -------------------------------------------------------------------------------------------------
+def header(comparison: Comparison) -> list[str]:
+    figures = [TITLES.get(name, name) for name in columns(comparison)]
+    return ["method", *figures, "rounds", "sent", "virtual", "wall", *(["p"] if tested(comparison) else [])]
+
+
+def tested(comparison: Comparison) -> bool:
+    """Whether there is anything to test: several methods and seeds."""
+    return len(comparison.lines) > 1 and len(comparison.seeds) > 1
+
+
+def columns(comparison: Comparison) -> list[str]:
+    """The figures that are shown: what is compared, then those that anyone has."""
+    names = dict.fromkeys((comparison.metric, *COLUMNS))
+    return [name for name in names if any(line.figures[name] is not None for line in comparison.lines)]
+
+
+def cells(comparison: Comparison) -> list[list[str]]:
+    found = []
+    for line in comparison.lines:
+        figures = [figure(line.figures[name]) for name in columns(comparison)]
+        p = "best" if line.label == comparison.best else "-" if line.p is None else _p(line.p)
+        rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
+        found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
+    return found
+
+
+def figure(found: Interval | None) -> str:
+    return "-" if found is None else found.text()
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown: names to the left, figures to the right."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
+
+
+def note(comparison: Comparison) -> str:
+    """What the figures mean."""
+    seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
+    if len(comparison.seeds) == 1:
+        return f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
+    what = "mean and half of the 95 % interval (t)"
+    title = TITLES.get(comparison.metric, comparison.metric)
+    test = "p: paired t test by seed, with Holm's correction, against the best"
+    return (
+        f"Per cent on test data of all, the own and the others' domains, last round, {seeds}: {what}; {test} by {title}"
+    )

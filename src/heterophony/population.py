@@ -1,0 +1,41 @@
+"""Who takes part, and with what: rows by class, domain and network of each participant, as a run begins.
+
+An observer of a simulation: nothing of it is ever sent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heterophony.federation import Federation
+from heterophony.record.disk import Disk
+
+FILE = "population.json"
+MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
+
+
+def population(federation: Federation) -> dict[str, dict[str, Any]]:
+    """participant -> its domain, its network if that has a name, and how many training rows it has of each class."""
+    recipe = federation.recipe or {}
+    networks, found = recipe.get("networks", {}), {}
+    for name, home in list(federation.homes.items())[:MOST]:
+        views = federation.of(federation.data, name) or {}
+        if "train" not in views:
+            continue
+        data = views["train"]() if callable(views["train"]) else views["train"]
+        if "y" not in data.columns:
+            continue
+        counts = torch.bincount(data.y, minlength=data.classes or 0).tolist()
+        network = next(iter(networks.get(name, {}).values()), None)
+        found[name] = {"domain": home, "network": network, "classes": counts}
+    return found
+
+
+def write(federation: Federation, folder: Path) -> None:
+    found = population(federation)
+    if found:
+        Disk().replace(folder / FILE, (json.dumps({"participants": found}) + "\n").encode())

@@ -1,0 +1,86 @@
+"""What can be read from a run folder, finished or not, without its data or its models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from heterophony.record.ledger import Ledger
+from heterophony.record.run import Run, RunError
+from heterophony.record.table import Table
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A run folder as it lies on the disk; each file is read when it is first asked for."""
+
+    path: Path
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        return Run.spec(self.path)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What `heterophony show --json` prints."""
+        from heterophony import show
+
+        return show.load(self.path)
+
+    @cached_property
+    def table(self) -> Table:
+        return Table(lines(self.path / "metrics.jsonl"))
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return Ledger(lines(self.path / "ledger.jsonl"))
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """How it was built, where it was built from names."""
+        return self.spec.get("recipe") or {}
+
+    @property
+    def homes(self) -> dict[str, str]:
+        return dict(self.spec["homes"])
+
+    @property
+    def headline(self) -> str:
+        return str(self.spec["headline"])
+
+    def extra(self, name: str) -> dict[str, Any] | None:
+        """A file beside the tables, such as `correlation.json`; None where there is none."""
+        path = self.path / name
+        try:
+            return dict(json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            raise RunError(f"{path} is damaged: it is no JSON object") from None
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of JSON; the last one may be half written by a run that was killed."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    try:
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    except ValueError:
+        raise RunError(f"{path} is damaged: a line of it is no JSON") from None
+
+
+def find(places: list[Path]) -> list[Path]:
+    """The run folders at and below these places, in order."""
+    found: list[Path] = []
+    for place in places:
+        if not place.exists():
+            raise RunError(f"{place}: there is no such folder")
+        here = [place] if (place / "spec.json").exists() else sorted(p.parent for p in place.glob("**/spec.json"))
+        if not here:
+            raise RunError(f"{place} holds no run: there is no spec.json in it or below it")
+        found += [path for path in here if path not in found]
+    return found

@@ -1,0 +1,5 @@
+"""What runs have to show: one page to look at, figures for papers, tables."""
+
+from heterophony.report.page import write
+
+__all__ = ["write"]

@@ -1,0 +1,89 @@
+"""A figure as plain values, which a page draws with plotly and a paper with matplotlib.
+
+Colours are names: "0", "1", ... are those of methods, "k0", ... those of classes, "ink" and "faint" the page's own,
+"s40" is a place on the sequential scale. What they look like is the renderers' business (`palette.py`), so that light,
+dark and print are the same figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Number = float | None
+Place = float | str
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve, with the band of its seeds where there are several."""
+
+    x: Sequence[Place]
+    y: Sequence[Number]
+    name: str
+    color: str = "0"
+    low: Sequence[Number] | None = None
+    high: Sequence[Number] | None = None
+    dash: bool = False
+    dots: bool = False
+    width: float = 2.0
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Points; one colour and size for all, or one each. `text` is written beside them, `hover` on demand."""
+
+    x: Sequence[Place]
+    y: Sequence[Place]
+    name: str = ""
+    color: str | Sequence[str] = "0"
+    size: float | Sequence[float] = 6.0  # across, in pixels
+    text: Sequence[str] | None = None
+    hover: Sequence[str] | None = None
+    hollow: bool = False
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A matrix as colours, its first row at the top; with `digits`, the numbers stand in the cells."""
+
+    z: Sequence[Sequence[Number]]
+    rows: Sequence[str]
+    columns: Sequence[str]
+    scale: Literal["sequential", "diverging"] = "sequential"
+    low: float = 0.0
+    high: float = 100.0
+    digits: int | None = None
+
+
+Mark = Line | Dots | Heat
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    marks: Sequence[Mark]
+    title: str = ""
+    x: str = ""
+    y: str = ""
+    log: bool = False  # the x axis
+    bare: bool = False  # no axes at all
+    square: bool = False
+    span: tuple[float, float] | None = None  # of the y axis
+    bytes: bool = False  # the x axis counts bytes
+    whole: bool = False  # the y axis has whole numbers
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels that belong together, what they show in one sentence, and the same for who cannot see them."""
+
+    name: str  # of its files, and where a link leads
+    title: str
+    caption: str
+    alt: str
+    panels: Sequence[Panel]
+    legend: Sequence[tuple[str, str]] = field(default_factory=tuple)  # name and colour
+    width: Literal["wide", "middle", "small"] = "middle"  # of a panel

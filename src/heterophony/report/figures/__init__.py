@@ -1,0 +1,26 @@
+"""One file a figure: each takes a chapter and gives figures, or none where it has nothing to show."""
+
+from __future__ import annotations
+
+from heterophony.report.figure import Figure
+from heterophony.report.figures import (
+    bubbles,
+    conflicts,
+    correlation,
+    cost,
+    curves,
+    domains,
+    features,
+    losses,
+    products,
+    tree,
+    updates,
+)
+from heterophony.report.story import Chapter
+
+ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, updates, products, losses)
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    """All figures of a chapter, in the order of a report."""
+    return [figure for module in ALL for figure in module.draw(chapter)]

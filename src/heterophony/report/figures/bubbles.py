@@ -1,0 +1,46 @@
+"""Who holds what: training rows by class and participant, as bubbles (FedMD+Global, Figure 1)."""
+
+from __future__ import annotations
+
+import math
+
+from heterophony.population import FILE
+from heterophony.report.figure import Dots, Figure, Panel
+from heterophony.report.story import Chapter
+
+WIDEST = 22.0  # pixels across
+MOST = 40  # participants
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    folder = chapter.arms[0].first
+    found = folder.extra(FILE)
+    if found is None:
+        return []
+    people = dict(list(found["participants"].items())[:MOST])
+    counts = {name: own["classes"] for name, own in people.items()}
+    classes = max(len(own) for own in counts.values())
+    largest = max(max(own, default=0) for own in counts.values())
+    if classes > 40 or not largest:
+        return []
+    homes = list(dict.fromkeys(own["domain"] for own in people.values()))
+    marks = []
+    for place, home in enumerate(homes):
+        here = [(name, label, n) for name, own in counts.items() if people[name]["domain"] == home
+                for label, n in enumerate(own) if n]  # fmt: skip
+        sizes = [max(2.0, WIDEST * math.sqrt(n / largest)) for _, _, n in here]
+        hover = [f"{name}: {n} of class {label}" for name, label, n in here]
+        marks.append(Dots([name for name, _, _ in here], [float(label) for _, label, _ in here], home,
+                          f"k{place % 10}", sizes, hover=hover))  # fmt: skip
+    missing = sum(1 for own in counts.values() for n in own if not n)
+    caption = (
+        f"Training rows of each participant by class, seed {folder.spec['seed']}; the area of a bubble is their "
+        f"number, {largest} at most."
+    )
+    alt = (
+        f"{len(people)} participants, {classes} classes, {sum(map(sum, counts.values()))} training rows; {missing} of "
+        f"{len(people) * classes} pairs of participant and class are empty."
+    )
+    panel = Panel(marks, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)
+    legend = [(home, f"k{place % 10}") for place, home in enumerate(homes)] if len(homes) > 1 else []
+    return [Figure("bubbles", "Who holds what", caption, alt, [panel], legend, width="wide")]

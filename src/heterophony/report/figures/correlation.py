@@ -1,0 +1,32 @@
+"""How participants' outputs correlate, class by class, on public and on private data (FCCL, Figure 5)."""
+
+from __future__ import annotations
+
+from heterophony.correlations import FILE
+from heterophony.report.figure import Figure, Heat, Panel
+from heterophony.report.story import Chapter
+
+MOST = 4  # participants
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    found = []
+    for arm in chapter.arms:
+        known = arm.first.extra(FILE)
+        if not known or not known["participants"]:
+            continue
+        panels, diagonals = [], []
+        for who, own in list(known["participants"].items())[:MOST]:
+            for kind, cells in own.items():
+                names = [str(i) for i in range(len(cells))]
+                panels.append(Panel([Heat(cells, names, names, "diverging", -1, 1)], f"{who}, {kind}", square=True))
+                mean = sum(row[i] for i, row in enumerate(cells)) / len(cells)
+                diagonals.append(f"{who} {mean:.2f} on {kind} data")
+        caption = (
+            "Correlation of a participant's logits (rows, by class) with the mean of the others' (columns), from -1 "
+            "(brown) to 1 (blue); on the diagonal the same class."
+        )
+        alt = "Mean correlation of the same class: " + ", ".join(diagonals) + "."
+        title = "Cross-correlation" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
+        found.append(Figure(f"correlation-{arm.label}", title, caption, alt, panels, width="small"))
+    return found

@@ -1,0 +1,47 @@
+"""Learning curves: accuracy over the rounds, with the band of the seeds."""
+
+from __future__ import annotations
+
+from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.story import Arm, Chapter, band
+
+WHAT = (("acc", "all domains"), ("wdp", "own domain"), ("cdp", "other domains"))
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    panels = []
+    for figure, title in WHAT:
+        lines = [line for arm in chapter.arms for line in _line(chapter, arm, figure)]
+        if lines:
+            panels.append(Panel(lines, title, _axis(chapter), "accuracy (%)"))
+    if len(panels) == 2:  # one domain for all: the own one is all there is
+        panels = panels[:1]
+    if not panels:
+        return []
+    several = any(len(arm.runs) > 1 for arm in chapter.arms)
+    rounds = "" if chapter.same_rounds else " Methods have different rounds, so that the axis is each one's own way."
+    seeds = " Bands reach from the lowest to the highest seed." if several else ""
+    caption = f"Accuracy on test data, mean over participants.{seeds}{rounds}"
+    return [Figure("curves", "Learning curves", caption, _alt(chapter), panels, chapter.legend)]
+
+
+def _axis(chapter: Chapter) -> str:
+    return "round" if chapter.same_rounds else "share of the rounds (%)"
+
+
+def _line(chapter: Chapter, arm: Arm, figure: str) -> list[Line]:
+    series = [{at["round"]: 100 * at[figure] for at in curve if at[figure] is not None} for curve in arm.curves]
+    rounds, mean, low, high = band([one for one in series if one])
+    if not rounds:
+        return []
+    x: list[float | str] = [r + 1 if chapter.same_rounds else 100 * (r + 1) / arm.rounds for r in rounds]
+    return [Line(x, mean, arm.label, chapter.colors[arm.label], low, high, dots=len(x) < 30)]
+
+
+def _alt(chapter: Chapter) -> str:
+    ends = []
+    for arm in chapter.arms:
+        last = [curve[-1]["acc"] for curve in arm.curves if curve and curve[-1]["acc"] is not None]
+        if last:
+            ends.append(f"{arm.label} ends at {100 * sum(last) / len(last):.1f} %")
+    return "Accuracy over the rounds on all domains: " + ", ".join(ends) + "."

@@ -1,0 +1,42 @@
+"""Losses by term: what each model minimises, over the rounds."""
+
+from __future__ import annotations
+
+from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.story import Arm, Chapter, averaged, band, noted
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    colors: dict[str, str] = {}
+    panels, ends = [], []
+    for arm in chapter.arms:
+        lines = _lines(arm, colors)
+        if lines:
+            panels.append(Panel(lines, arm.label, "round", "loss"))
+            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.2f}" for line in lines))
+    if not panels:
+        return []
+    caption = (
+        "Terms of the training losses, with their weights, mean over the steps of a round and over nodes; named by "
+        "model and term, with the data they are on."
+    )
+    return [
+        Figure(
+            "losses", "Losses by term", caption, "In the end, " + "; ".join(ends) + ".", panels, list(colors.items())
+        )
+    ]
+
+
+def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
+    series: dict[str, list[dict[int, float]]] = {}
+    for run in arm.runs:
+        rows = noted(run, "training", lambda _: True)
+        for name, own in averaged(rows, lambda row: f"{row['quantity']} ({row['set']})").items():
+            series.setdefault(name, []).append(own)
+    lines = []
+    for name, seeds in series.items():
+        rounds, mean, low, high = band(seeds)
+        if rounds:
+            color = colors.setdefault(name, f"k{len(colors) % 10}")
+            lines.append(Line([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
+    return lines

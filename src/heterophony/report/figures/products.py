@@ -1,0 +1,50 @@
+"""What a method makes besides its headline: initial, distilled, global models and the like, over the rounds."""
+
+from __future__ import annotations
+
+from heterophony.record.metrics import curve
+from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.story import Arm, Chapter, band
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    colors: dict[str, str] = {}
+    panels, ends = [], []
+    for arm in chapter.arms:
+        lines = _lines(arm, colors)
+        if len(lines) > 1:
+            panels.append(Panel(lines, arm.label, "round", "accuracy (%)"))
+            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.1f} %" for line in lines))
+    if not panels:
+        return []
+    caption = "All models that a method marks as its products, on the test data of all domains, mean over participants."
+    return [
+        Figure(
+            "products",
+            "Products of each method",
+            caption,
+            "In the end, " + "; ".join(ends) + ".",
+            panels,
+            list(colors.items()),
+        )
+    ]
+
+
+def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
+    names = dict.fromkeys(row["product"] for row in arm.first.table if row["split"] == "test")
+    lines = []
+    for name in names:
+        series = []
+        for run in arm.runs:
+            try:
+                points = curve(run.table, run.homes, name)
+            except ValueError:  # a product of several nodes that are no participants: the tree's figure has it
+                break
+            series.append({at["round"]: 100 * at["acc"] for at in points if at["acc"] is not None})
+        if len(series) < len(arm.runs) or not all(series):
+            continue
+        rounds, mean, low, high = band(series)
+        if rounds:
+            color = colors.setdefault(name, f"k{len(colors) % 10}")
+            lines.append(Line([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
+    return lines

@@ -1,0 +1,53 @@
+"""What servers of a tree merge: how long the mean update is, and how far the children's updates agree (B-HFL)."""
+
+from __future__ import annotations
+
+from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.figures.tree import ancestry
+from heterophony.report.story import Arm, Chapter, averaged, band, noted
+
+WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
+
+
+def draw(chapter: Chapter) -> list[Figure]:
+    return [figure for arm in chapter.arms if (figure := _figure(chapter, arm)) is not None]
+
+
+def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
+    levels: dict[str, str] = {}
+    panels, last = [], []
+    for quantity, title, axis in WHAT:
+        lines = []
+        for level, series in _by_level(arm, quantity).items():
+            rounds, mean, low, high = band(series)
+            if rounds:
+                color = levels.setdefault(level, f"k{len(levels) % 10}")
+                lines.append(Line([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
+                last.append(f"{axis} {mean[-1]:.2f} at {level}")
+        if lines:
+            panels.append(Panel(lines, title, "merge", axis))
+    if not panels:
+        return None
+    caption = (
+        f"{arm.label}: what arrives at each level before it is merged, mean over the nodes there. Cosines near zero "
+        "mean that the children pull in unrelated directions."
+    )
+    title = "Updates by level" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
+    return Figure(
+        f"updates-{arm.label}", title, caption, "In the end: " + ", ".join(last) + ".", panels, list(levels.items())
+    )
+
+
+def _by_level(arm: Arm, quantity: str) -> dict[str, list[dict[int, float]]]:
+    """level -> of each seed, its series."""
+    found: dict[str, list[dict[int, float]]] = {}
+    for run in arm.runs:
+        parents = run.recipe.get("parents") or {}
+
+        def level(row: dict[str, object], parents: dict[str, str] = parents) -> str:
+            depth = len(ancestry(str(row["node"]), parents)) - 1
+            return "root" if depth == 0 and parents else f"level {depth}" if parents else str(row["node"])
+
+        for name, series in averaged(noted(run, "note", quantity.__eq__), level).items():
+            found.setdefault(name, []).append(series)
+    return {name: found[name] for name in sorted(found, key=lambda name: (name != "root", name))}

@@ -1,0 +1,158 @@
+"""Figures as plotly reads them: plain dictionaries whose colours are names, which the page's script looks up by theme.
+
+"@0" is a colour, "@0/15" the same with 15 % opacity, "@^s40" black or white on it, "@@diverging" a scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heterophony.report.figure import Dots, Heat, Line, Panel
+
+
+def panel(made: Panel) -> dict[str, Any]:
+    """One plot: data and layout."""
+    traces: list[dict[str, Any]] = []
+    for mark in made.marks:
+        if isinstance(mark, Line):
+            traces += _line(mark)
+        elif isinstance(mark, Dots):
+            traces.append(_dots(mark))
+        else:
+            traces.append(_heat(mark))
+    return {"data": traces, "layout": _layout(made)}
+
+
+def _line(mark: Line) -> list[dict[str, Any]]:
+    common = {"legendgroup": mark.name, "showlegend": False, "name": mark.name}
+    found = []
+    if mark.low is not None and mark.high is not None:
+        x = [*mark.x, *reversed(mark.x)]
+        y = [*mark.high, *reversed(mark.low)]
+        fill = {"fill": "toself", "fillcolor": f"@{mark.color}/16", "line": {"width": 0}, "hoverinfo": "skip"}
+        found.append({**common, "type": "scatter", "mode": "lines", "x": x, "y": y, **fill})
+    line = {"color": f"@{mark.color}", "width": mark.width, "dash": "dash" if mark.dash else "solid"}
+    if not mark.name:
+        line |= {"shape": "spline"} if len(mark.x) == 3 else {}
+    found.append(
+        {
+            **common,
+            "type": "scatter",
+            "mode": "lines+markers" if mark.dots else "lines",
+            "x": list(mark.x),
+            "y": list(mark.y),
+            "line": line,
+            "marker": {"size": 5, "color": f"@{mark.color}"},
+            **({"hovertemplate": "%{y:.3~g}"} if mark.name else {"hoverinfo": "skip"}),
+        }
+    )
+    return found
+
+
+def _dots(mark: Dots) -> dict[str, Any]:
+    colors = f"@{mark.color}" if isinstance(mark.color, str) else [f"@{name}" for name in mark.color]
+    sizes = mark.size if isinstance(mark.size, int | float) else list(mark.size)
+    marker: dict[str, Any] = {"color": colors, "size": sizes, "opacity": 0.85, "line": {"width": 0}}
+    if mark.hollow:
+        marker |= {"symbol": "circle-open", "line": {"width": 1.2}, "opacity": 0.75}
+    found = {"type": "scatter", "mode": "markers", "x": list(mark.x), "y": list(mark.y), "name": mark.name,
+             "legendgroup": mark.name, "showlegend": False, "marker": marker}  # fmt: skip
+    if mark.hover is not None:
+        found |= {"hovertext": list(mark.hover), "hoverinfo": "text"}
+    if mark.text is not None:
+        names = [mark.color] * len(mark.x) if isinstance(mark.color, str) else mark.color
+        font = {"size": 10, "color": [f"@^{name}" for name in names]}
+        found |= {"mode": "markers+text", "text": list(mark.text), "textposition": "middle center", "textfont": font}
+        marker["opacity"] = 1
+    return found
+
+
+def _heat(mark: Heat) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "type": "heatmap",
+        "z": [list(row) for row in mark.z],
+        "x": list(mark.columns),
+        "y": list(mark.rows),
+        "zmin": mark.low,
+        "zmax": mark.high,
+        "colorscale": f"@@{mark.scale}",
+        "showscale": False,
+        "xgap": 1,
+        "ygap": 1,
+        "hovertemplate": "%{y} on %{x}: %{z:.2f}<extra></extra>",
+    }
+    return found
+
+
+def _numbers(mark: Heat) -> list[dict[str, Any]]:
+    """What stands in the cells, black or white by what can be read there."""
+    if mark.digits is None:
+        return []
+    return [
+        {
+            "x": column,
+            "y": row,
+            "text": f"{value:.{mark.digits}f}",
+            "showarrow": False,
+            "font": {"size": 11, "color": f"@^s{round(100 * (value - mark.low) / (mark.high - mark.low))}"},
+        }
+        for row, values in zip(mark.rows, mark.z, strict=True)
+        for column, value in zip(mark.columns, values, strict=True)
+        if value is not None
+    ]
+
+
+def _layout(made: Panel) -> dict[str, Any]:
+    heat = any(isinstance(mark, Heat) for mark in made.marks)
+    few = heat and max(len(mark.columns) for mark in made.marks if isinstance(mark, Heat)) <= 12
+    axis = {
+        "gridcolor": "@rule",
+        "linecolor": "@rule",
+        "zerolinecolor": "@rule",
+        "tickfont": {"color": "@faint", "size": 11},
+        "title": {"font": {"color": "@faint", "size": 12}, "standoff": 8},
+        "automargin": True,
+        "fixedrange": False,
+    }
+    x: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.x}, "showgrid": False}  # type: ignore[dict-item]
+    y: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.y}, "nticks": 6}  # type: ignore[dict-item]
+    if made.log:
+        x |= {"type": "log", "dtick": 1}
+    if made.bytes:
+        x |= {"tickformat": "~s", "ticksuffix": "B"}
+    if made.whole:
+        y |= {"dtick": 1, "tick0": 0}
+    if made.span is not None:
+        y["range"] = list(made.span)
+    if heat:
+        x |= {"type": "category", "side": "bottom", "tickangle": 0 if few else -45}
+        y |= {"type": "category", "autorange": "reversed", "showgrid": False}
+        for side in (x, y):
+            side |= {"ticks": "", "showline": False}
+        y.pop("nticks")
+    if any(isinstance(place, str) for mark in made.marks if not isinstance(mark, Heat) for place in mark.x):
+        x["type"] = "category"
+    if made.square:
+        y |= {"scaleanchor": "x", "constrain": "domain"}
+        x |= {"constrain": "domain"}
+    if made.bare:
+        bare = {"visible": False, "showgrid": False, "zeroline": False}
+        x |= bare
+        y |= bare
+    return {
+        "xaxis": x,
+        "yaxis": y,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8} if made.bare else {"l": 46, "r": 10, "t": 8, "b": 40},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "color": "@ink"},
+        "hovermode": "closest" if heat or made.bare else "x unified" if _lines(made) else "closest",
+        "hoverlabel": {"bgcolor": "@paper", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12}},
+        "showlegend": False,
+        "dragmode": False,
+        "annotations": [note for mark in made.marks if isinstance(mark, Heat) for note in _numbers(mark)],
+    }
+
+
+def _lines(made: Panel) -> bool:
+    return all(isinstance(mark, Line) for mark in made.marks)

@@ -1,0 +1,278 @@
+"""The page: one HTML file with everything in it, to be looked at without a network."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from heterophony.comparison import Comparison
+from heterophony.record.disk import Disk
+from heterophony.report import interactive, palette, rerun, tables
+from heterophony.report.figure import Figure
+from heterophony.report.figures import draw
+from heterophony.report.sheet import Sheet
+from heterophony.report.story import Chapter, chapters, listed
+
+
+class ReportError(ValueError):
+    """A report that cannot be made; one line that says why."""
+
+
+def write(
+    places: Sequence[Path], to: Path | None = None, *, figures: Path | None = None, title: str | None = None
+) -> dict[str, Any]:
+    """The page of all runs at and below these places; with `figures`, files for papers too. Says what was written."""
+    script = _plotly()
+    found = chapters(places)
+    drawn = [draw(chapter) for chapter in found]
+    sheets = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
+    path = to or places[0] / "report.html"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Disk().replace(path, page(found, drawn, sheets, script, title).encode())
+    written = [] if figures is None else files(found, drawn, sheets, figures)
+    return {
+        "page": str(path),
+        "bytes": path.stat().st_size,
+        "runs": sum(len(arm.runs) for chapter in found for arm in chapter.arms),
+        "figures": [figure.name for chapter in drawn for figure in chapter],
+        "files": [str(file) for file in written],
+    }
+
+
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise ReportError("a report needs plotly: pip install 'heterophony[report]'") from None
+    text: str = get_plotlyjs()
+    return text
+
+
+def files(
+    found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], sheets: Sequence[Sequence[Sheet]], folder: Path
+) -> list[Path]:
+    """Each figure as PNG, SVG and PDF, each table as Markdown and LaTeX."""
+    try:
+        import matplotlib  # noqa: F401
+
+        from heterophony.report import static
+    except ImportError:
+        raise ReportError("figures in files need matplotlib: pip install 'heterophony[report]'") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for chapter, figures, own in zip(found, drawn, sheets, strict=True):
+        prefix = f"{chapter.setting}-" if len(found) > 1 else ""
+        for figure in figures:
+            written += static.save(figure, folder, prefix)
+        for sheet in own:
+            for suffix, text in ((".md", sheet.markdown()), (".tex", sheet.latex())):
+                path = folder / f"{prefix}{sheet.name}{suffix}"
+                path.write_text(text)
+                written.append(path)
+    return written
+
+
+def page(
+    found: Sequence[Chapter],
+    drawn: Sequence[Sequence[Figure]],
+    sheets: Sequence[Sequence[Sheet]],
+    plotly: str,
+    title: str | None = None,
+) -> str:
+    plots: dict[str, Any] = {}
+    body, links = [], []
+    for number, (chapter, figures, own) in enumerate(zip(found, drawn, sheets, strict=True)):
+        body.append(_chapter(chapter, own[0], number))
+        named = [replace(figure, name=f"{figure.name}-{number}") for figure in figures]
+        body += [_figure(figure, plots) for figure in named]
+        inner = [(f"setting-{number}", chapter.setting), *((figure.name, figure.title) for figure in named)]
+        links.append("".join(f'<a href="#{html.escape(at)}">{html.escape(name)}</a>' for at, name in inner))
+        for sheet in own[1:]:
+            body.append(f'<section class="figure"><h3>{html.escape(sheet.title)}</h3>{sheet.html()}</section>')
+        body.append(_settings(chapter))
+    story = {"plots": plots, "scales": palette.SCALES, "colors": _colors(plots)}
+    heading = title or _heading(found)
+    parts = {
+        "TITLE": html.escape(heading),
+        "LEAD": html.escape(_lead(found)),
+        "CSS": _themes() + _resource("page.css"),
+        "NAV": "".join(f"<div>{line}</div>" for line in links),
+        "BODY": "\n".join(body),
+        "FOOT": html.escape(_foot()),
+        # What ends a script element must not stand in one.
+        "STORY": json.dumps(_rounded(story), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        "PLOTLY": plotly.replace("</script", "<\\/script"),
+        "SCRIPT": _resource("page.js"),
+    }
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda hit: parts[hit[1]], TEMPLATE)
+
+
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{{TITLE}}</title>
+<style>{{CSS}}</style>
+</head>
+<body>
+<header>
+<button id="theme" type="button">Dark</button>
+<h1>{{TITLE}}</h1>
+<p class="lead">{{LEAD}}</p>
+<nav aria-label="Contents">{{NAV}}</nav>
+</header>
+<main>
+{{BODY}}
+</main>
+<footer><p>{{FOOT}}</p></footer>
+<script id="story" type="application/json">{{STORY}}</script>
+<script>{{PLOTLY}}</script>
+<script>{{SCRIPT}}</script>
+</body>
+</html>
+"""
+
+
+def _resource(name: str) -> str:
+    return resources.files("heterophony.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _themes() -> str:
+    """Colours as variables: by what the reader's system prefers, by what was chosen, and light on paper."""
+
+    def variables(theme: str) -> str:
+        page = [f"--{name}: {shade};" for name, shade in palette.PAGE[theme].items()]
+        return " ".join([*page, *(f"--c{name}: {palette.color(name, theme)};" for name in _names())])
+
+    light, dark = variables("light"), variables("dark")
+    return (
+        f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        f':root[data-theme="light"] {{ {light} color-scheme: light; }}\n'
+        f':root[data-theme="dark"] {{ {dark} color-scheme: dark; }}\n'
+        f"@media print {{ :root, :root[data-theme] {{ {light} }} }}\n"
+    )
+
+
+def _names() -> list[str]:
+    return [*map(str, range(palette.GREY + 1)), *(f"k{i}" for i in range(len(palette.CLASSES["light"])))]
+
+
+def _colors(plots: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """theme -> name -> colour, of all names that the plots use."""
+    used = set(re.findall(r'"@\^?([a-z0-9]+)(?:/\d+)?"', json.dumps(plots)))
+    return {theme: {name: palette.color(name, theme) for name in sorted(used)} for theme in ("light", "dark")}
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits are more than a screen shows, and half of the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _heading(found: Sequence[Chapter]) -> str:
+    return f"{listed([chapter.setting for chapter in found])}"
+
+
+def _lead(found: Sequence[Chapter]) -> str:
+    labels = list(dict.fromkeys(arm.label for chapter in found for arm in chapter.arms))
+    seeds = sorted({seed for chapter in found for arm in chapter.arms for seed in arm.seeds})
+    runs = sum(len(arm.runs) for chapter in found for arm in chapter.arms)
+    which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
+    return f"{listed(labels)}; {runs} run{'s' if runs > 1 else ''}, {which}."
+
+
+def _foot() -> str:
+    from heterophony import __version__
+
+    return f"heterophony {__version__}, {date.today()}. Everything on this page is in this one file."
+
+
+def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
+    setting = chapter.recipe.get("setting", {})
+    text = [f'<h2 id="setting-{number}">{html.escape(chapter.setting)}</h2>']
+    if setting.get("summary"):
+        text.append(f'<p class="lead">{html.escape(setting["summary"])}.</p>')
+    if sentence := _finding(tables.comparing(chapter)):
+        text.append(f"<p>{html.escape(sentence)}</p>")
+    for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
+        text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
+    unfinished = [arm.label for arm in chapter.arms if not all(run.summary["finished"] for run in arm.runs)]
+    if unfinished:
+        text.append(f'<p class="warn">Not finished yet: {html.escape(listed(unfinished))}.</p>')
+    return "\n".join([*text, sheet.html()])
+
+
+def _finding(found: Comparison) -> str:
+    """What the table says first, no more than it can bear."""
+    lines = {line.label: line for line in found.lines}
+    if found.best is None or len(lines) < 2:
+        return ""
+    best = lines[found.best]
+    figure = best.figures[found.metric]
+    if figure is None:
+        return ""
+    text = f"{best.label} has the highest mean accuracy on all domains, {figure.text()} %."
+    sure = [label for label, line in lines.items() if line.p is not None and line.p < 0.05]
+    others = len(lines) - 1
+    if len(found.seeds) < 2:
+        return f"{text} One seed cannot tell that from chance."
+    if not sure:
+        return f"{text} By {len(found.seeds)} seeds it cannot be told from any other at the 5 % level."
+    return f"{text} By a paired test it is ahead of {listed(sure) if len(sure) < others else 'all others'} (p < 0.05)."
+
+
+def _figure(figure: Figure, plots: dict[str, Any]) -> str:
+    text = [
+        f'<section class="figure" id="{html.escape(figure.name)}"><figure>',
+        f"<h3>{html.escape(figure.title)}</h3>",
+    ]
+    text.append(f"<figcaption>{html.escape(figure.caption)}</figcaption>")
+    if figure.legend:
+        chips = [
+            f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
+            f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
+            f"{html.escape(name)}</button></li>"
+            for name, color in figure.legend
+        ]
+        text.append(f'<ul class="legend" aria-label="Legend; press to hide">{"".join(chips)}</ul>')
+    across = len(figure.panels) if len(figure.panels) < 6 else 4
+    text.append(
+        f'<div class="panels {figure.width}" style="--n: {across}" role="img" aria-label="{html.escape(figure.alt)}">'
+    )
+    for place, panel in enumerate(figure.panels):
+        name = f"{figure.name}-{place}"
+        plots[name] = interactive.panel(panel)
+        head = f"<h4>{html.escape(panel.title)}</h4>" if panel.title else ""
+        text.append(
+            f'<div class="panel">{head}<div class="plot" id="{html.escape(name)}" '
+            f'data-figure="{html.escape(figure.name)}"></div></div>'
+        )
+    return "\n".join([*text, "</div></figure></section>"])
+
+
+def _settings(chapter: Chapter) -> str:
+    """What was run, and how to run it again."""
+    commands = [rerun.command(run) for arm in chapter.arms for run in arm.runs]
+    text = ['<section class="figure"><h3>Run it again</h3>', f"<pre>{html.escape(chr(10).join(commands))}</pre>"]
+    for resolved in dict.fromkeys(rerun.setting(arm.first) for arm in chapter.arms):
+        if resolved:
+            title = f"The resolved setting, {html.escape(str(chapter.setting))}.toml"
+            text.append(f"<details><summary>{title}</summary><pre>{html.escape(resolved)}</pre></details>")
+    for arm in chapter.arms:
+        options = json.dumps(arm.first.spec["settings"], indent=1)
+        inner = f"<summary>All options of {html.escape(arm.label)}</summary><pre>{html.escape(options)}</pre>"
+        text.append(f"<details>{inner}</details>")
+    return "\n".join([*text, "</section>"])

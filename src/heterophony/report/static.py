@@ -1,0 +1,118 @@
+"""The same figures for papers: PNG, SVG and PDF by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from heterophony.report import palette
+from heterophony.report.figure import Dots, Figure, Heat, Line, Panel
+
+KINDS = ("png", "svg", "pdf")
+WIDTH = {"wide": 7.0, "middle": 3.4, "small": 2.3}  # inches of a panel
+HEIGHT = {"wide": 2.8, "middle": 2.5, "small": 2.4}
+
+
+def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
+    """One file a kind; needs no display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+
+    columns = min(len(figure.panels), {"wide": 1, "middle": 3, "small": 4}[figure.width])
+    rows = math.ceil(len(figure.panels) / columns)
+    made = Drawing(figsize=(WIDTH[figure.width] * columns, HEIGHT[figure.width] * rows + 0.35), layout="constrained")
+    FigureCanvasAgg(made)
+    axes = [made.add_subplot(rows, columns, place + 1) for place in range(len(figure.panels))]
+    for axis, panel in zip(axes, figure.panels, strict=True):
+        _draw(axis, panel)
+    if figure.legend:
+        from matplotlib.lines import Line2D
+
+        handles = [Line2D([], [], color=palette.color(color), label=name, lw=3) for name, color in figure.legend]
+        across = max(1, int(2.2 * columns if figure.width != "wide" else 8))
+        made.legend(
+            handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False, fontsize=8
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{prefix}{figure.name}.{kind}" for kind in KINDS]
+    for path in paths:
+        metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
+        made.savefig(path, dpi=200, metadata=metadata)
+    return paths
+
+
+def _draw(axis: Any, panel: Panel) -> None:
+    axis.set_title(panel.title, fontsize=9, loc="left")
+    axis.set_xlabel(panel.x, fontsize=8)
+    axis.set_ylabel(panel.y, fontsize=8)
+    axis.tick_params(labelsize=7, length=2)
+    axis.spines[["top", "right"]].set_visible(False)
+    if panel.log:
+        axis.set_xscale("log")
+    for mark in panel.marks:
+        if isinstance(mark, Line):
+            _line(axis, mark)
+        elif isinstance(mark, Dots):
+            _dots(axis, mark)
+        else:
+            _heat(axis, mark)
+    if panel.bytes:
+        from heterophony.show import size
+
+        axis.xaxis.set_major_formatter(lambda value, _: size(value).replace(".0", ""))
+    if panel.whole:
+        from matplotlib.ticker import MultipleLocator
+
+        axis.yaxis.set_major_locator(MultipleLocator(1))
+    if panel.span is not None:
+        axis.set_ylim(*panel.span)
+    if panel.square and not any(isinstance(mark, Heat) for mark in panel.marks):
+        axis.set_aspect("equal", adjustable="datalim")
+    if panel.bare:
+        axis.set_axis_off()
+        axis.margins(0.1)
+
+
+def _numbers(values: Any) -> list[Any]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _line(axis: Any, mark: Line) -> None:
+    color = palette.color(mark.color)
+    if mark.low is not None and mark.high is not None:
+        axis.fill_between(mark.x, _numbers(mark.low), _numbers(mark.high), color=color, alpha=0.15, lw=0)
+    style = "--" if mark.dash else "-"
+    look = {"color": color, "lw": 0.7 * mark.width, "marker": "o" if mark.dots else "", "ms": 2.5}
+    axis.plot(mark.x, _numbers(mark.y), style, zorder=2 if mark.name else 1, **look)
+
+
+def _dots(axis: Any, mark: Dots) -> None:
+    names = [mark.color] * len(mark.x) if isinstance(mark.color, str) else list(mark.color)
+    colors = [palette.color(name) for name in names]
+    across = [mark.size] * len(mark.x) if isinstance(mark.size, int | float) else list(mark.size)
+    area = [(0.72 * float(pixels)) ** 2 for pixels in across]  # in points
+    faces = "none" if mark.hollow else colors
+    axis.scatter(
+        mark.x, mark.y, s=area, c=None, facecolors=faces, edgecolors=colors, linewidths=0.6, alpha=0.9, zorder=3
+    )
+    for x, y, text, shade in zip(mark.x, mark.y, mark.text or (), colors, strict=False):
+        axis.text(x, y, text, ha="center", va="center", fontsize=6, color=palette.contrast(shade), zorder=4)
+
+
+def _heat(axis: Any, mark: Heat) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    stops = palette.SCALES[mark.scale]["light"]
+    colors = LinearSegmentedColormap.from_list(mark.scale, stops)
+    axis.imshow([_numbers(row) for row in mark.z], cmap=colors, vmin=mark.low, vmax=mark.high, aspect="equal")
+    few = max(len(mark.rows), len(mark.columns)) <= 12
+    axis.set_xticks(range(len(mark.columns)), mark.columns, rotation=0 if few else 60)
+    axis.set_yticks(range(len(mark.rows)), mark.rows)
+    axis.spines[:].set_visible(False)
+    for i, row in enumerate(mark.z):
+        for j, value in enumerate(row):
+            if mark.digits is not None and value is not None:
+                shade = palette.between(stops, (value - mark.low) / (mark.high - mark.low))
+                axis.text(j, i, f"{value:.{mark.digits}f}", ha="center", va="center", fontsize=7,
+                          color=palette.contrast(shade))  # fmt: skip

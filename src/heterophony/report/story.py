@@ -1,0 +1,162 @@
+"""The runs of a report, by setting and method, with what several figures need of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from heterophony.record.folder import Folder, find
+from heterophony.record.metrics import curve
+from heterophony.record.run import RunError
+from heterophony.report import palette
+
+POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its options on a setting: one run a seed."""
+
+    label: str
+    runs: tuple[Folder, ...]
+
+    @property
+    def first(self) -> Folder:
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        return str(self.first.summary["method"])
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.spec["seed"] for run in self.runs]
+
+    @cached_property
+    def curves(self) -> list[list[dict[str, Any]]]:
+        """Of each seed, the accuracies by round."""
+        return [curve(run.table, run.homes, run.headline) for run in self.runs]
+
+    @property
+    def rounds(self) -> int:
+        return max(int(run.summary["rounds"]) for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All arms on one setting."""
+
+    setting: str
+    arms: tuple[Arm, ...]
+    colors: dict[str, str]
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        return self.arms[0].first.recipe
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        return [(arm.label, self.colors[arm.label]) for arm in self.arms]
+
+    @property
+    def same_rounds(self) -> bool:
+        """Whether a round of one can be compared with a round of another."""
+        return len({arm.rounds for arm in self.arms}) == 1
+
+
+def chapters(places: Sequence[Path]) -> list[Chapter]:
+    """The runs at and below these places; a colour belongs to one label throughout."""
+    folders = [folder for path in find(list(places)) if (folder := Folder(path)).summary["rounds"]]
+    if not folders:
+        raise RunError(f"{places[0]}: no run there has finished a round yet")
+    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
+    groups: dict[tuple[str, str], list[Folder]] = {}
+    for folder, title, key in zip(folders, titles, keys, strict=True):
+        if any(keys.count(other) > 1 for other in keys if other[0] == title):
+            title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
+        groups.setdefault((title, key[1]), []).append(folder)
+    labels = list(dict.fromkeys(label for _, label in groups))
+    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, groups)))
+    found = []
+    for setting in dict.fromkeys(setting for setting, _ in groups):
+        arms = [
+            Arm(label, tuple(sorted(runs, key=lambda run: run.spec["seed"])))
+            for (name, label), runs in groups.items()
+            if name == setting
+        ]
+        arms.sort(key=lambda arm: _rank(arm.label, groups))
+        found.append(Chapter(setting, tuple(arms), colors))
+    return sorted(found, key=lambda chapter: -len(chapter.arms))  # what is compared stands before what is shown alone
+
+
+def _label(folder: Folder) -> str:
+    """METHOD/seed-N, as `compare` lays them out, is named by its folder; any other run by its method."""
+    if folder.path.name.startswith("seed-"):
+        return folder.path.parent.name
+    return str(folder.summary["method"])
+
+
+def _block(folder: Folder) -> str:
+    """The folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
+    place = folder.path.parent
+    return place.parent.name if folder.path.name.startswith("seed-") else place.name
+
+
+def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int, str]:
+    """Methods as the registry lists them, so that reports look alike; all others after them, by name."""
+    from heterophony import registry
+
+    method = next((str(runs[0].summary["method"]) for (_, name), runs in groups.items() if name == label), label)
+    known = list(registry.all_methods())
+    return (known.index(method) if method in known else len(known), label)
+
+
+# -- series over rounds ----------------------------------------------------------------------------------------
+Series = dict[int, float]  # round -> value
+
+
+def band(series: Sequence[Series]) -> tuple[list[int], list[float], list[float] | None, list[float] | None]:
+    """Rounds that all seeds have, their mean, and from the lowest to the highest seed."""
+    rounds = sorted(set.intersection(*map(set, series))) if series else []
+    rounds = thin(rounds)
+    mean = [math.fsum(one[r] for one in series) / len(series) for r in rounds]
+    if len(series) < 2:
+        return rounds, mean, None, None
+    return (
+        rounds,
+        mean,
+        [min(one[r] for one in series) for r in rounds],
+        [max(one[r] for one in series) for r in rounds],
+    )
+
+
+def thin(rounds: list[int]) -> list[int]:
+    """At most so many, evenly, with the first and the last."""
+    if len(rounds) <= POINTS:
+        return rounds
+    last = len(rounds) - 1
+    return [rounds[round(i * last / (POINTS - 1))] for i in range(POINTS)]
+
+
+def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iterable[dict[str, Any]]:
+    """Rows of the table that are no accuracies: notes, and terms of losses."""
+    return (row for row in folder.table if row["product"] == product and quantity(row["quantity"]) and row["n"])
+
+
+def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
+    """key -> round -> the mean over nodes."""
+    sums: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        if row["sum"] is not None:
+            sums.setdefault(key(row), {}).setdefault(row["round"], []).append(row["sum"] / row["n"])
+    return {name: {r: math.fsum(v) / len(v) for r, v in own.items()} for name, own in sums.items()}
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

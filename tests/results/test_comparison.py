@@ -1,0 +1,124 @@
+"""`heterophony compare`: the same runs as one by one, reused, resumed, refused; and what the table says of them."""
+
+import json
+import shutil
+
+import pytest
+
+from heterophony import campaign, comparison, engines
+from heterophony.campaign import Order
+from heterophony.record.folder import Folder, find
+from heterophony.settings import Setting
+from results.conftest import call, refused, said
+
+
+def test_a_comparison_is_the_runs_one_by_one(small, runs, tmp_path):
+    alone = said(call("run", "fedavg", "--on", small, "--seed", 1, "--out", tmp_path / "alone", "--json"))
+    together = Folder(runs / "fedavg" / "seed-1").summary
+    assert together["digest"] == alone["digest"]
+    assert together["metrics"] == alone["metrics"]
+
+
+def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monkeypatch):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    before = said(call("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 2, "--out", folder, "--json"))
+    monkeypatch.setattr(engines, "local", lambda *_, **__: pytest.fail("a finished run was run again"))
+    again = said(call("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 2, "--out", folder, "--json"))
+    assert again == before
+    monkeypatch.undo()
+    more = said(call("compare", "solo", "fedavg", "--on", small, "--seeds", 3, "--out", folder, "--json"))
+    assert [line["method"] for line in more["methods"]] == ["solo", "fedavg"]
+    assert more["seeds"] == [0, 1, 2]
+    assert more["methods"][0]["by_seed"]["1"] == before["methods"][0]["by_seed"]["1"]
+
+
+@pytest.mark.slow
+def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
+    found = call("compare", "solo", "fedavg", "--on", small, "--seeds", 2, "--out", tmp_path / "two", "--jobs", 2)
+    assert found.exit_code == 0, found.stderr
+    for place in ("solo/seed-0", "fedavg/seed-1"):
+        assert Folder(tmp_path / "two" / place).summary["digest"] == Folder(runs / place).summary["digest"]
+
+
+def test_an_unfinished_run_goes_on(small, runs, tmp_path):
+    order = Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 1)
+    campaign.fulfil(order, loud=False)  # one round of two
+    (found,) = campaign.run([Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 2)])
+    assert found[1]["digest"] == Folder(runs / "fedavg" / "seed-0").summary["digest"]
+
+
+def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
+    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with another changes")
+    refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
+
+
+def test_options_by_method_from_a_file(small, tmp_path):
+    path = tmp_path / "options.toml"
+    path.write_text("[solo]\nlr = 0.02\nrounds = 1\n[fedmd]\ndistil.epochs = 2\n")
+    assert comparison.read_options(path) == {"solo": {"local.lr": 0.02, "rounds": 1}, "fedmd": {"distil.epochs": 2}}
+    given = ("compare", "solo", "--on", small, "--seeds", 1, "--out", tmp_path / "out", "--options", path)
+    assert said(call(*given, "--json"))["methods"][0]["rounds"] == 1
+    spec = Folder(tmp_path / "out/solo/seed-0").spec
+    assert spec["settings"]["local"]["lr"] == 0.02
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[sollo]\nlr = 1", ("options.toml: [sollo]", "solo")),
+        ("[solo]\nrate = 1", ("[solo]", "no option 'rate'")),
+        ("[solo]\nlr = -1", ("[solo]", "lr")),
+        ("[solo]\nrounds = 0", ("[solo]", "at least 1")),
+        ("lr = 1", ("lr is no table",)),
+        ("[solo", ("not TOML",)),
+    ],
+)
+def test_a_wrong_file_of_options_is_one_line(small, tmp_path, text, words):
+    path = tmp_path / "options.toml"
+    path.write_text(text)
+    refused(call("compare", "solo", "--on", small, "--options", path), "options.toml", *words)
+
+
+def test_what_cannot_be_built_is_said_before_anything_runs(small, tmp_path):
+    out = tmp_path / "out"
+    refused(call("compare", "solo", "sollo", "--on", small, "--out", out), "there is no method 'sollo'")
+    refused(call("compare", "solo", "--on", small, "--out", out, "--metric", "best"), "there is no metric 'best'")
+    refused(call("compare", "solo", "bhfl", "--on", small, "--out", out, "--set", "alpha=1"), "alpha")
+    assert not out.exists()
+
+
+def _runs(**accuracies: list[float]) -> list:
+    rest = {"rounds": 3, "bytes": {"total": 10}, "clock": 1.0, "seconds": 2.0}
+    return [
+        (label, seed, {"metrics": {"acc": acc}, **rest})
+        for label, values in accuracies.items()
+        for seed, acc in enumerate(values)
+    ]
+
+
+def test_the_table_by_hand():
+    """Differences b - a are 0.1, 0.2, 0.3: mean 0.2, deviation 0.1, t = 0.2 / (0.1 / sqrt 3) = 3.464, p = 0.0742."""
+    found = comparison.compare("toy", _runs(a=[0.1, 0.1, 0.1], b=[0.2, 0.3, 0.4], c=[0.2, 0.3, 0.4]))
+    a, b, c = found.lines
+    assert found.best == "b"
+    assert (b.p, c.p) == (None, 1.0)
+    assert a.p == pytest.approx(2 * 0.0742, abs=1e-4)  # the smaller of two
+    assert a.figures["acc"].mean == pytest.approx(0.1)
+    assert [row[0] for row in comparison.cells(found)] == ["a", "b", "c"]
+    assert comparison.cells(found)[1][1] == "30.0 ± 24.8"  # 4.303 * 0.1 / sqrt 3
+    assert json.loads(json.dumps(found.as_dict()))["best"] == "b"
+
+
+def test_an_undefined_figure_is_no_zero():
+    found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
+    assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]
+    assert [line.p for line in found.lines][1] is None
+
+
+def test_run_folders_are_found_below_a_place(runs, tmp_path):
+    assert len(find([runs])) == 6
+    assert find([runs / "solo" / "seed-0", runs / "solo"]) == [runs / "solo/seed-0", runs / "solo/seed-1"]
+    with pytest.raises(ValueError, match="holds no run"):
+        find([tmp_path])

@@ -1,0 +1,259 @@
+"""The report: what is on the page, what it leaves out, and that a real browser draws all of it without a word."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from heterophony.record.folder import Folder
+from heterophony.report import figures, palette, rerun, story, tables
+from heterophony.report.figure import Dots, Heat, Line
+from heterophony.report.figures import domains
+from heterophony.settings import Setting
+from results.conftest import call, refused, said
+
+pytest.importorskip("plotly")
+
+
+@pytest.fixture(scope="module")
+def tree_runs(tmp_path_factory):
+    """A tiny tree of four leaves."""
+    folder = tmp_path_factory.mktemp("tree")
+    setting = folder / "tree.toml"
+    setting.write_text(
+        'rounds = 2\n[data]\nsource = "digits-embedded"\nrotations = [0, 40]\nclients = 2\nrows = 40\ntest = 0.1\n'
+        'test_rows = 20\nside = 16\npublic = { fraction = 0.02, test = 0.5 }\n[models]\nparticipants = "mlp"\n'
+        '[topology]\nresiduals = [["root", "M0.0"]]\n[local]\nlr = 0.1\n'
+    )
+    assert call("compare", "bhfl", "--on", setting, "--seeds", 2, "--out", folder / "runs").exit_code == 0
+    return folder / "runs"
+
+
+@pytest.fixture(scope="module")
+def peers(small, tmp_path_factory):
+    """FedH2L, which notes how its gradients agree."""
+    folder = tmp_path_factory.mktemp("peers") / "run"
+    assert call("run", "fedh2l", "--on", small, "--rounds", 3, "--out", folder).exit_code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(runs, tree_runs, peers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    return folder, said(call("report", runs, tree_runs, peers, "--to", folder / "r.html", "--json"))
+
+
+def test_every_figure_that_applies_is_there_and_no_other(runs, tree_runs, peers):
+    (chapter,) = story.chapters([runs])
+    names = [figure.name for figure in figures.draw(chapter)]
+    assert names == ["curves", "cost", "domains", "bubbles", "features", "correlation-fccl", "products", "losses"]
+    (chapter,) = story.chapters([peers])
+    assert "conflicts-fedh2l" in [figure.name for figure in figures.draw(chapter)]
+    (chapter,) = story.chapters([tree_runs])
+    names = [figure.name for figure in figures.draw(chapter)]
+    assert {"tree-bhfl", "updates-bhfl"} <= set(names)
+    assert not {"correlation-bhfl", "conflicts-bhfl"} & set(names)
+
+
+def test_figures_say_in_words_what_they_show(runs):
+    (chapter,) = story.chapters([runs])
+    for figure in figures.draw(chapter):
+        assert figure.caption.endswith(".")
+        assert len(figure.alt) > 40
+        assert any(letter.isdigit() for letter in figure.alt)
+
+
+def test_a_labels_colour_is_the_same_everywhere(runs):
+    (chapter,) = story.chapters([runs])
+    assert len(set(chapter.colors.values())) == 3
+    assert chapter.colors["solo"] == str(palette.GREY)
+    for figure in figures.draw(chapter)[:2]:
+        for panel in figure.panels:
+            assert {line.name: line.color for line in panel.marks} == chapter.colors
+
+
+def test_blocks_of_a_table_are_chapters_of_their_own(runs, tmp_path):
+    """The same methods and seeds twice are not more seeds."""
+    for block in ("one", "other"):
+        shutil.copytree(runs / "solo", tmp_path / block / "solo")
+    shutil.copytree(runs / "fedavg", tmp_path / "one" / "fedavg")
+    found = {
+        chapter.setting: [(arm.label, arm.seeds) for arm in chapter.arms] for chapter in story.chapters([tmp_path])
+    }
+    assert found == {
+        "small: one": [("solo", [0, 1]), ("fedavg", [0, 1])],
+        "small: other": [("solo", [0, 1])],
+    }
+
+
+def test_curves_are_means_with_the_band_of_the_seeds(runs):
+    (chapter,) = story.chapters([runs])
+    panel = figures.draw(chapter)[0].panels[0]
+    (line,) = [line for line in panel.marks if line.name == "fedavg"]
+    ends = [Folder(runs / "fedavg" / f"seed-{seed}").summary["metrics"]["acc"] for seed in (0, 1)]
+    assert line.y[-1] == pytest.approx(50 * sum(ends))
+    assert (line.low[-1], line.high[-1]) == (pytest.approx(100 * min(ends)), pytest.approx(100 * max(ends)))
+
+
+def test_the_matrix_of_models_and_domains_is_the_metrics(runs):
+    folder = Folder(runs / "solo" / "seed-0")
+    found, metrics = domains.matrix(folder), folder.summary["metrics"]["participants"]
+    assert list(found) == ["a", "b"]
+    assert [found["a"]["a"], found["b"]["b"]] == [metrics["a"]["wdp"], metrics["b"]["wdp"]]
+    assert [found["a"]["b"], found["b"]["a"]] == [metrics["a"]["cdp"], metrics["b"]["cdp"]]
+
+
+def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
+    (chapter,) = story.chapters([runs])
+    panel = figures.draw(chapter)[1].panels[0]
+    lines = {line.name: line for line in panel.marks}
+    for name in ("fedavg", "fccl"):
+        assert lines[name].x[-1] == Folder(runs / name / "seed-0").summary["bytes"]["total"]
+    assert lines["solo"].dash
+
+
+def test_bubbles_count_the_training_rows(runs):
+    (chapter,) = story.chapters([runs])
+    (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "bubbles"]
+    counts = [int(re.search(r": (\d+) of", text)[1]) for dots in figure.panels[0].marks for text in dots.hover]
+    assert sum(counts) == 2 * 32
+
+
+def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
+    (chapter,) = story.chapters([tree_runs])
+    (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "tree-bhfl"]
+    drawing = figure.panels[0].marks
+    (dots,) = [mark for mark in drawing if isinstance(mark, Dots)]
+    assert len(dots.x) == 4 + 2 + 1
+    assert sum(mark.dash for mark in drawing if isinstance(mark, Line)) == 1
+    assert all(text.endswith("%") for text in dots.hover)
+
+
+def test_tables_show_every_participant_and_the_worst(runs):
+    (chapter,) = story.chapters([runs])
+    own, everywhere = tables.participants(chapter)
+    assert [row[0] for row in own.rows] == ["a", "b", "worst", "mean"]
+    worst = 100 * min(v["wdp"] for v in Folder(runs / "solo/seed-0").summary["metrics"]["participants"].values())
+    assert float(own.rows[2][3]) >= worst - 50
+    for sheet in (tables.methods(chapter), own, everywhere):
+        tex = sheet.latex()
+        assert tex.count("\\\\") == len(sheet.rows) + 1
+        assert "±" not in tex
+        assert len(sheet.markdown().splitlines()) >= len(sheet.rows) + 4
+    assert tables.Sheet("a", "50 % & _", ["x_1"], [["<±>"]]).latex().count("\\%") == 1
+
+
+def test_a_setting_can_be_run_again_from_its_text(runs, tree_runs, tmp_path):
+    for place in (runs / "fccl" / "seed-1", tree_runs / "bhfl" / "seed-0"):
+        folder = Folder(place)
+        path = tmp_path / f"{folder.recipe['setting']['name']}.toml"
+        path.write_text(rerun.setting(folder))
+        assert json.loads(json.dumps(Setting.load(str(path)).plain())) == folder.recipe["setting"]
+        assert rerun.command(folder).startswith(f"heterophony run {folder.recipe['method']} --on {path.name} --seed ")
+
+
+def test_the_page_needs_nothing_else(page):
+    folder, found = page
+    text = (folder / "r.html").read_text()
+    assert found["runs"] == 6 + 2 + 1
+    own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)  # plotly's own text has addresses, never asked for
+    assert not re.findall(r'(?:src|href)="(?!#|data:,)', own)
+    assert "http" not in own
+    assert text.count("<figure>") == len(found["figures"])
+    assert text.count('role="img" aria-label="') == len(found["figures"])
+
+
+def test_files_for_papers(runs, tmp_path):
+    place, files = runs / "fccl" / "seed-0", tmp_path / "files"
+    found = said(call("report", place, "--to", tmp_path / "r.html", "--figures", files, "--json"))
+    kinds = [path.rpartition(".")[2] for path in found["files"]]
+    assert {kind: kinds.count(kind) for kind in ("png", "svg", "pdf")} == dict.fromkeys(
+        ("png", "svg", "pdf"), len(found["figures"])
+    )
+    assert kinds.count("tex") == kinds.count("md") >= 2
+    for path in files.glob("*.png"):
+        assert path.read_bytes()[:4] == b"\x89PNG"
+        assert path.stat().st_size > 5000
+
+
+def test_a_run_without_figures_of_its_own_is_shown_too(runs, tmp_path):
+    folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "old")
+    for name in ("population.json", "features.json"):  # as runs of before had none
+        (folder / name).unlink()
+    found = said(call("report", folder, "--json"))
+    assert (tmp_path / "old" / "report.html").exists()
+    assert not {"bubbles", "features"} & set(found["figures"])
+
+
+def test_what_cannot_be_shown_is_one_line(tmp_path, small, monkeypatch):
+    refused(call("report", tmp_path / "nothing"), "there is no such folder")
+    refused(call("report", tmp_path), "holds no run")
+    monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
+    refused(call("report", tmp_path), "pip install 'heterophony[report]'")
+
+
+def test_heat_maps_have_numbers_that_can_be_read():
+    for theme in ("light", "dark"):
+        for share in range(0, 101, 10):
+            shade = palette.color(f"s{share}", theme)
+            assert _contrast(shade, palette.contrast(shade)) > 4
+    assert Heat([[1.0]], ["a"], ["b"]).high == 100.0
+
+
+def _contrast(a: str, b: str) -> float:
+    high, low = sorted((palette.luminance(a), palette.luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+# -- in a browser -------------------------------------------------------------------------------------------------
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    return found
+
+
+@pytest.mark.parametrize(("name", "width"), [("desktop", 1200), ("phone", 400)])
+def test_a_browser_draws_every_figure_and_has_nothing_to_complain_of(page, browser, tmp_path, name, width):
+    folder, found = page
+    # What the page says to its console, and how much it has drawn, is written into the page, which is then printed.
+    listen = (
+        "<script>window.said=[];for(const k of ['error','warn'])console[k]=(...a)=>said.push(a.join(' '));"
+        "addEventListener('error',e=>said.push(e.message));addEventListener('unhandledrejection',e=>said.push(e.reason));"
+        "</script>"
+    )
+    tell = (
+        "<script>heterophony.draw();setTimeout(()=>{const o=document.createElement('p');o.id='told';"
+        "o.textContent=JSON.stringify({said,drawn:heterophony.drawn(),plots:document.querySelectorAll('.plot').length,"
+        "wide:document.documentElement.scrollWidth,marks:[...document.querySelectorAll('.plot')].map(p=>"
+        "p.querySelectorAll('path,image,text').length)});document.body.append(o)},500)</script></body>"
+    )
+    text = (folder / "r.html").read_text().replace("<head>", "<head>" + listen, 1)
+    path = tmp_path / "told.html"
+    path.write_text(tell.join(text.rsplit("</body>", 1)))
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={max(width, 500)},900"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
+    command += ["--virtual-time-budget=20000", "--dump-dom", f"file://{path}"]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout
+    told = json.loads(re.search(r'<p id="told">(.*?)</p>', out)[1].replace("&gt;", ">").replace("&amp;", "&"))
+    assert told["said"] == []
+    assert told["drawn"] == told["plots"] >= len(found["figures"])
+    assert all(marks > 3 for marks in told["marks"])
+    assert told["wide"] <= max(width, 500)  # nothing sticks out: tables scroll by themselves
+
+
+def test_a_run_that_was_started_from_python_is_shown_too(tmp_path):
+    from toys.federations import METHODS
+
+    row = next(row for row in METHODS if row.name == "fedavg")
+    row.build().run(rounds=2, out=tmp_path / "run")
+    found = said(call("report", tmp_path / "run", "--json"))
+    assert found["runs"] == 1
+    assert "losses" in found["figures"]
+    assert "started from Python" in (tmp_path / "run" / "report.html").read_text()

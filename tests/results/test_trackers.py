@@ -1,0 +1,81 @@
+"""Trackers: what they are told is what the table says, resumed or not; who is not there is said in one line."""
+
+import sys
+
+import pytest
+
+from heterophony.record import trackers
+from heterophony.record.folder import Folder
+from results.conftest import call, refused, said
+
+
+def numbers(folder):
+    """tag -> step -> value, as TensorBoard itself reads the event files."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    book = EventAccumulator(str(folder / "tensorboard"))
+    book.Reload()
+    return {tag: {event.step: event.value for event in book.Scalars(tag)} for tag in book.Tags()["scalars"]}
+
+
+def expected(folder, product, quantity, split="test"):
+    rows = folder.table.select(product=product, quantity=quantity, split=split)
+    rounds = sorted({row["round"] for row in rows})
+    here = {r: [row["sum"] / row["n"] for row in rows if row["round"] == r] for r in rounds}
+    return {r: pytest.approx(sum(values) / len(values), rel=1e-6) for r, values in here.items()}
+
+
+def test_tensorboard_reads_what_the_table_says(small, tmp_path):
+    said(call("run", "fml", "--on", small, "--rounds", 3, "--out", tmp_path / "run", "--json"))
+    found, folder = numbers(tmp_path / "run"), Folder(tmp_path / "run")
+    assert found["personalised/accuracy"] == expected(folder, "personalised", "accuracy")
+    assert found["global/loss"] == expected(folder, "global", "loss")
+    assert found["personalised/accuracy (validation)"] == expected(folder, "personalised", "accuracy", "validation")
+    assert found["training/meme.kl"] == expected(folder, "training", "meme.kl", "train")
+    assert list(found["personalised/accuracy"]) == [0, 1, 2]
+    assert found["run/bytes sent"][2] == folder.summary["bytes"]["total"]
+    assert found["run/virtual seconds"][2] == pytest.approx(folder.summary["clock"], rel=1e-6)
+
+
+def test_a_resumed_run_tells_the_same(small, tmp_path):
+    said(call("run", "fedavg", "--on", small, "--rounds", 2, "--out", tmp_path / "run", "--json"))
+    said(call("resume", tmp_path / "run", "--rounds", 4, "--json"))
+    assert numbers(tmp_path / "run")["global/accuracy"] == expected(Folder(tmp_path / "run"), "global", "accuracy")
+
+
+def test_nobody_is_told_where_nobody_is_to_be(small, tmp_path, monkeypatch):
+    said(call("run", "solo", "--on", small, "--out", tmp_path / "run", "--track", "none", "--json"))
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    assert trackers.chosen("auto") == []
+
+
+def test_a_tracker_that_is_not_there_is_one_line(small, tmp_path, monkeypatch):
+    run = ("run", "solo", "--on", small)
+    refused(call(*run, "--track", "paper", "--out", tmp_path / "run"), "there is no tracker 'paper'")
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    refused(call(*run, "--track", "wandb", "--out", tmp_path / "run"), "pip install 'heterophony[wandb]'")
+    monkeypatch.undo()
+    refused(call(*run, "--track", "tensorboard"), "needs a run folder")
+
+
+def test_mlflow_is_told_the_same(small, tmp_path):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    said(call("run", "fedavg", "--on", small, "--out", tmp_path / "run", "--track", "mlflow", "--json"))
+    client = MlflowClient((tmp_path / "run" / "mlflow").absolute().as_uri())
+    (run,) = client.search_runs([client.get_experiment_by_name("heterophony").experiment_id])
+    found = {m.step: m.value for m in client.get_metric_history(run.info.run_id, "global/accuracy")}
+    assert found == expected(Folder(tmp_path / "run"), "global", "accuracy")
+    assert run.info.status == "FINISHED"
+
+
+def test_weights_and_biases_is_told_offline(small, tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    said(call("run", "fedavg", "--on", small, "--out", tmp_path / "run", "--track", "wandb", "--json"))
+    (book,) = (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb")
+    assert book.stat().st_size > 500
+    assert "wandb" in sys.modules

@@ -1,0 +1,235 @@
+"""Make docs/methods: a page for every method of the registry, and a list of them.
+
+python tools/make_method_pages.py
+
+Everything comes from the code: what travels from the declared kinds, options and defaults from the fields, equations
+and deviations from the file's first lines, figures from what was reproduced (results/). What is said in words, and the
+maths, stand in docs/methods/words/NAME.md. `tests/test_method_pages.py` fails where a page is not what this makes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from heterophony import registry
+from heterophony.experiments import Experiment, shipped
+from heterophony.message import Kind
+from heterophony.reaction import Count, Each, Every, Reaction, Round
+from heterophony.registry import Entry
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "methods"
+
+
+# What options are that many methods have, where the method itself says nothing of them.
+COMMON = {
+    "fraction": "share of the clients that a round asks",
+    "quorum": "answers that are enough when the deadline has come: a count, or a share",
+    "deadline": "virtual seconds that a window stays open; none: until all have answered",
+    "weighted": "the mean counts a client by its examples",
+    "epochs": "over the data, between two messages",
+    "batch": "rows of a step",
+    "lr": "learning rate",
+    "momentum": "of SGD",
+    "weight_decay": "L2 penalty",
+    "data": "what is seen: private rows, those and the own domain's public ones, or those and all public ones",
+    "steps": "so many batches instead of whole epochs",
+    "sample": "public rows of a round; none: all",
+    "fresh": "other public rows in each round",
+    "half": "logits travel as float16",
+    "average": "how logits are combined",
+    "mu": "how strong the pull to the global model is",
+    "rate": "of the node's optimiser: 1 takes over what comes, less keeps something of one's own",
+    "beta1": "of momentum, Adam, Yogi",
+    "beta2": "of Adam, Yogi",
+    "tau": "of Adam, Yogi, Adagrad: keeps the step finite",
+}
+
+
+def pages() -> dict[str, str]:
+    """name of the file -> its text."""
+    entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
+    made = {f"{name}.md": page(entry) for name, entry in entries.items()}
+    rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
+    head = ["# Methods", "", "Made by `tools/make_method_pages.py` from the methods themselves.", ""]
+    made["README.md"] = "\n".join([*head, "| method | in one line | what travels |", "|---|---|---|", *rows]) + "\n"
+    return made
+
+
+def page(entry: Entry) -> str:
+    doc = sections(inspect.getdoc(inspect.getmodule(entry.make)) or "")
+    out = [f"# {entry.name}", "", f"{entry.summary} {_file(entry)}", ""]
+    words = PAGES / "words" / f"{entry.name}.md"
+    if words.exists():
+        out += [words.read_text().strip(), ""]
+    out += ["## What travels", ""]
+    if "Leaves" in doc:
+        out += [doc["Leaves"], ""]
+    if entry.base.kinds:
+        out += ["| message | to | carries |", "|---|---|---|"]
+        out += [f"| `{kind.name}` | {kind.to} | {_carries(kind)} |" for kind in entry.base.kinds]
+    else:
+        out += ["No message is declared, so that nothing can leave a node."]
+    out += ["", "## Who does what, and when", "", "| role | reaction | when |", "|---|---|---|"]
+    for reaction in entry.base.reactions:
+        out.append(f"| {', '.join(reaction.roles)} | `{reaction.name}` | {_when(reaction)} |")
+    out += ["", f"Headline product: `{entry.base.headline}`.{_needs(entry)}", ""]
+    if "Equations" in doc:
+        out += ["## Equations", "", doc["Equations"], ""]
+    out += ["## Options", "", *_options(entry), ""]
+    out += ["## Deviations", ""]
+    if text := doc.get("Deviations", ""):
+        out += [text[0].upper() + text[1:], ""]
+    out += [*_deviations(entry.name)]
+    out += ["## Reproduced", "", *_reproduced(entry.name), ""]
+    if "Reference" in doc:
+        out += ["## Reference", "", doc["Reference"], ""]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).rstrip() + "\n"
+
+
+def sections(doc: str) -> dict[str, str]:
+    """The parts of a file's first lines: "Leaves", "Equations", "Deviations", "Reference"."""
+    found: dict[str, str] = {}
+    key = ""
+    for line in doc.splitlines()[1:]:
+        start = re.match(r"(Leaves|Equations|Deviations|References?)\b:?\s*", line)
+        if start:
+            key = start[1].removesuffix("s") if start[1] == "References" else start[1]
+            line = line if key == "Leaves" else line[start.end() :]
+        if key:
+            found[key] = f"{found.get(key, '')} {line.strip()}".strip()
+    equations = found.get("Equations", "")
+    if " Deviations: " in equations:  # a short file says both on one line
+        found["Equations"], _, found["Deviations"] = equations.partition(" Deviations: ")
+    return found
+
+
+def _file(entry: Entry) -> str:
+    module = inspect.getmodule(entry.make)
+    assert module is not None
+    name = module.__name__.rpartition(".")[2]
+    return f"([`methods/{name}.py`](../../src/heterophony/methods/{name}.py))"
+
+
+def _sends(entry: Entry) -> str:
+    return ", ".join(dict.fromkeys(name for kind in entry.base.kinds for name in kind.fields)) or "nothing"
+
+
+def _carries(kind: Kind) -> str:
+    kinds = {name: type(field).__name__.lower() for name, field in kind.fields.items()}
+    named = (name if name == kinds[name] else f"{name} ({kinds[name]})" for name in kinds)
+    return ", ".join(named) or "nothing: it only asks"
+
+
+def _when(reaction: Reaction) -> str:
+    trigger = reaction.trigger
+    if isinstance(trigger, Round):
+        return "its round begins" + ("; it hears what has come since" if trigger.also else "")
+    if isinstance(trigger, Each):
+        return f"each `{trigger.kind.name}`"
+    if isinstance(trigger, Count):
+        return f"any {trigger.n} of `{trigger.kind.name}`"
+    assert isinstance(trigger, Every)
+    late = "; late ones are taken along" if trigger.late == "accept" else ""
+    return f"one `{trigger.kind.name}` from each of its {trigger.of}, or quorum and deadline{late}"
+
+
+def _needs(entry: Entry) -> str:
+    base = entry.base
+    texts = [" Needs public data."] if base.public else []
+    texts += [" Participants may have different classes."] if base.tasks else []
+    kinds = {kind for role in base.models.values() for kind in role.values()}
+    texts += [" One network for all."] if kinds & {"same", "alike"} else []
+    return "".join(texts)
+
+
+def _options(entry: Entry) -> Iterator[str]:
+    notes = {**_comments(entry.base), **_comments(entry.make)}
+    yield "| option | default | |"
+    yield "|---|---|---|"
+    for name, (hint, default) in entry.options().items():
+        note = notes.get(name, "") or _part_note(entry, name)
+        note = note or COMMON.get(name.rpartition(".")[2], "")
+        choices = list(dict.fromkeys(re.findall(r"'([^']*)'", str(hint)))) if "Literal" in str(hint) else []
+        kind = f"one of {', '.join(choices)}" if choices else ""
+        yield f"| `{name}` | {_shown(default)} | {'; '.join(filter(None, (note, kind)))} |"
+
+
+def _part_note(entry: Entry, name: str) -> str:
+    """What the part itself says of the option: `local.steps` is a field of `Training`."""
+    outer, _, inner = name.partition(".")
+    part = entry._own().get(outer, (None, None))[1]
+    return _comments(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
+
+
+def _comments(thing: Any) -> dict[str, str]:
+    """field -> the comment behind it."""
+    if not inspect.isclass(thing):
+        return {}
+    found = {}
+    for line in inspect.getsource(thing).splitlines():
+        hit = re.match(r"\s+(\w+): .*?#\s*(.+)$", line)
+        if hit:
+            found[hit[1]] = hit[2].split("type: ignore")[0].strip()
+    return found
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _deviations(name: str) -> Iterator[str]:
+    """Rows of docs/deviations.md that are about this method."""
+    rows = [line for line in (ROOT / "docs" / "deviations.md").read_text().splitlines() if line.startswith("| ")]
+    own = []
+    for row in rows[1:]:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        if name in [part.strip() for part in cells[0].split(",")]:
+            own.append(f"| {' | '.join(cells[1:])} |")
+    if own:
+        yield from ("| where | what we do | why |", "|---|---|---|", *own, "")
+
+
+def _reproduced(name: str) -> Iterator[str]:
+    """Experiments with this method, and what came of those whose results are committed."""
+    found = [e for e in map(Experiment.load, shipped()) if name in {arm.method for arm in e.arms}]
+    if not found:
+        yield "In no table of a paper that we reproduce; `heterophony compare` sets it beside others."
+        return
+    yield from ("| experiment | what | verdicts on figures of this method |", "|---|---|---|")
+    for experiment in found:
+        yield f"| `heterophony reproduce {experiment.name}` | {experiment.title} | {_verdicts(experiment, name)} |"
+
+
+def _verdicts(experiment: Experiment, method: str) -> str:
+    arms = {arm.label for arm in experiment.arms if arm.method == method}
+    for path in sorted((ROOT / "results").glob("**/*.json")):
+        known = json.loads(path.read_text())
+        if isinstance(known, dict) and known.get("experiment") == experiment.name:
+            said = [row["verdict"] for row in known["rows"] if row["arm"] in arms and row["verdict"]]
+            link = f"[{path.relative_to(ROOT).with_suffix('.md')}](../../{path.relative_to(ROOT).with_suffix('.md')})"
+            counts = ", ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said)) or "claims only"
+            return f"{counts}: {link}"
+    return "not run at full size yet"
+
+
+def main() -> None:
+    made = pages()
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for path in PAGES.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
+    for name, text in made.items():
+        (PAGES / name).write_text(text)
+    print(f"{len(made)} pages in {PAGES}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
