@@ -42,8 +42,12 @@ CpuWorkers = Annotated[
     int, typer.Option("--workers", min=0, help="Processes on a CPU, or Ray workers; 0: one a core (a GPU).")
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="Where reactions run: local, process (each in its own), ray, or flower (a "
-                      "rehearsal of `deploy`, two processes a participant).")
+    str,
+    typer.Option(
+        "--engine",
+        help="Where reactions run: local, process (each in its own), ray, or flower (a "
+        "rehearsal of `deploy`, two processes a participant).",
+    ),
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
 Track = Annotated[str, typer.Option(help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none; "
