@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -94,9 +95,18 @@ class Pool:
 
     def ready(self) -> dict[int, Member]:
         """Those that can work, at least one."""
-        wait = 0.0 if self.members else PATIENCE
+        until = time.monotonic() + PATIENCE
+        self._welcome(0.0)
+        while not self.members:
+            if time.monotonic() > until:
+                raise RayError(f"no worker could be started within {PATIENCE:g} s: is the cluster's capacity in use?")
+            self._welcome(1.0)
+        return self.members
+
+    def _welcome(self, patience: float) -> None:
+        """Take in those that have started; one that died on the way is tried again."""
         refs = {member.started: number for number, member in self.coming.items()}
-        for ref in ray().wait(list(refs), timeout=wait)[0] if refs else ():
+        for ref in ray().wait(list(refs), timeout=patience)[0] if refs else ():
             number = refs[ref]
             member = self.coming.pop(number)
             try:
@@ -106,12 +116,9 @@ class Pool:
             except ray().exceptions.RayError as error:
                 log.warning("a worker died while it started: %s", str(error).splitlines()[0])
                 self._start()
-                continue
-            member.near = place == self.here
-            self.members[number] = member
-        if not self.members:
-            raise RayError(f"no worker could be started within {PATIENCE:g} s: is the cluster's capacity in use?")
-        return self.members
+            else:
+                member.near = place == self.here
+                self.members[number] = member
 
     def replace(self, number: int) -> None:
         """A worker did not answer: whatever it may still do is of no interest, and another is asked for."""
