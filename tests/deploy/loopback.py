@@ -10,6 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from heterophony.compute.workers import die_with_parent
 from heterophony.deploy.folder import toml, write
 from toys.deployed import NAMES
@@ -105,8 +107,15 @@ class Loopback:
         return json.loads((self.coordinator / "run" / "result.json").read_text())
 
     def busy(self, name):
-        """Whether the node is in the middle of a reaction."""
-        return len(self.pids(name, "deploy\0node")) > 1
+        """Whether the node is in the middle of a reaction: then it holds its vault."""
+        path = self.homes[name] / "state" / "lock"
+        if not path.exists():
+            return False
+        try:
+            with FileLock(str(path), timeout=0):
+                return False
+        except Timeout:
+            return True
 
     def round(self):
         """The coordinator's, as of its last report."""
