@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.record.disk import Disk
 
@@ -27,7 +28,7 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
         if "train" not in views:
             continue
         data = views["train"]() if callable(views["train"]) else views["train"]
-        if "y" not in data.columns:
+        if not isinstance(data, Data) or "y" not in data.columns:
             continue
         counts = torch.bincount(data.y, minlength=data.classes or 0).tolist()
         network = next(iter(networks.get(name, {}).values()), None)

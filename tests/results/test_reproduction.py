@@ -132,6 +132,15 @@ def test_it_is_written_as_markdown_csv_and_json(finished):
     assert json.loads((folder / "toy.json").read_text())["rows"] == said["rows"]
 
 
+def test_the_command_makes_the_same_table_anywhere():
+    experiment, version = Experiment.load("fml-models"), reproduction.Version(True, 2, 0.5, ("FML",))
+    compute = {"device": "cuda", "precision": "bf16"}
+    assert reproduction.command(experiment, version, compute) == (
+        "heterophony reproduce fml-models --quick --seeds 2 --scale 0.5 --only FML --device cuda --precision bf16"
+    )
+    assert reproduction.command(experiment, reproduction.Version(), {"device": "cpu"}).endswith("fml-models")
+
+
 def test_a_quick_version_is_smaller_and_says_so(toy, tmp_path):
     found = said(call("reproduce", toy, "--quick", "--out", tmp_path / "quick", "--json"))
     assert found["version"].startswith("quick version")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import platform
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -242,7 +244,28 @@ def _ours(row: Row) -> str:
     return f"{row.ours:.2f}" + ("" if row.half is None else f" ± {row.half:.2f}")
 
 
-def about(experiment: Experiment, version: Version, command: str, device: str) -> dict[str, Any]:
+def command(experiment: Experiment, version: Version, compute: Mapping[str, Any]) -> str:
+    """What makes this table again, wherever the runs are kept."""
+    words = ["heterophony", "reproduce", experiment.name, *(["--quick"] if version.quick else [])]
+    words += ["--seeds", str(version.seeds)] if version.seeds else []
+    words += ["--scale", f"{version.scale:g}"] if version.scale != 1 else []
+    for name in version.only:
+        words += ["--only", name]
+    for key, value in compute.items():
+        words += [f"--{key}", str(value)] if value != "cpu" else []
+    return shlex.join(words)
+
+
+def machine(device: str) -> str:
+    """Where the last of it was run; a finished run may have come from elsewhere."""
+    if device != "cuda":
+        return f"{platform.machine()}, {os.cpu_count()} cores"
+    import torch
+
+    return f"{platform.machine()}, {torch.cuda.get_device_name()}"
+
+
+def about(experiment: Experiment, version: Version, compute: Mapping[str, Any]) -> dict[str, Any]:
     """What a reader must know of how the figures came about."""
     from heterophony import __version__
 
@@ -251,9 +274,9 @@ def about(experiment: Experiment, version: Version, command: str, device: str) -
         "title": experiment.title,
         "paper": experiment.paper,
         "version": version.label(),
-        "command": command,
+        "command": command(experiment, version, compute),
         "date": str(date.today()),
-        "machine": f"{platform.machine()}, {device}",
+        "machine": machine(str(compute.get("device", "cpu"))),
         "heterophony": __version__,
         "kept": "last round" if experiment.keep == "last" else "each node's best by validation",
         "notes": list(experiment.notes),

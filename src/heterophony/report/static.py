@@ -91,7 +91,8 @@ def _dots(axis: Any, mark: Dots) -> None:
     names = [mark.color] * len(mark.x) if isinstance(mark.color, str) else list(mark.color)
     colors = [palette.color(name) for name in names]
     across = [mark.size] * len(mark.x) if isinstance(mark.size, int | float) else list(mark.size)
-    area = [(0.72 * float(pixels)) ** 2 for pixels in across]  # in points
+    points = 0.72 if mark.text is None else 0.55  # of a pixel; a tree is narrower on paper
+    area = [(points * float(pixels)) ** 2 for pixels in across]
     faces = "none" if mark.hollow else colors
     axis.scatter(
         mark.x, mark.y, s=area, c=None, facecolors=faces, edgecolors=colors, linewidths=0.6, alpha=0.9, zorder=3
