@@ -178,7 +178,8 @@ def test_streams_that_go_from_domain_to_domain_share_no_row():
     for name in ("a.0", "c.0"):
         own = made.views[name]["train"]
         held[name] = {c: {tuple(x.flatten().tolist()) for x in view().x} for c, view in enumerate(own.concepts)}
-        assert [len(rows) for rows in held[name].values()] == [33, 33] or sum(map(len, held[name].values())) > 60
+        shares = {"a.0": 34, "c.0": 33}  # of a client's 100 rows, between three domains
+        assert [len(rows) for rows in held[name].values()] == [shares[name]] * 2
     assert held["c.0"][1].isdisjoint(held["a.0"][0])  # c's second concept is a's first: the same images, other rows
     assert torch.equal(made.tests["c"]["concept-1"].x, made.tests["a"]["test"].x)
 
