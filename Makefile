@@ -29,10 +29,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n 2 --dist loadgroup -m 'not slow'
+	$(BIN)/pytest -n 2 -m 'not slow'
 
 test-all: lint
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 bench: $(READY)
 	$(BIN)/python benchmarks/overhead.py

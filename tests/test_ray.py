@@ -29,7 +29,6 @@ from toys.fragile import fragile_star
 from toys.world import net
 
 ray = pytest.importorskip("ray", reason="pip install 'heterophony[ray]'")
-pytestmark = pytest.mark.xdist_group("ray")  # one session for all of them, where the runner knows of groups
 
 QUICK = {
     "fedavg-normed", "fedmd-global", "fml", "fccl-code", "fedh2l-pairs", "fedh2l-async", "bhfl-learned", "fedbuff",
