@@ -882,3 +882,12 @@ def test_the_module_runs_as_a_program(process, example):
     stdout, stderr = child.communicate(timeout=60)
     assert (child.returncode, stderr) == (0, "")
     assert json.loads(stdout) == example.said
+
+
+def test_a_private_test_has_a_column_of_its_own(small):
+    plain = call("run", "solo", "--on", small, "--rounds", "1")
+    assert plain.exit_code == 0
+    assert "private test" not in plain.stdout
+    private = call("run", "solo", "--on", small, "--rounds", "1", "--set", "data.private_test=true")
+    assert private.exit_code == 0, private.stderr
+    assert "private test" in private.stdout

@@ -159,13 +159,17 @@ def table(summary: dict[str, Any]) -> Any:
     from rich.table import Table as Grid
 
     grid = Grid(title=f"{summary['method']} on {summary['setting']}, seed {summary['seed']}", title_justify="left")
-    for column in ("participant", "all domains", "own domain", "other domains"):
-        grid.add_column(column, justify="left" if column == "participant" else "right")
     metrics = summary["metrics"]
+    columns = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains"}
+    if metrics["private"] is not None:
+        columns["private"] = "private test"
+    grid.add_column("participant")
+    for column in columns.values():
+        grid.add_column(column, justify="right")
     for name, own in metrics["participants"].items():
-        grid.add_row(name, *(percent(own[key]) for key in ("acc", "wdp", "cdp")))
+        grid.add_row(name, *(percent(own[key]) for key in columns))
     grid.add_section()
-    grid.add_row("mean", *(percent(metrics[key]) for key in ("acc", "wdp", "cdp")), style="bold")
+    grid.add_row("mean", *(percent(metrics[key]) for key in columns), style="bold")
     return grid
 
 
