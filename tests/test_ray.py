@@ -126,7 +126,7 @@ def test_a_worker_killed_in_the_middle_of_a_reaction(tmp_path, caplog):
 @pytest.mark.slow
 def test_a_reaction_that_kills_every_worker_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_host, "TRIES", 2)
-    with pytest.raises(ReactionError, match="node c1, reaction 'train': its worker died 2 times"):
+    with pytest.raises(ReactionError, match=r"node c1, reaction 'train'.*: its worker died 2 times"):
         engines.ray(fragile_star(tmp_path / "died", always=True)).run(2)
 
 
@@ -153,7 +153,7 @@ class Assassin(threading.Thread):
 def test_workers_killed_at_any_moment(name, caplog):
     row = next(row for row in ROWS if row.name == name)
     engine = engines.ray(row.build())
-    assassin = Assassin(engine.host, 4, 0.3)
+    assassin = Assassin(engine.host, ray_host.TRIES - 1, 0.3)  # all of them may hit the same reaction
     assassin.start()
     there = engine.run(60)
     assassin.over = True

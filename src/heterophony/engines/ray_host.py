@@ -198,23 +198,22 @@ class RayHost:
 
     def _lost(self, worker: int, why: str) -> None:
         log.warning("worker %d is gone (%s); its reactions run again", worker, why)
+        blamed = []
         for call in [call for call in self.calls if call.worker == worker]:
             self.calls.remove(call)
             for activation in call.activations:
                 if activation.outcome is None:
                     activation.frame = None
-                    self._count(activation, why)
+                    key = activation.node, activation.number
+                    self.tries[key] = self.tries.get(key, 0) + 1
+                    if self.tries[key] >= TRIES:
+                        blamed.append(f"node {activation.node}, reaction {activation.reaction!r}")
+        if blamed:  # which of those that ran there together, nobody can say
+            raise ReactionError(f"{' or '.join(blamed)}: its worker died {TRIES} times ({why})")
         self.placement.abandon(worker)
         self.holders = {node: holder for node, holder in self.holders.items() if holder != worker}
         self.leaving.pop(worker, None)
         self.pool.replace(worker)
-
-    def _count(self, activation: Activation, why: str) -> None:
-        key = activation.node, activation.number
-        self.tries[key] = self.tries.get(key, 0) + 1
-        if self.tries[key] >= TRIES:
-            where = f"node {activation.node}, reaction {activation.reaction!r}"
-            raise ReactionError(f"{where}: its worker died {TRIES} times ({why})")
 
     # -- what is known of nodes ------------------------------------------------------------------------------
     def _know(self, nodes: Sequence[str]) -> None:
