@@ -34,9 +34,14 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n 2
 
+# What the machine at hand can measure, into bench.md. PEERS is an interpreter that has pfl and fedjax, if there is one.
+PEERS ?= $(BIN)/python
 bench: $(READY)
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/scale.py
+	{ $(BIN)/python benchmarks/overhead.py && $(BIN)/python benchmarks/scale.py && \
+	  $(BIN)/python benchmarks/peers.py --python $(PEERS) && \
+	  if $(BIN)/python -c 'import torch, sys; sys.exit(not torch.cuda.is_available())'; then \
+	    $(BIN)/python benchmarks/cohort.py --precision tf32 --free && $(BIN)/python benchmarks/rounds.py --free; fi; } \
+	  | tee bench.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
