@@ -404,3 +404,19 @@ def test_a_newcomer_starts_from_the_present_global_model():
     first = next(r for r in result.ledger.messages if r["to"] == "c2")
     assert first["round"] >= 1
     assert result.table.select(product="personalised", node="c2").rows
+
+
+def test_initial_epochs_of_fedmd_are_epochs_also_where_rounds_are_counted_in_steps():
+    method = FedMD(initial_public=2, initial_local=3, local=Training(batch=16, steps=1))
+    asked = []
+
+    def watch(jobs):
+        asked.extend(job for job in jobs if job.node.id == CLIENTS[0] and hasattr(job.work, "sizes"))
+        return Eager()(jobs)
+
+    local(logits_star(method), compute=watch).run(1)
+    batches = [(job.work.data, len(job.work.sizes(job.node))) for job in asked]
+    node = asked[0].node
+    whole = {view: -(-len(node.data[view]) // 16) for view in ("public", "train")}
+    assert batches[:2] == [("public", 2 * whole["public"]), ("train", 3 * whole["train"])]
+    assert batches[-1] == ("train", 1)

@@ -71,9 +71,9 @@ class FedMD(Method):
         if "initialised" not in client.vars:
             client.vars["initialised"] = True
             if self.initial_public:
-                yield self.local.fit("model", cross_entropy, data="public", epochs=self.initial_public)
+                yield self.local.fit("model", cross_entropy, data="public", epochs=self.initial_public, steps=None)
             if self.initial_local:
-                yield self.local.fit("model", cross_entropy, epochs=self.initial_local)
+                yield self.local.fit("model", cross_entropy, epochs=self.initial_local, steps=None)
             yield Mark("initial")
         logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
         return LOGITS(logits=logits.half() if self.half else logits)
