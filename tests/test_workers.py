@@ -117,3 +117,11 @@ def test_evaluation_is_spread_too():
     )
     local(federation, compute=compute).run(3)
     assert {kind.__name__ for kind in seen} == {"Fit", "Mark"}
+
+
+def test_newcomers_are_dealt_like_those_who_have_such_networks():
+    compute = Workers(Eager(), 2)
+    compute([job(i) for i in range(3)])  # timed here, one after the other
+    assert compute.spread == 0
+    compute([job(i) for i in range(3, 6)])
+    assert compute.spread == 1

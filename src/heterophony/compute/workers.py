@@ -40,8 +40,9 @@ class Workers:
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
         rows = [self._rows(job) for job in jobs]
-        costs = [n * self.paces.get(kind(job), 0.0) for n, job in zip(rows, jobs, strict=True)]
-        new = any(n and kind(job) not in self.paces for n, job in zip(rows, jobs, strict=True))
+        paces = [self.paces.get(kind(job), self.paces.get(alike(job))) for job in jobs]
+        costs = [n * (pace or 0.0) for n, pace in zip(rows, paces, strict=True)]
+        new = any(n and pace is None for n, pace in zip(rows, paces, strict=True))
         busy = sum(n > 0 for n in rows)
         if new or busy < 2 or sum(costs) - max(costs) < WORTHWHILE:  # what the others would gain us
             return [self._timed(job)[0] for job in jobs]
@@ -55,8 +56,11 @@ class Workers:
         began = time.perf_counter()
         answer = self.inner.one(job)
         pace = (time.perf_counter() - began) / max(self._rows(job), 1.0)
-        self.paces[kind(job)] = pace
+        self._learn(job, pace)
         return answer, pace
+
+    def _learn(self, job: Job, pace: float) -> None:
+        self.paces[kind(job)] = self.paces[alike(job)] = pace
 
     def _rows(self, job: Job) -> float:
         """How many rows a job goes through."""
@@ -79,7 +83,7 @@ class Workers:
             for child, pipe, places in children:
                 for i, value in zip(places, _received(child, pipe, [jobs[i] for i in places]), strict=True):
                     answers[i] = _taken(jobs[i], value)
-                    self.paces[kind(jobs[i])] = value["pace"]
+                    self._learn(jobs[i], value["pace"])
         finally:
             for child, pipe, _ in children:
                 pipe.close()
@@ -109,6 +113,12 @@ def kind(job: Job) -> tuple[str, ...]:
     """Jobs that take about the same time a row."""
     names = job.work.names if isinstance(job.work, Fit) else (getattr(job.work, "model", ""),)
     return job.node.id, type(job.work).__name__, *names
+
+
+def alike(job: Job) -> tuple[str, ...]:
+    """Jobs of participants that were not met before take what others' took who have such networks."""
+    _, *rest = kind(job)
+    return ("", *rest, *(type(slot.module).__qualname__ for slot in job.node.slots.values()))
 
 
 def _bins(costs: Sequence[float], count: int) -> list[list[int]]:
