@@ -134,3 +134,10 @@ def test_nothing_beyond_the_limit_is_allocated():
         assert peak < 64 * 2**20
     with pytest.raises(codec.Malformed, match="limit"):
         codec.unpack(codec.pack(torch.zeros(1000)), limit=100)
+
+
+@pytest.mark.parametrize("value", [{0: torch.zeros(2)}, {"$": torch.zeros(2)}, {"a": {1: torch.zeros(1)}}])
+def test_keys_are_checked_by_the_size_as_by_the_writing(value):
+    for what in (codec.pack, codec.packed_size):
+        with pytest.raises(TypeError, match="a key must be a string"):
+            what(value)

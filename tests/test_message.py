@@ -113,3 +113,17 @@ def test_an_unknown_field_is_an_attribute_error():
     message = Message("update", "a", "b", 0, (0, 0), Body({}))
     with pytest.raises(AttributeError, match="message 'update' has no field 'wieghts'"):
         _ = message.wieghts
+
+
+def test_parts_of_one_tensor_are_checked_together_and_not_by_what_its_bytes_are_as_integers():
+    flat = torch.zeros(6)
+    flat[4] = float("nan")
+    kind = Kind("k", to="parent", weights=Weights)
+    for value in (
+        {"a": flat[:3], "b": flat[3:]},
+        {"a": flat.view(torch.uint8).view(torch.float32)},  # whose base is a tensor of bytes
+        {"a": flat.view(torch.int32).view(torch.float32)},
+    ):
+        with pytest.raises(Refused, match="not finite"):
+            kind.check(Body({"weights": value}), Shape())
+    kind.check(Body({"weights": {"a": flat[:3], "b": flat[:2]}}), Shape())  # the rest of it is nobody's business

@@ -33,7 +33,7 @@ def test_any_number_of_workers_gives_the_same_bits(row, number):
     one = local(federation, **row.options).run(row.rounds)
     compute = Workers(Eager(federation.test_sets), number)
     several = local(federation, compute=compute, **row.options).run(row.rounds)
-    assert compute.spread  # there were children
+    assert compute.forks  # there were children
     assert several.digest == one.digest
     assert several.table.rows == one.table.rows
     assert several.ledger.rows == one.ledger.rows
@@ -85,7 +85,7 @@ def test_kept_moments_and_orders_come_back():
     for _ in range(3):
         Eager()(ones)
         compute(others)
-    assert compute.spread
+    assert compute.forks
     assert all(job.node.shared for job in others)
     for a, b in zip(ones, others, strict=True):
         assert a.node.epochs == b.node.epochs == {"train": 3}
@@ -103,7 +103,7 @@ def test_short_work_stays_here(monkeypatch):
     compute = Workers(Eager(), 2)
     compute([job(0), job(1)])
     compute([job(0), job(1)])
-    assert not compute.spread
+    assert not compute.forks
 
 
 def test_evaluation_is_spread_too():
@@ -122,6 +122,6 @@ def test_evaluation_is_spread_too():
 def test_newcomers_are_dealt_like_those_who_have_such_networks():
     compute = Workers(Eager(), 2)
     compute([job(i) for i in range(3)])  # timed here, one after the other
-    assert compute.spread == 0
+    assert compute.forks == 0
     compute([job(i) for i in range(3, 6)])
-    assert compute.spread == 1
+    assert compute.forks == 1

@@ -121,11 +121,11 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
         tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
         return tag + 2 + max(0, len(value) - 1) + sum(_size(item, tensors) for item in value)
     if isinstance(value, dict):
+        if not all(isinstance(key, str) and key != _TAG for key in value):
+            _plain(value, tensors)  # says which
         if all(isinstance(item, Tensor) for item in value.values()):
             tensors += value.values()
             return _named(tuple(value), len(tensors) - len(value))
-        if not all(isinstance(key, str) and key != _TAG for key in value):
-            _plain(value, tensors)  # says which
         names = sum(map(_length, value)) + len(value)
         return 2 + max(0, len(value) - 1) + names + sum(_size(item, tensors) for item in value.values())
     return len(_JSON.encode(_plain(value, tensors)))

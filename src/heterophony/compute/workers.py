@@ -35,7 +35,7 @@ class Workers:
     def __init__(self, inner: Eager, workers: int) -> None:
         self.inner, self.workers = inner, workers
         self.fork = multiprocessing.get_context("fork")
-        self.spread = 0  # how often children were forked
+        self.forks = 0  # how often work was spread
         self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, by kind of job, as seen last
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
@@ -49,7 +49,7 @@ class Workers:
         for job in jobs:
             if isinstance(job.work, Fit) and not job.node.shared:
                 models_into(mmap.mmap(-1, room_for(job.node)), job.node)
-        self.spread += 1
+        self.forks += 1
         return self._spread(jobs, _bins(costs, min(self.workers, busy)))
 
     def _timed(self, job: Job) -> tuple[Any, float]:
