@@ -121,8 +121,8 @@ def test_parts_of_one_tensor_are_checked_together_and_not_by_what_its_bytes_are_
     kind = Kind("k", to="parent", weights=Weights)
     for value in (
         {"a": flat[:3], "b": flat[3:]},
-        {"a": flat.view(torch.uint8).view(torch.float32)},  # whose base is a tensor of bytes
-        {"a": flat.view(torch.int32).view(torch.float32)},
+        {"a": flat.view(torch.uint8).clone().view(torch.float32)},  # whose base is a tensor of bytes
+        {"a": flat.view(torch.int32).clone().view(torch.float32)},
     ):
         with pytest.raises(Refused, match="not finite"):
             kind.check(Body({"weights": value}), Shape())
