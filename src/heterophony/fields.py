@@ -249,7 +249,7 @@ def _finite_together(value: Mapping[str, Tensor]) -> bool:
     if not tensors or not all(isinstance(t, Tensor) and t.is_floating_point() for t in tensors):
         return False
     whole = tensors[0]._base
-    if whole is not None and whole.is_floating_point() and all(t._base is whole for t in tensors):
+    if whole is not None and all(t._base is whole for t in tensors):
         return math.isfinite(whole.sum().item())
     if not all(t.is_cuda and t.dtype == torch.float32 for t in tensors):
         return False
