@@ -30,7 +30,7 @@ from heterophony.seeds import seeded
 from heterophony.topology import star
 from heterophony.work import Fit
 from toys.federations import METHODS
-from toys.world import TESTS, net, normed, points
+from toys.world import TESTS, net, points
 
 
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
@@ -136,13 +136,72 @@ def test_images_are_changed_as_one_at_a_time(executor):
     assert not torch.equal(plain[0]["0.weight"], one[0]["0.weight"])
 
 
-def test_networks_with_running_statistics_are_not_stacked_and_stay_right():
-    work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1))
-    _, one = after(Eager(), [job(i, work, normed) for i in range(2)])
+@pytest.mark.parametrize("teachers", [(), ("teacher",)])
+def test_running_statistics_are_stacked_too(teachers):
+    """Batch norm in what is trained writes its statistics, batch norm in a teacher only reads its own."""
+
+    def normed():
+        return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4))
+
+    def normal(i):
+        work = Fit(
+            "model", soft if teachers else cross_entropy, epochs=2, batch=16, optimiser=sgd(0.1), teachers=teachers
+        )
+        made = job(i, work, normed)
+        if teachers:
+            with seeded("teacher", i):
+                made.node.slots["teacher"] = Slot(normed())
+                made.node.models["teacher"][1].running_mean.normal_()
+        return made
+
+    _, one = after(Eager(), [normal(i) for i in range(3)])
     cohort = Cohort(executor="stacked")
-    _, laned = after(cohort, [job(i, work, normed) for i in range(2)])
-    assert not any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes)
-    assert all(torch.equal(a[n], b[n]) for a, b in zip(one, laned, strict=True) for n in a)
+    jobs = [normal(i) for i in range(3)]
+    before = [{n: t.clone() for n, t in j.node.slots["teacher"].tensors().items()} for j in jobs]
+    _, stacked = after(cohort, jobs)
+    assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
+    for a, b, j, teacher in zip(one, stacked, jobs, before, strict=True):
+        assert any(n.endswith("running_var") for n in a)
+        assert all(torch.allclose(a[n], b[n], atol=1e-5) for n in a)
+        assert all(torch.equal(a[n], b[n]) for n in a if n.endswith("num_batches_tracked"))
+        assert all(torch.equal(t, teacher[n]) for n, t in j.node.slots["teacher"].tensors().items())
+    assert not torch.equal(stacked[0]["1.running_mean"], stacked[1]["1.running_mean"])
+
+
+@pytest.mark.parametrize("executor", ["eager", "branches"])
+def test_images_kept_as_bytes_are_read_to_the_bit(executor):
+    """As on a GPU: bytes there, what they stand for in losses, predictions and evaluation."""
+    pictures = torch.randint(0, 256, (40, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    x, y = (pictures.float() / 255 - 0.5) / 0.5, torch.arange(40) % 4
+    whole = Data(x=x, y=y, classes=4)
+    packed = whole.packed("cpu")
+    assert packed.columns["x"].dtype == torch.uint8
+    assert torch.equal(packed.x, x)
+    assert torch.equal(packed.take(torch.tensor([3, 1])).x, x[[3, 1]])
+    assert torch.equal(packed.with_columns(x=x + 1).x, x + 1)
+    assert packed.to("cpu").x.dtype == torch.float32
+    digests = []
+    for data in (whole, packed):
+        train, test = data.take(torch.arange(32)).augmented(CropFlip(1)), data.take(torch.arange(32, 40))
+        models = {
+            role: {"model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 4))} for role in ("server", "client")
+        }
+        method = FedAvg(local=Training(batch=8))
+        tests = {"c": test}
+        federation = Federation(method, star(["c0", "c1"]), models, {c: {"train": train} for c in ("c0", "c1")}, tests)
+        result = local(replace(federation, executor=executor)).run(2)
+        digests.append((result.digest, result.table.rows))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda x: x * 1.0001, lambda x: x.masked_fill(x > 0.9, torch.nan), lambda x: x + 1e-7, lambda x: x[:, 0]]
+)
+def test_what_no_bytes_stand_for_is_kept_as_it_is(spoil):
+    x = spoil((torch.arange(256).float().view(4, 1, 8, 8) / 255 - 0.5) / 0.5)
+    packed = Data(x=x).packed("cpu")
+    assert packed.levels is None
+    assert torch.equal(packed.columns["x"].nan_to_num(), x.nan_to_num())
 
 
 def test_lanes_follow_the_cohort_not_the_population():

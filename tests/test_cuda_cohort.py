@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
-from heterophony.compute.choice import COMPILED, LAST, STACKED
+from heterophony.compute.choice import COMPILED, LAST, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.stack import Stack
 from heterophony.engines import local
-from heterophony.methods import FedAvg
+from heterophony.methods import FedAvg, FedMD
 from heterophony.parts.training import Training
 from heterophony.seeds import seeded
 from heterophony.topology import star
@@ -31,10 +31,12 @@ def small(dropout=0.0, norm=False):
     return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout), nn.Linear(54, 4))
 
 
-def federation(factory=small, **options):
+def federation(factory=small, pixels=False, **options):
     def images(i):
         with seeded("cuda images", i):
-            return Data(x=torch.randn(50, 1, 8, 8), y=torch.randint(4, (50,)), classes=4)
+            pictures = (torch.randint(0, 256, (50, 1, 8, 8)).float() / 255 - 0.5) / 0.5
+            x = pictures if pixels else torch.randn(50, 1, 8, 8)
+            return Data(x=x, y=torch.randint(4, (50,)), classes=4)
 
     data = {c: {"train": images(i)} for i, c in enumerate(CLIENTS)}
     models = {role: {"model": factory} for role in ("server", "client")}
@@ -57,14 +59,16 @@ def test_ways_agree_with_one_at_a_time_within_rounding(executor, norm):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("way", [LAST, STACKED, COMPILED], ids=lambda way: way.name)
-def test_each_way_agrees(way):
-    made = federation()
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("way", [LAST, STACKED, COMPILED, PRODUCTS], ids=lambda way: way.name)
+def test_each_way_agrees(way, norm):
+    factory = lambda: small(norm=norm)  # noqa: E731
+    made = federation(factory)
     cohort = Cohort(made.test_sets, executor="auto", only=way)
     found = local(made, compute=cohort).run(2)
     assert not cohort.alone
     assert any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes) == way.stacked
-    for a, b in zip(weights(federation(executor="eager").run(2)), weights(found), strict=True):
+    for a, b in zip(weights(federation(factory, executor="eager").run(2)), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
@@ -106,3 +110,38 @@ def test_what_asks_for_a_value_runs_one_at_a_time(caplog):
     assert len([r for r in caplog.records if "one at a time" in r.message]) == len(CLIENTS)
     for a, b in zip(weights(federation(Asking, executor="eager").run(2)), weights(found), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("executor", ["eager", "branches", "stacked"])
+def test_images_are_bytes_on_the_device_and_change_nothing(executor, monkeypatch):
+    made = federation(pixels=True, executor=executor)
+    packed = local(made)
+    found = packed.run(2)
+    train = packed.host.node("c0").data
+    assert train.placed("train").columns["x"].dtype == torch.uint8
+    assert torch.equal(train.placed("train").x.cpu(), train["train"].x)
+    monkeypatch.setattr(Data, "packed", Data.to)
+    plain = federation(pixels=True, executor=executor).run(2)
+    assert found.digest == plain.digest
+    assert found.table.rows == plain.table.rows
+
+
+def test_evaluations_side_by_side_are_those_of_one_at_a_time():
+    """Every client's model on every set, all under way at once, twice as many as there are streams."""
+    clients = [f"c{i}" for i in range(8)]
+    with seeded("side by side"):
+        draw = {c: Data(x=torch.randn(40, 1, 8, 8), y=torch.randint(4, (40,)), classes=4) for c in clients}
+    models = {"client": {"model": small}, "server": {"model": small}}
+    made = Federation(
+        FedMD(),
+        star(clients),
+        models,
+        {c: {"train": d, "public": d} for c, d in draw.items()},
+        dict(draw),
+        device="cuda",
+    )
+    tables = [replace(made, executor=executor).run(2).table.rows for executor in ("eager", "branches")]
+    assert len(tables[0]) == len(tables[1]) > 8 * 8
+    for a, b in zip(*tables, strict=True):
+        assert {k: v for k, v in a.items() if k != "sum"} == {k: v for k, v in b.items() if k != "sum"}
+        assert a["sum"] == pytest.approx(b["sum"], rel=1e-3, abs=1.01 if a["quantity"] in ("accuracy", "top5") else 0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], list[Any]]:
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
+    if federation.device != "cpu":  # read when CUDA starts: without it all streams share eight queues
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     chosen = federation.executor
     if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
         eager = Eager(federation.test_sets, federation.precision)

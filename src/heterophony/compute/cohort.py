@@ -36,6 +36,7 @@ class Seated:
 Entry = tuple[int, Job, Rows]
 PATIENCE = 20.0  # seconds that compiling may take, and that it must earn back
 GAIN = 0.4  # the share of a step that compiling is expected to save
+STREAMS = 4  # on which predictions run side by side
 
 
 class Cohort:
@@ -58,6 +59,7 @@ class Cohort:
         self.networks = Networks()
         self.lanes: dict[Hashable, list[Lane]] = {}
         self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
+        self.streams: list[torch.cuda.Stream] = []
         self.calls = 0
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
@@ -65,7 +67,24 @@ class Cohort:
         fits = [(i, job) for i, job in enumerate(jobs) if isinstance(job.work, Fit)]
         answers = self._fit(self._place(fits))
         self._tidy()
-        return [answers[i] if i in answers else self.eager.one(job) for i, job in enumerate(jobs)]
+        answers |= self._ask([(i, job) for i, job in enumerate(jobs) if i not in answers])
+        return [answers[i] for i in range(len(jobs))]
+
+    def _ask(self, jobs: Sequence[tuple[int, Job]]) -> dict[int, Any]:
+        """Predictions and evaluations: all under way, in turn on a few streams, before the first is waited for."""
+        if not jobs or jobs[0][1].node.device == "cpu":
+            return {i: self.eager.one(job) for i, job in jobs}
+        main = torch.cuda.current_stream()
+        self.streams = self.streams or [torch.cuda.Stream() for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
+        for stream in self.streams:
+            stream.wait_stream(main)
+        begun = []
+        for n, (i, job) in enumerate(jobs):
+            with torch.cuda.stream(self.streams[n % STREAMS]):
+                begun.append((i, self.eager.begin(job)))
+        for stream in self.streams:
+            main.wait_stream(stream)
+        return {i: end() for i, end in begun}
 
     def _place(self, fits: Sequence[tuple[int, Job]]) -> list[Seated]:
         """A lane for each fit that can have one; fits of one kind that are always pending together choose together."""
@@ -81,7 +100,7 @@ class Cohort:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
             if sizes:
-                together = (job.wave, sizes) if stackable(job, self.networks) and self.executor != "branches" else ()
+                together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
                 groups.setdefault((kind, together), []).append((i, job, rows))
         found: list[Seated] = []
         for (kind, pending), entries in groups.items():

@@ -18,7 +18,7 @@ from heterophony.record.score import score
 from heterophony.seeds import generator, seeded
 from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
 
-GPU_BATCH = 4096  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
+GPU_BATCH = 2048  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
 
 
 class WorkError(RuntimeError):
@@ -58,39 +58,55 @@ class Eager:
         return [self.one(job) for job in jobs]
 
     def one(self, job: Job) -> Any:
+        return self.begin(job)()
+
+    def begin(self, job: Job) -> Callable[[], Any]:
+        """Start a job. A prediction on a GPU is under way then: calling what this returns waits for the answer."""
         try:
-            return self._one(job)
+            end = self._begin(job)
         except Exception as error:
             raise located(job, error) from error
 
-    def _one(self, job: Job) -> Any:
+        def ended() -> Any:
+            try:
+                return end()
+            except Exception as error:
+                raise located(job, error) from error
+
+        return ended
+
+    def _begin(self, job: Job) -> Callable[[], Any]:
         node, work = job.node, job.work
         match work:
             case Fit():
                 with seeded(node.seed, node.id, node.round, "fit", job.tag):
                     fitted = fit(node, work, self.precision)
                 job.rows += loss_rows(job, fitted)
-                return fitted
+                return lambda: fitted
             case Predict():
                 data = node.data.placed(work.data)
-                return predict(node.models[work.model], data, work.rows, work.batch, self.precision)
-            case Mark():
-                if job.evaluate:
-                    job.rows += self._evaluate(job, work)
+                outputs = asked(node.models[work.model], data, work.rows, work.batch, self.precision)
+                return outputs.cpu
+            case Mark() if job.evaluate:
+                return self._evaluation(job, work)
             case Note():
                 job.rows.append(_row(job, "note", "", "", work.quantity, float(work.value), work.n))
-        return None
+        return lambda: None
 
-    def _evaluate(self, job: Job, mark: Mark) -> list[dict[str, Any]]:
-        rows = []
-        for name, split, data in self.tests(job.node.id):
-            # With a joint head (private and public classes) only the outputs of the test's own classes count.
-            logits = predict(job.node.models[mark.model], data.placed(job.node.device), precision=self.precision)[
-                :, : data.classes
-            ]
-            for quantity, (total, n) in score(logits, data.y).items():
-                rows.append(_row(job, mark.product, name, split, quantity, total, n))
-        return rows
+    def _evaluation(self, job: Job, mark: Mark) -> Callable[[], None]:
+        model, device = job.node.models[mark.model], job.node.device
+        sets = [
+            (name, split, data, asked(model, data.placed(device), precision=self.precision))
+            for name, split, data in self.tests(job.node.id)
+        ]
+
+        def end() -> None:
+            for name, split, data, outputs in sets:
+                # With a joint head (private and public classes) only the outputs of the test's own classes count.
+                for quantity, (total, n) in score(outputs.cpu()[:, : data.classes], data.y).items():
+                    job.rows.append(_row(job, mark.product, name, split, quantity, total, n))
+
+        return end
 
 
 def loss_rows(job: Job, fitted: Fitted) -> list[dict[str, Any]]:
@@ -117,13 +133,21 @@ def _row(
 def predict(
     model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
 ) -> Tensor:
-    """A model's outputs, in evaluation mode; the model is left in the mode it was in."""
+    """A model's outputs, in evaluation mode, on the CPU."""
+    return asked(model, data, rows, batch, precision).cpu()
+
+
+def asked(
+    model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
+) -> Tensor:
+    """The same where they were computed; the model is left in the mode it was in."""
     with _evaluating(model), torch.no_grad():
-        x = data.x if rows is None else data.x.index_select(0, rows.to(data.device))
+        x = data.columns["x"]
+        x = x if rows is None else x.index_select(0, rows.to(data.device))
         device = next((p.device for p in model.parameters()), x.device)
         net = precise(model, precision)
         batch = batch if device.type == "cpu" else max(batch, GPU_BATCH)
-        return torch.cat([net(part.to(device)) for part in torch.split(x, batch)]).cpu()
+        return torch.cat([net(data.read(part).to(device)) for part in torch.split(x, batch)])
 
 
 def precise(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[Tensor], Tensor]:
@@ -252,6 +276,8 @@ def _batches(node: Node, work: Fit) -> Any:
             batch = data.take(order[at : at + size])
             if data.augment is not None:
                 batch = batch.with_columns(x=data.augment.apply(batch.x, params[at : at + size]))
+            elif batch.levels is not None:
+                batch = batch.with_columns(x=batch.x)  # read once, however often the loss asks
             yield batch
             at += size
 

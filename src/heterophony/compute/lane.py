@@ -43,7 +43,19 @@ class Rows:
     @property
     def form(self) -> tuple[tuple[str, tuple[int, ...], torch.dtype], ...]:
         columns = {**self.view.columns, **self.extra}
-        return tuple((name, tuple(column.shape[1:]), column.dtype) for name, column in columns.items())
+        read = None if self.view.levels is None or "x" in self.extra else self.view.levels.dtype
+        return tuple(
+            (name, tuple(column.shape[1:]), read if name == "x" and read else column.dtype)
+            for name, column in columns.items()
+        )
+
+    def column(self, name: str, chosen: Tensor | None) -> Tensor:
+        """What a fit reads, of these rows: of images kept as bytes, what they stand for."""
+        if name in self.extra:
+            given: Tensor = self.extra[name]
+            return given
+        column = self.view.columns[name] if chosen is None else self.view.columns[name].index_select(0, chosen)
+        return self.view.read(column) if name == "x" else column
 
 
 class Losses(Mapping[str, dict[str, float]]):
@@ -74,13 +86,10 @@ class Networks:
 
     def __init__(self) -> None:
         self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-        self.buffered: set[str] = set()  # those that write running statistics
 
     def name(self, module: nn.Module) -> str:
         if module not in self.known:
             self.known[module] = key_of(signature.of_module(module))
-            if any(True for _ in module.buffers()):
-                self.buffered.add(self.known[module])
         return self.known[module]
 
 
@@ -230,11 +239,7 @@ class Lane:
         chosen = None if rows.rows is None else rows.rows.to(self.device)
         copies: Pairs = []
         for name, column in self.columns.items():
-            source, to = rows.extra.get(name), self.seat(column, i)[: rows.count]
-            if source is None and chosen is not None:
-                torch.index_select(rows.view.columns[name], 0, chosen, out=to)
-            else:
-                copies.append((to, rows.view.columns[name] if source is None else source))
+            copies.append((self.seat(column, i)[: rows.count], rows.column(name, chosen)))
         self.staged.pop(i, None)
         if whole:
             self.staged[i] = rows.view

@@ -16,18 +16,16 @@ from torch.func import functional_call, grad, vmap
 
 from heterophony.compute import signature
 from heterophony.compute.eager import Job, kept, precise, terms_of
-from heterophony.compute.lane import Lane, Networks, Rows, resident
+from heterophony.compute.lane import Lane, Rows, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.work import Fit
 
 
-def stackable(job: Job, networks: Networks) -> bool:
-    """Whether a fit can be one of a stack: running statistics are written in place, and Adam counts its own steps."""
+def stackable(job: Job) -> bool:
+    """Whether a fit can be one of a stack: Adam counts its own steps."""
     work = job.work
     assert isinstance(work, Fit)
-    if any(networks.name(job.node.slots[name].module) in networks.buffered for name in (*work.names, *work.teachers)):
-        return False
     return work.optimiser.name == "SGD" or not any(kept(work, name) for name in work.names)
 
 
@@ -45,14 +43,19 @@ class Stack(Lane):
         self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
         if self.products:
             self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
-        self.tensors = {
+        weights = {
             name: {
                 n: nn.Parameter(torch.stack([p.detach()] * self.seats), requires_grad=p.requires_grad)
                 for n, p in module.named_parameters()
             }
             for name, module in self.skeletons.items()
         }
-        self.parameters = {name: self.tensors[name] for name in work.names}  # type: ignore[misc]
+        self.buffers = {
+            name: {n: torch.stack([b] * self.seats) for n, b in module.named_buffers()}
+            for name, module in self.skeletons.items()
+        }
+        self.tensors = {name: {**weights[name], **self.buffers[name]} for name in weights}
+        self.parameters = {name: weights[name] for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
         self.gradients = torch.compile(step) if self.compiled else step
@@ -70,11 +73,13 @@ class Stack(Lane):
     def _loss(
         self,
         parameters: Mapping[str, Mapping[str, Tensor]],
+        buffers: Mapping[str, Mapping[str, Tensor]],
         teachers: Mapping[str, Mapping[str, Tensor]],
         columns: Mapping[str, Tensor],
         numbers: Mapping[str, Tensor],
     ) -> tuple[Tensor, Any]:
-        """What one seat minimises."""
+        """What one seat minimises; beside it the terms, and the running statistics after the step."""
+        running = {name: {n: b.clone() for n, b in own.items()} for name, own in buffers.items()}
 
         def net(name: str, weights: Mapping[str, Tensor]) -> Any:
             return precise(lambda x: functional_call(self.skeletons[name], dict(weights), (x,)), self.precision)
@@ -82,12 +87,12 @@ class Stack(Lane):
         def asked(name: str, weights: Mapping[str, Tensor]) -> Any:
             return lambda x: net(name, weights)(x).detach()
 
-        nets = {name: net(name, weights) for name, weights in parameters.items()}
+        nets = {name: net(name, {**weights, **running[name]}) for name, weights in parameters.items()}
         nets |= {name: asked(name, weights) for name, weights in teachers.items()}
         loss = signature.with_numbers(self.work.loss, dict(numbers))
         terms = terms_of(self.work, loss(nets, Data(classes=self.classes, **columns)))
         parts = [value for named in terms.values() for value in named.values()]
-        return sum(parts[1:], start=parts[0]), terms
+        return sum(parts[1:], start=parts[0]), (terms, running)
 
     def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
         rows = self.order.index_select(1, places)
@@ -98,7 +103,11 @@ class Stack(Lane):
             columns["x"] = changed.view_as(columns["x"])
         trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
         teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
-        gradients, terms = self.gradients(trained, teachers, columns, self.numbers)
+        buffers = {n: self.buffers[n] for n in self.work.names}
+        gradients, (terms, running) = self.gradients(trained, buffers, teachers, columns, self.numbers)
+        for name, own in running.items():
+            for key, value in own.items():
+                self.buffers[name][key].copy_(value)
         for name, own in self.parameters.items():
             for key, parameter in own.items():
                 parameter.grad = gradients[name][key].contiguous() if parameter.requires_grad else None

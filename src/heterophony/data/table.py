@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -11,15 +12,18 @@ from torch.utils.data import Dataset
 
 from heterophony.data.augment import Augmentation
 
+_BLOCK = 4096  # rows that become bytes at a time
+
 
 class Data:
     """Named tensors that share their first dimension, such as `Data(x=images, y=labels, classes=10)`.
 
     A batch is a `Data` too. `classes` is the size of the label space where there is one. `augment` (see `augmented`) is
     what training on these rows does to their images; predictions and evaluation leave them as they are.
+    On a GPU, images whose values are those of bytes are kept as bytes: `x` is what they stand for, to the bit.
     """
 
-    __slots__ = ("augment", "classes", "columns", "copies")
+    __slots__ = ("augment", "classes", "columns", "copies", "levels")
 
     def __init__(self, *, classes: int | None = None, **columns: Tensor) -> None:
         lengths = {name: len(column) for name, column in columns.items()}
@@ -29,6 +33,7 @@ class Data:
         self.classes = classes
         self.augment: Augmentation | None = None
         self.copies: dict[str, Data] = {}
+        self.levels: Tensor | None = None  # where x is kept as bytes, what each of the 256 stands for
 
     @classmethod
     def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
@@ -46,9 +51,16 @@ class Data:
         if name.startswith("__") or name in self.__slots__:  # asked for while the object is being copied
             raise AttributeError(name)
         try:
-            return self.columns[name]
+            column = self.columns[name]
         except KeyError:
             raise AttributeError(f"no column {name!r}; there are {', '.join(self.columns)}") from None
+        return self.read(column) if name == "x" else column
+
+    def read(self, part: Tensor) -> Tensor:
+        """Rows of the column x as what models read."""
+        if self.levels is None:
+            return part
+        return self.levels.index_select(0, part.flatten().int()).view(part.shape)
 
     def take(self, rows: Tensor) -> Data:
         """The given rows, in the given order."""
@@ -58,6 +70,7 @@ class Data:
         """The same rows with further columns, such as a teacher's logits."""
         made = Data(classes=self.classes, **{**self.columns, **columns})
         made.augment = self.augment
+        made.levels = None if "x" in columns else self.levels
         return made
 
     @property
@@ -69,11 +82,23 @@ class Data:
         if self.device.type == torch.device(device).type:
             return self
         if device not in self.copies:
-            self.copies[device] = self.to(device)
+            self.copies[device] = self.packed(device)
         return self.copies[device]
 
     def to(self, device: torch.device | str) -> Data:
-        return self._like({n: c.to(device) for n, c in self.columns.items()})
+        made = self._like({n: c.to(device) for n, c in self.columns.items()})
+        made.levels = None if self.levels is None else self.levels.to(device)
+        return made
+
+    def packed(self, device: str) -> Data:
+        """The same on a device, with images as bytes where that loses nothing: a quarter of the memory."""
+        x = self.columns.get("x")
+        found = None if x is None or self.levels is not None else _bytes(x, device)
+        if found is None:
+            return self.to(device)
+        made = self._like({n: found if n == "x" else c.to(device) for n, c in self.columns.items()})
+        made.levels = _levels().to(device)
+        return made
 
     def augmented(self, by: Augmentation | None) -> Data:
         """The same rows, whose images training changes at random."""
@@ -84,4 +109,26 @@ class Data:
     def _like(self, columns: dict[str, Tensor]) -> Data:
         made = Data.__new__(Data)  # of one length, as these are: a batch needs no check
         made.columns, made.classes, made.augment, made.copies = columns, self.classes, self.augment, {}
+        made.levels = self.levels
         return made
+
+
+@cache
+def _levels() -> Tensor:
+    """What `to_tensor` makes of each byte."""
+    return (torch.arange(256).float() / 255 - 0.5) / 0.5
+
+
+def _bytes(x: Tensor, device: str) -> Tensor | None:
+    """The bytes that images were made of, on the device; None if they were made otherwise (turned, say)."""
+    if x.dim() != 4 or x.dtype != torch.float32 or torch.device(device).type == "meta":
+        return None
+    levels = _levels().to(device)
+    found = torch.empty(x.shape, dtype=torch.uint8, device=device)
+    for at in range(0, len(x), _BLOCK):
+        part = x[at : at + _BLOCK].to(device)
+        whole = (part * 127.5 + 127.5).round().clamp(0, 255).nan_to_num()
+        if not torch.equal(levels[whole.long()], part):
+            return None
+        found[at : at + _BLOCK] = whole.to(torch.uint8)
+    return found

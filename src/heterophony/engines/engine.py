@@ -102,6 +102,7 @@ class Engine:
         """After a load, or with more rounds to do: whoever was held back may have something to do."""
         for activation in self.pending:  # asked of another machine, and not answered yet
             self.host.begin(activation)
+            self._post_early(activation)
         for box in list(self.boxes.values()):
             if not box.busy:
                 self.dirty.add(box.node)
@@ -159,6 +160,8 @@ class Engine:
         waiting = [a for a in self.pending if a.outcome is None and not (here and a.away)]
         if waiting:
             self.host.step(waiting)
+            for activation in waiting:
+                self._post_early(activation)
         done = [a for a in self.pending if a.outcome is not None]
         self.pending = [a for a in self.pending if a.outcome is None]
         self.lost = {a.node for a in self.pending if a.lost}
@@ -230,15 +233,25 @@ class Engine:
             frozenset(self.outside), self.clock, self.clock,
         )  # fmt: skip
         self.host.begin(activation)
+        self._post_early(activation)
         self.pending.append(activation)
+
+    def _post_early(self, activation: Activation) -> None:
+        """What left a reaction that goes on: on its way at once, so that whoever waits for it computes beside it.
+
+        No snapshot can tell: it lets every reaction end first.
+        """
+        for index in range(len(activation.posted), len(activation.early)):
+            departure, send = activation.early[index]
+            activation.posted.append(self._post(activation.node, (activation.number, index), departure, send))
 
     def _commit(self, activation: Activation, outcome: Outcome) -> None:
         """A reaction's state, consumed mail and outgoing mail become part of the run at once."""
         node = activation.node
-        rows: list[dict[str, Any]] = []
+        rows = [row for posted in activation.posted for row in posted]
         for what, detail in outcome.incidents:
             self.ledger.incident(outcome.end, node, what, detail)
-        for index, (departure, send) in enumerate(outcome.sends):
+        for index, (departure, send) in list(enumerate(outcome.sends))[len(activation.posted) :]:
             rows += self._post(node, (activation.number, index), departure, send)
         self.queue.push(outcome.end, Free(node, outcome.round, outcome.groups, outcome.rows, rows))
         self.dirty.add(node)

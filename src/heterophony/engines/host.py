@@ -37,7 +37,11 @@ class Activation:
     rounds: int  # the run's, to know the last one
     outside: frozenset[str]  # who has not joined yet
     start: float
-    due: float = 0.0  # nothing of it can leave the node before this moment
+    due: float = 0.0  # nothing more of it can leave the node before this moment
+    early: list[tuple[float, Send]] = field(
+        default_factory=list
+    )  # what has left before its end; the outcome has it too
+    posted: list[list[dict[str, Any]]] = field(default_factory=list)  # those of them on their way: rows of the ledger
     outcome: Outcome | None = None
     away: bool = False  # it runs on another machine, which may take its time: a snapshot holds the question
     recorded: bool = False  # a snapshot holds it

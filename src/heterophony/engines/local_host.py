@@ -38,7 +38,6 @@ class Frame:
     generator: Generator[Any, Any, Any] | None = None
     work: Work | None = None
     asked: int = 0
-    early: bool = False
     sends: list[tuple[float, Send]] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -113,14 +112,13 @@ class LocalHost:
             if isinstance(asked, Work):
                 break
             self._send(activation, asked)
-            frame.early, answer = True, None
+            activation.early, answer = list(frame.sends), None
         frame.work = asked
         frame.asked += 1
         with _located(activation, frame.node):
             samples = asked.samples(frame.node)
         frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample
-        # An early send leaves with the commit, so the rest of the reaction must run before the clock moves on.
-        activation.due = activation.start if frame.early else frame.clock
+        activation.due = frame.clock
 
     def _finish(self, activation: Activation, result: Any) -> None:
         frame: Frame = activation.frame

@@ -92,7 +92,11 @@ class Worker:
         seconds: dict[str, float] = {}
         try:
             activations = [self._begin(order, parts, body, seconds) for order in orders]
-            done = [self._report(a, seconds) if a.outcome is not None else a.due for a in activations]
+            # an early send is in the report, so that it is waited for before the clock moves on
+            done = [
+                self._report(a, seconds) if a.outcome is not None else a.start if a.early else a.due
+                for a in activations
+            ]
             yield from _told(done)
             if rest := [a for a in activations if a.outcome is None]:
                 self._compute(rest, seconds)
