@@ -34,7 +34,7 @@ class Seated:
 
 
 Entry = tuple[int, Job, Rows]
-PATIENCE = 20.0  # seconds that compiling may take, and that it must earn back
+COMPILING = (10.0, 1.0)  # seconds that compiling takes, and more for each of a network's tensors: to be earned back
 GAIN = 0.4  # the share of a step that compiling is expected to save
 STREAMS = 4  # on which predictions run side by side
 
@@ -162,7 +162,8 @@ class Cohort:
         job = entries[0][1]
         if many and times:
             steps = job.left * len(job.work.sizes(job.node))  # type: ignore[union-attr]
-            if steps * min(times.values()) * GAIN > PATIENCE:
+            tensors = sum(len(job.node.slots[name].tensors()) for name in job.work.names)  # type: ignore[union-attr]
+            if steps * min(times.values()) * GAIN > COMPILING[0] + COMPILING[1] * tensors:
                 began = time.perf_counter()
                 self._try(COMPILED, kind, entries, times)
                 self._try(PRODUCTS, kind, entries, times)
