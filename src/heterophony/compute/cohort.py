@@ -160,9 +160,11 @@ class Cohort:
         for way in ways:
             self._try(way, kind, entries, times)
         job = entries[0][1]
+        node, work = job.node, job.work
+        assert isinstance(work, Fit)
         if many and times:
-            steps = job.left * len(job.work.sizes(job.node))  # type: ignore[union-attr]
-            tensors = sum(len(job.node.slots[name].tensors()) for name in job.work.names)  # type: ignore[union-attr]
+            steps = job.left * len(work.sizes(node))
+            tensors = sum(len(node.slots[name].tensors()) for name in work.names)
             if steps * min(times.values()) * GAIN > COMPILING[0] + COMPILING[1] * tensors:
                 began = time.perf_counter()
                 self._try(COMPILED, kind, entries, times)
@@ -174,8 +176,8 @@ class Cohort:
         for place in list(self.lanes):
             if isinstance(place, tuple) and place[1] == kind and place[0] != best:
                 del self.lanes[place]
-        names = " and ".join(type(job.node.models[name]).__name__ for name in job.work.names)  # type: ignore[union-attr]
-        self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {job.work.batch}")  # type: ignore[union-attr]
+        names = " and ".join(type(node.models[name]).__name__ for name in work.names)
+        self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
         return best
 
     def _try(self, way: Way, kind: Hashable, entries: Sequence[Entry], times: dict[str, float]) -> None:
