@@ -4,13 +4,16 @@ FedMD+Global with 21 WRNs on CIFAR-like data.
     python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager auto]
 
 Random images of the data's shapes; prints milliseconds a round after two rounds of warming up and with all nodes built
-(a node is built when it is first met), with `--busy` also how long of it the device is busy. The run is said to be long
+(a node is built when it is first met), with `--busy` also the share of the time in which a kernel runs, as the driver
+samples it, for which the measured rounds should take some seconds (`--rounds`). The run is said to be long
 (`--goal`), so that what pays in a long run, such as compiling, is done.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
+import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -108,46 +111,32 @@ class Meter:
     def __init__(self, warm: int, rounds: int, watched: bool) -> None:
         self.marks, self.watched = (warm, warm + rounds), watched
         self.times: list[float] = []
-        self.profile: Any = None
-        self.busy: float | None = None  # of the device's time, where it was asked for
+        self.watcher: subprocess.Popen[str] | None = None
+        self.busy: float | None = None  # the share of time in which a kernel ran, where it was asked for
 
     def __call__(self, engine: Engine) -> None:
-        done = engine.boxes["server"].round
-        if len(self.times) < 2 and done >= self.marks[len(self.times)]:
-            if engine.federation.device != "cpu":
-                torch.cuda.synchronize()
-            self.times.append(time.perf_counter())
-            if len(self.times) == 2:
-                self.profile = self._watch() if self.watched else None
-                engine.stop = self.profile is None
-        elif self.profile is not None and done >= self.marks[1] + 3:
+        if len(self.times) == 2 or engine.boxes["server"].round < self.marks[len(self.times)]:
+            return
+        if engine.federation.device != "cpu":
             torch.cuda.synchronize()
-            self.busy = self._share()
-            engine.stop = True
-
-    def _watch(self) -> Any:
-        from torch.profiler import ProfilerActivity, profile
-
-        watcher = profile(activities=[ProfilerActivity.CUDA])
-        watcher.__enter__()
         self.times.append(time.perf_counter())
-        return watcher
-
-    def _share(self) -> float:
-        """Of three rounds more: the time in which at least one kernel ran, per round, in seconds."""
-        self.profile.__exit__(None, None, None)
-        spans = [event.time_range for event in self.profile.events()]
-        busy = last = 0.0
-        for start, end in sorted((span.start, span.end) for span in spans):
-            busy += max(0.0, end - max(start, last))
-            last = max(last, end)
-        return busy / 3e6
+        if len(self.times) == 2:
+            engine.stop = True
+            if self.watcher is not None:
+                self.watcher.terminate()
+                shares = [float(line) for line in self.watcher.communicate()[0].split()][
+                    3:
+                ]  # the first look further back
+                self.busy = statistics.mean(shares) / 100 if shares else None
+        elif self.watched:
+            ask = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-lms", "200"]
+            self.watcher = subprocess.Popen(ask, stdout=subprocess.PIPE, text=True)
 
 
 def measure(
     federation: Federation, warm: int, rounds: int, goal: int, watched: bool
 ) -> tuple[float, float, float | None]:
-    """Seconds before the first measured round, seconds a round, and how much of a round the device is busy."""
+    """Seconds before the first measured round, seconds a round, and the share of it in which the device is busy."""
     meter = Meter(warm, rounds, watched)
     engine = local(federation, progress=meter)
     began = time.perf_counter()
@@ -170,7 +159,7 @@ def main() -> None:
     options.add_argument("--free", action="store_true")
     options.add_argument("--executors", nargs="+", default=["eager", "branches", "auto"])
     options.add_argument("--rounds", type=int, default=20)
-    options.add_argument("--busy", action="store_true", help="for how long the device is busy (many kernels take time)")
+    options.add_argument("--busy", action="store_true", help="the device's own figure, over the measured rounds")
     options.add_argument("--goal", type=int, default=100_000, help="rounds that the run is said to have")
     args = options.parse_args()
     print("| round | " + " | ".join(args.executors) + " |\n|---|" + "---|" * len(args.executors))
@@ -182,7 +171,7 @@ def main() -> None:
             how = {"executor": executor, "precision": args.precision, "deterministic": not args.free}
             rounds = max(2, args.rounds // 10) if executor == "eager" else args.rounds
             first, seconds, busy = measure(replace(build(args.device), **how), 2, rounds, args.goal, args.busy)
-            share = "" if busy is None else f", device busy {1e3 * busy:.1f}"
+            share = "" if busy is None else f", device busy {busy:.0%}"
             cells.append(f"{1e3 * seconds:.1f} ms{share} (set-up {first:.1f} s)")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
