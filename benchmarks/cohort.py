@@ -1,6 +1,6 @@
 """A cohort's training step: one after the other, as branches, stacked, and what the engine chooses by itself.
 
-    python benchmarks/cohort.py [--device cuda] [--only NAME] [--precision tf32] [--free]
+    python benchmarks/cohort.py [--device cuda] [--only NAME] [--precision tf32] [--free] [--ways branches chosen]
 
 Random images; prints milliseconds for one step of the whole cohort, all ways in turn in one run, their ratios, and
 which fraction of the device's measured rate of matrix products the fastest achieves.
@@ -97,14 +97,15 @@ def main() -> None:
     options.add_argument("--free", action="store_true", help="kernels that need not repeat to the bit")
     options.add_argument("--steps", type=int, default=40)
     options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
     args = options.parse_args()
     where = torch.cuda.get_device_name() if args.device == "cuda" else "CPU, one thread"
     print(f"{where}, torch {torch.__version__}, {args.precision}, {'free' if args.free else 'deterministic'}")
     print(
         "| cohort | one at a time | "
-        + " | ".join(WAYS)
+        + " | ".join(args.ways)
         + " | best ratio | of the matrix rate | set-up |\n|---|---|"
-        + "---|" * (len(WAYS) + 3)
+        + "---|" * (len(args.ways) + 3)
     )
     with numerics(args.device, args.precision, not args.free):
         peak = rate(args.precision, args.device) if args.device == "cuda" else 0.0
@@ -116,8 +117,8 @@ def main() -> None:
             eager = Eager(precision=args.precision)
             seconds(eager, few, args.device)
             ways, setups = {}, []
-            for way, make in WAYS.items():
-                ways[way] = make(args.precision)
+            for way in args.ways:
+                ways[way] = WAYS[way](args.precision)
                 setups.append(seconds(ways[way], work, args.device))
             times: dict[str, list[float]] = {way: [] for way in ways}
             alone = []
