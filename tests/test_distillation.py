@@ -190,10 +190,10 @@ def test_zbar_of_the_others_by_a_loop():
     targets = {}
 
     class Watching(Eager):
-        def _one(self, job):
+        def _begin(self, job):
             if "agreed" in getattr(job.work, "extra", {}):
                 targets[job.node.id, job.node.round] = job.work.extra["agreed"]
-            return super()._one(job)
+            return super()._begin(job)
 
     federation = fccl_star(zbar="others", local_every=3)
     before = local(federation).run(1)  # one exchange: models have moved, the previous ones have not
