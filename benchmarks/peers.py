@@ -1,13 +1,19 @@
 """The same federated averaging in Heterophony and in its peers, in one run: seconds a round, and ratios.
 
     python benchmarks/peers.py [--python PEERS/bin/python] [--only logistic] [--systems ours pfl] [--repeats 3]
+    python benchmarks/peers.py --device cuda [--python PEERS/bin/python]
 
 Two rounds: `cifar`, pfl-research's CIFAR-10 benchmark (cohort of 50 users x 50 images, batch 10, one epoch, SGD 0.1,
 the 1.63M-parameter CNN), and `logistic`, logistic regression (10 clients of 60 rows a round, batch 10), where only the
 engine counts; both of 1,000 clients, with random images in memory. Each system runs in a process of its own, in turn,
-`--repeats` times, with all cores; the first round is not counted. `--python` is an interpreter that has `torch`, `pfl`
-and `fedjax` (in an environment of their own: they pin versions that others do not); Flower's simulation needs `flwr`
-and `ray` beside us.
+`--repeats` times, with all cores; the first round is not counted. pfl runs with one thread and with one a core, and the
+faster counts: on cores that others use too, threads that wait for each other made it 40 times slower. `--python` is an
+interpreter that has `torch`, `pfl` and `fedjax` (in an environment of their own: they pin versions that others do not);
+Flower's simulation needs `flwr` and `ray` beside us.
+
+With `--device cuda` the data and models are on one GPU, products are tf32 and kernels need not repeat to the bit; the
+GPU is waited for at the end of each round, and the first three are not counted. Ours is told of a long run, so that
+what pays in one, such as compiling, is done.
 """
 
 from __future__ import annotations
@@ -26,6 +32,13 @@ CORES = len(os.sched_getaffinity(0))
 SYSTEMS = ("loop", "ours", "pfl", "fedjax", "flower")
 CASES = {"cifar": (1000, 50, 50, 0.1), "logistic": (1000, 10, 60, 0.1)}  # clients, cohort, rows, learning rate
 BATCH = 10
+WARM = {"cpu": 1, "cuda": 3}  # rounds that are not counted
+ROUNDS = {"cpu": {"cifar": 4, "logistic": 60}, "cuda": {"cifar": 20, "logistic": 20}}
+LONG = 100_000  # rounds that our run is said to have
+ONLY_CPU = {
+    "fedjax": "left out on a GPU, which needs another build of JAX",
+    "flower": "left out on a GPU, which its many processes would have to share",
+}
 
 
 def data(case: str):
@@ -36,6 +49,28 @@ def data(case: str):
     shape = (3, 32, 32) if case == "cifar" else (784,)
     x = draw.standard_normal((clients, rows, *shape), dtype=np.float32)
     return x, draw.integers(10, size=(clients, rows))
+
+
+def tensors(case: str, device: str):
+    import torch
+
+    return [torch.from_numpy(part).to(device) for part in data(case)]
+
+
+def free_numerics() -> None:
+    """What `precision="tf32", deterministic=False` is, for the others; on a CPU it says nothing."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+
+
+def now(device: str) -> float:
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def network(case: str):
@@ -51,7 +86,7 @@ def network(case: str):
     )  # fmt: skip
 
 
-def loop(case: str, rounds: int) -> list[float]:
+def loop(case: str, rounds: int, device: str) -> list[float]:
     """What one writes without a framework, in one process."""
     import random
 
@@ -59,28 +94,31 @@ def loop(case: str, rounds: int) -> list[float]:
     import torch.nn.functional as F
 
     torch.set_num_threads(1)
+    free_numerics()
     clients, cohort, rows, lr = CASES[case]
-    x, y = (torch.from_numpy(part) for part in data(case))
-    model = network(case)
+    x, y = tensors(case, device)
+    model = network(case).to(device)
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     times = []
     for round in range(rounds):
-        began = time.perf_counter()
+        began = now(device)
         states = []
         for client in random.Random(round).sample(range(clients), cohort):
             model.load_state_dict(weights)
             optimiser = torch.optim.SGD(model.parameters(), lr)
-            for batch in torch.randperm(rows).split(BATCH):
+            for batch in torch.randperm(rows, device=device).split(BATCH):
                 optimiser.zero_grad()
                 F.cross_entropy(model(x[client][batch]), y[client][batch]).backward()
                 optimiser.step()
             states.append({key: value.clone() for key, value in model.state_dict().items()})
         weights = {key: sum(state[key] for state in states) / cohort for key in weights}
-        times.append(time.perf_counter() - began)
+        times.append(now(device) - began)
     return times
 
 
-def ours(case: str, rounds: int) -> list[float]:
+def ours(case: str, rounds: int, device: str) -> list[float]:
+    from contextlib import suppress
+
     import torch
 
     from heterophony import Data, Federation
@@ -90,7 +128,7 @@ def ours(case: str, rounds: int) -> list[float]:
     from heterophony.topology import star
 
     clients, cohort, _, lr = CASES[case]
-    x, y = (torch.from_numpy(part) for part in data(case))
+    x, y = tensors(case, "cpu")  # the engine places them
     names = [f"c{i}" for i in range(clients)]
     views = {name: {"train": Data(x=x[i], y=y[i], classes=10)} for i, name in enumerate(names)}
 
@@ -101,21 +139,27 @@ def ours(case: str, rounds: int) -> list[float]:
 
     def watch(engine) -> None:
         if engine.boxes["server"].round > last[1]:
-            times.append(time.perf_counter() - last[0])
+            times.append(now(device) - last[0])
             last[:] = time.perf_counter(), engine.boxes["server"].round
+            engine.stop = len(times) == rounds
 
     method = FedAvg(fraction=cohort / clients, local=Training(epochs=1, batch=BATCH, lr=lr))
     models = {role: {"model": make} for role in ("server", "client")}
-    federation = Federation(method, star(names), models, views, evaluate=10**6, workers=CORES)
+    federation = Federation(
+        method, star(names), models, views, evaluate=10**6, workers=CORES,
+        device=device, precision="tf32", deterministic=False,
+    )  # fmt: skip
     engine = local(federation, progress=watch)
     for name in names:
-        engine.host.node(name)
-    last[0] = time.perf_counter()
-    engine.run(rounds)
+        engine.host.node(name).data.placed("train")
+    last[0] = now(device)
+    with suppress(KeyboardInterrupt):
+        engine.run(LONG)
     return times
 
 
-def pfl(case: str, rounds: int) -> list[float]:
+def pfl(case: str, rounds: int, device: str) -> list[float]:
+    os.environ["PFL_PYTORCH_DEVICE"] = device  # where it puts models and batches
     import numpy as np
     import torch
     import torch.nn.functional as F
@@ -129,12 +173,13 @@ def pfl(case: str, rounds: int) -> list[float]:
     from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
     from pfl.internal.ops import pytorch_ops
     from pfl.internal.ops.selector import set_framework_module
-    from pfl.metrics import Weighted
+    from pfl.metrics import Metrics, Weighted
     from pfl.model.pytorch import PyTorchModel
 
     set_framework_module(pytorch_ops)
+    free_numerics()
     clients, cohort, _, lr = CASES[case]
-    x, y = (torch.from_numpy(part) for part in data(case))
+    x, y = tensors(case, device)
     net = network(case)
 
     class Net(torch.nn.Module):
@@ -154,10 +199,8 @@ def pfl(case: str, rounds: int) -> list[float]:
 
     class Watch(TrainingProcessCallback):
         def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-            times.append(time.perf_counter() - last[0])
+            times.append(now(device) - last[0])
             last[0] = time.perf_counter()
-            from pfl.metrics import Metrics
-
             return False, Metrics()
 
     net_model = Net()
@@ -290,26 +333,43 @@ def flower(case: str, rounds: int) -> list[float]:
     return times[1:]  # the first is taken before any round
 
 
-def measured(system: str, case: str, rounds: int, python: str) -> tuple[float, str] | str:
-    """Seconds a round of one system in a process of its own, and what it is; or why there is none."""
+def measured(system: str, case: str, rounds: int, device: str, python: str) -> tuple[float, str] | str:
+    """Seconds a round of one system, with as many threads as suit it, and what it is; or why there is none."""
+    # ours: one thread in each of as many processes
+    threads = {"loop": {1}, "ours": {1}, "pfl": {1, CORES}}.get(system, {CORES})
+    answers = [alone(system, case, rounds, device, python, number) for number in sorted(threads)]
+    return min((a for a in answers if not isinstance(a, str)), default=answers[0])
+
+
+def alone(system: str, case: str, rounds: int, device: str, python: str, threads: int) -> tuple[float, str] | str:
+    """The same in one process with so many threads."""
+    if device == "cuda" and system in ONLY_CPU:
+        return ONLY_CPU[system]
     interpreter = python if system in ("pfl", "fedjax") else sys.executable
-    command = [interpreter, __file__, "--as", system, "--only", case, "--rounds", str(rounds)]
-    threads = "1" if system in ("loop", "ours") else str(CORES)  # ours: one thread in each of as many processes
+    command = [interpreter, __file__, "--as", system, "--only", case, "--rounds", str(rounds), "--device", device]
     quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "JAX_PLATFORMS": "cpu"}
     found = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **quiet, "OMP_NUM_THREADS": threads}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **quiet, "OMP_NUM_THREADS": str(threads)},
+        check=False,
     )
     try:
         answer = json.loads(found.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
         return (found.stderr.strip().splitlines() or ["no answer"])[-1][:120]
-    return statistics.median(answer["times"][1:]), answer["version"]
+    return statistics.median(answer["times"][WARM[device] :]), answer["version"]
 
 
 def version(system: str) -> str:
     from importlib.metadata import version
 
-    name = {"loop": "torch", "ours": "heterophony", "flower": "flwr"}.get(system, system)
+    if system == "ours":  # which may not be installed, only found
+        from heterophony import __version__
+
+        return f"heterophony {__version__}"
+    name = {"loop": "torch", "flower": "flwr"}.get(system, system)
     return f"{name} {version(name)}"
 
 
@@ -320,23 +380,25 @@ def main() -> None:
     options.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--rounds", type=int, default=0)
+    options.add_argument("--device", default="cpu", choices=WARM)
     options.add_argument("--as", dest="role", choices=SYSTEMS, help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.role:
-        times = globals()[args.role](args.only, args.rounds)
+        where = () if args.role in ONLY_CPU else (args.device,)
+        times = globals()[args.role](args.only, args.rounds, *where)
         print(json.dumps({"times": times, "version": version(args.role)}), flush=True)
         os._exit(0)
-    print(f"{date.today()}, {platform.machine()}, {CORES} cores, {args.repeats} repeats in turn")
+    print(f"{date.today()}, {platform.machine()}, {CORES} cores, {args.device}, {args.repeats} repeats in turn")
     print("| round | system | seconds a round (median, range) | ours is so many times faster |\n|---|---|---|---|")
     for case in CASES:
         if args.only not in case:
             continue
-        rounds = args.rounds or {"cifar": 4, "logistic": 60}[case]
+        rounds = args.rounds or ROUNDS[args.device][case]
         found: dict[str, list[float]] = {system: [] for system in args.systems}
         names, failures = {}, {}
         for _ in range(args.repeats):
             for system in args.systems:
-                answer = measured(system, case, rounds, args.python)
+                answer = measured(system, case, rounds, args.device, args.python)
                 if isinstance(answer, str):
                     failures[system] = answer
                 else:

@@ -7,11 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterophony.methods import FedAvg
 from heterophony.parts.levels import check_complete, check_known, pick
-from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts.node_optimiser import NodeOptimiser, move, moving
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.updates import cosine, norm
 from heterophony.seeds import generator
+from toys.federations import weights_star
 
 KINDS = ("sgd", "momentum", "adam", "yogi", "adagrad")
 
@@ -140,3 +142,21 @@ def test_the_mean_cosine_is_that_over_all_pairs(rows):
         for b, q in kept[i + 1 :]
     ]
     assert cosine(updates) == (pytest.approx(sum(pairs) / len(pairs), abs=1e-9) if pairs else None)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_moves_by_values(kind):
+    """Its weights are read where they are; nothing that it keeps, or was given, is they or hangs on them."""
+    node, optimiser = weights_star(FedAvg()).node("server"), NodeOptimiser(kind, rate=0.5)
+    before = node.weights()
+    target = {name: tensor + 1 for name, tensor in before.items()}
+    given = {name: tensor.clone() for name, tensor in target.items()}
+    expected, kept = optimiser.step(before, target, {}, moving(node))
+    move(node, target, optimiser)
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in node.weights().items())
+    assert all(torch.equal(target[name], given[name]) for name in given)
+    for moment, named in kept.items():
+        for name, tensor in named.items():
+            found = node.vars["states"]["up"][moment][name]
+            assert torch.equal(found, tensor)
+            assert not found.requires_grad

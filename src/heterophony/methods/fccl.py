@@ -145,18 +145,19 @@ class FCCL(Method):
         client.load(mail.weights)
         yield from self.practise(client)
 
-    def collaboration(self, client: Node, rows: Tensor, agreed: Tensor) -> Steps:
+    def collaboration(self, client: Node, rows: Tensor | None, agreed: Tensor) -> Steps:
         """The collaborative update, as one piece of work or one for each batch."""
-        whole = self._whole(len(rows))
+        whole = self._whole(len(agreed))
         fit = partial(self.collaborate.fit, "model", self.correlate, data="public")
         if not self.renew:
             yield fit(rows=rows, extra={"agreed": agreed}, drop_last=whole)
             return
-        size, draw = self.collaborate.batch or len(rows), client.rng("public batches")
+        size, draw = self.collaborate.batch or len(agreed), client.rng("public batches")
         for _ in range(self.collaborate.epochs):
-            for batch in torch.split(torch.randperm(len(rows), generator=draw), size):
+            for batch in torch.split(torch.randperm(len(agreed), generator=draw), size):
                 if len(batch) == size or not whole:
-                    yield fit(rows=rows[batch], extra={"agreed": agreed[batch]}, epochs=1, batch=None)
+                    chosen = batch if rows is None else rows[batch]
+                    yield fit(rows=chosen, extra={"agreed": agreed[batch]}, epochs=1, batch=None)
 
     def practise(self, client: Node) -> Steps:
         """The local update."""

@@ -102,7 +102,8 @@ def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
 def move(node: Node, target: Named, optimiser: NodeOptimiser, state: str = "up") -> None:
     """Move a node's model towards the target, with the state of that name among its variable "states"."""
     states = node.vars.setdefault("states", {})
-    weights, kept = optimiser.at(*names(node)).step(node.weights(), target, states.get(state, {}), moving(node))
+    own = {name: tensor.detach() for name, tensor in node.slots["model"].shared().items()}  # read only: no copy
+    weights, kept = optimiser.at(*names(node)).step(own, target, states.get(state, {}), moving(node))
     if kept:
         states[state] = kept
     node.load(weights)

@@ -12,7 +12,7 @@ from heterophony.seeds import generator
 def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:
     """Bytes of logits that one way of such an exchange costs."""
     public = server.data["public"]
-    rows = len(public_rows(server, sample))
+    rows = len(public) if sample is None else min(sample, len(public))
     return rounds * len(server.cohort(fraction)) * rows * int(public.classes or 0) * (2 if half else 4)
 
 
@@ -21,10 +21,13 @@ def own_rows(node: Node) -> Tensor:
     return node.data["mine"].row if "mine" in node.data else torch.arange(len(node.data["public"]))
 
 
-def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "public") -> Tensor:
-    """`count` rows of the public view (None: all), drawn anew each round or once; the same on every node."""
+def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "public") -> Tensor | None:
+    """`count` rows of the public view, drawn anew each round or once; the same on every node.
+
+    None is all of them, for `count` and as the answer: work then reads the view itself, not a copy of its rows.
+    """
     total = len(node.data[view])
     if count is None or count >= total:
-        return torch.arange(total)
+        return None
     when = node.round if fresh else "once"
     return torch.randperm(total, generator=generator(node.seed, "public rows", when))[:count].sort().values
