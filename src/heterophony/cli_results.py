@@ -130,7 +130,7 @@ def reproduce(
         rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
         if not rows:
             raise ValueError(f"{folder} holds no finished run of {experiment.name}")
-        facts = reproduction.about(experiment, version, compute)
+        facts = reproduction.about(experiment, version, compute, wanted)
         written = reproduction.write(folder, facts, rows, said)
     if as_json:
         print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))

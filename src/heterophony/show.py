@@ -15,6 +15,7 @@ from heterophony.record.drift import over_time
 from heterophony.record.folder import lines as lines_of
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels, perplexities
+from heterophony.record.machine import machine
 from heterophony.record.metrics import best_round, conflicts, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
@@ -31,6 +32,7 @@ def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
         "digest": result.digest,
         "seconds": round(result.seconds, 3),
         "clock": result.clock,
+        "machine": machine(spec["device"]),
         "finished": True,
     }
 
@@ -121,6 +123,7 @@ def load(folder: Path) -> dict[str, Any]:
         "digest": None,
         "seconds": None,
         "clock": None,
+        "machine": None,
         "finished": False,
     }
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -256,18 +254,14 @@ def command(experiment: Experiment, version: Version, compute: Mapping[str, Any]
     return shlex.join(words)
 
 
-def machine(device: str) -> str:
-    """Where the last of it was run; a finished run may have come from elsewhere."""
-    if device != "cuda":
-        return f"{platform.machine()}, {os.cpu_count()} cores"
-    import torch
-
-    return f"{platform.machine()}, {torch.cuda.get_device_name()}"
-
-
-def about(experiment: Experiment, version: Version, compute: Mapping[str, Any]) -> dict[str, Any]:
+def about(
+    experiment: Experiment, version: Version, compute: Mapping[str, Any], wanted: Mapping[Place, Sequence[Order]]
+) -> dict[str, Any]:
     """What a reader must know of how the figures came about."""
     from heterophony import __version__
+
+    finished = [known for runs in wanted.values() for order in runs if (known := order.finished()) is not None]
+    machines = sorted({known.get("machine") or "a machine that was not written down" for known in finished})
 
     return {
         "experiment": experiment.name,
@@ -276,7 +270,7 @@ def about(experiment: Experiment, version: Version, compute: Mapping[str, Any]) 
         "version": version.label(),
         "command": command(experiment, version, compute),
         "date": str(date.today()),
-        "machine": machine(str(compute.get("device", "cpu"))),
+        "machine": "; ".join(machines),
         "heterophony": __version__,
         "kept": "last round" if experiment.keep == "last" else "each node's best by validation",
         "notes": list(experiment.notes),
