@@ -16,7 +16,7 @@ from heterophony.compute import signature
 from heterophony.compute.choice import STACKED, Choices
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
-from heterophony.compute.lane import CHUNKS, capacity, plan
+from heterophony.compute.lane import CHUNKS, Rows, capacity, plan
 from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
@@ -204,6 +204,33 @@ def test_what_no_bytes_stand_for_is_kept_as_it_is(spoil):
     assert torch.equal(packed.columns["x"].nan_to_num(), x.nan_to_num())
 
 
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_stacked_weights_lie_as_their_gradients_do(channels, products):
+    """Whatever layout a network has: a fused optimiser refuses anything else."""
+    made = nn.Conv2d(channels, 4, 3).to(memory_format=torch.channels_last)
+    node = Node("c", "client", slots={"model": Slot(nn.Sequential(made, nn.Flatten(), nn.Linear(144, 4)))})
+    node.data["train"] = Data(x=torch.randn(8, channels, 8, 8), y=torch.randint(4, (8,)), classes=4)
+    work = Fit("model", cross_entropy, batch=4)
+    stack = Stack(Job(node, work, "0"), Rows(node, work), "fp32", seats=3, products=products)
+    stack.prepare(Job(node, work, "0"))
+    assert all(p.is_contiguous() and p.stride() == p.grad.stride() for p in stack.parameters["model"].values())
+
+
+def test_work_that_is_not_asked_for_again_says_so():
+    """Nothing is compiled for it: FedMD's first epochs and FCCL's pretraining are not of every round."""
+    left = []
+
+    def spy(jobs):
+        left.extend((job.work.once, job.left) for job in jobs if isinstance(job.work, Fit))
+        return Eager()(jobs)
+
+    for name in ("fedmd-global", "fccl"):
+        local(next(row for row in METHODS if row.name == name).build(), compute=spy).run(3)
+    assert {(once, rounds) for once, rounds in left if once} == {(True, 1)}
+    assert {rounds for once, rounds in left if not once} == {3, 2, 1}
+
+
 def test_lanes_follow_the_cohort_not_the_population():
     clients = [f"c{i}" for i in range(40)]
     data = {c: {"train": points(c, 32)} for c in clients}
@@ -268,11 +295,13 @@ def test_an_error_names_its_node():
 
 @pytest.mark.parametrize("sizes", [[], [16], [16] * 5, [16] * 37 + [3], [16, 16, 3, 16, 16, 3]])
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_plan_takes_every_batch_once_in_order(sizes, apart):
-    calls = plan(sizes, apart)
+@pytest.mark.parametrize(("tensors", "longest"), [(10, 16), (40, 4), (120, 1)])
+def test_a_plan_takes_every_batch_once_in_order(sizes, apart, tensors, longest):
+    calls = plan(sizes, apart, tensors)
     assert [batch for batch, steps, _ in calls for _ in range(steps)] == sizes
     assert [keep for _, _, keep in calls] == ([apart] + [False] * len(calls))[: len(calls)]
     assert all(steps in CHUNKS for _, steps, _ in calls)
+    assert max([steps for _, steps, _ in calls], default=0) <= longest
 
 
 def test_room_is_enough_and_not_much_more():

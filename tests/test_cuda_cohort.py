@@ -72,6 +72,19 @@ def test_each_way_agrees(way, norm):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("way", [STACKED, COMPILED], ids=lambda way: way.name)
+def test_stacks_in_bf16_take_running_statistics_and_channels_last_weights(way):
+    def factory():
+        return small(norm=True).to(memory_format=torch.channels_last)
+
+    made = federation(factory, precision="bf16")
+    cohort = Cohort(made.test_sets, "bf16", executor="auto", only=way)
+    found = local(made, compute=cohort).run(2)
+    assert not cohort.alone
+    for a, b in zip(weights(federation(factory, executor="eager").run(2)), weights(found), strict=True):
+        torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
+
+
 @pytest.mark.parametrize("executor", ["branches", "stacked", "auto"])
 def test_with_dropout_a_run_repeats_and_resumes_to_the_bit(executor, tmp_path):
     made = federation(lambda: small(dropout=0.5), executor=executor)

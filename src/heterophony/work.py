@@ -48,6 +48,7 @@ class Fit:
     transform: Transform | Mapping[str, Transform] | None = None
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
+    once: bool = False  # such work is not asked for again: nothing is prepared that only pays later
 
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:

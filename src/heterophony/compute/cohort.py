@@ -14,7 +14,7 @@ import torch
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
 from heterophony.compute.eager import Eager, Job, located, loss_rows
-from heterophony.compute.lane import Lane, Networks, Pairs, Rows, kind_of
+from heterophony.compute.lane import DEPTHS, Kind, Lane, Networks, Pairs, Rows, kind_of
 from heterophony.compute.stack import Stack, stackable
 from heterophony.data.table import Data
 from heterophony.node import copy_into
@@ -88,7 +88,7 @@ class Cohort:
 
     def _place(self, fits: Sequence[tuple[int, Job]]) -> list[Seated]:
         """A lane for each fit that can have one; fits of one kind that are always pending together choose together."""
-        groups: dict[tuple[Hashable, tuple[Hashable, ...]], list[Entry]] = {}
+        groups: dict[tuple[Kind, tuple[Hashable, ...]], list[Entry]] = {}
         for i, job in fits:
             if job.node.id in self.alone:
                 continue
@@ -108,7 +108,7 @@ class Cohort:
             found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
         return found
 
-    def _branch(self, kind: Hashable, entries: Sequence[Entry], way: Way) -> list[Seated]:
+    def _branch(self, kind: Kind, entries: Sequence[Entry], way: Way) -> list[Seated]:
         """A lane each: that of its last time, or one that is free, or a new one."""
         lanes = self.lanes.setdefault((way, kind), [])
         busy = [lane for lane in lanes if lane.used == self.calls]
@@ -125,7 +125,7 @@ class Cohort:
             found.append(Seated(lane, [i], [job], [rows]))
         return found
 
-    def _stack(self, kind: Hashable, entries: Sequence[Entry], way: Way) -> list[Seated]:
+    def _stack(self, kind: Kind, entries: Sequence[Entry], way: Way) -> list[Seated]:
         """One stack for all."""
         _, job, rows = entries[0]
         lanes = self.lanes.setdefault((way, kind, len(entries)), [])
@@ -138,7 +138,7 @@ class Cohort:
         return [Seated(lane, places, jobs, views)]
 
     # -- the choice ------------------------------------------------------------------------------------------
-    def _way(self, kind: Hashable, sizes: tuple[Hashable, ...], entries: Sequence[Entry]) -> Way:
+    def _way(self, kind: Kind, sizes: tuple[Hashable, ...], entries: Sequence[Entry]) -> Way:
         """How these fits are computed: as asked, as remembered, or as timed now."""
         job = entries[0][1]
         many = bool(sizes) and len(entries) > 1
@@ -146,13 +146,14 @@ class Cohort:
             return self.only
         if self.executor == "branches" or job.node.device == "cpu":
             return STACKED if many and self.executor == "stacked" else BRANCHES
-        key = key_of(kind, sizes, len(entries) if many else 1, self.precision, self.executor)
+        program = kind[:-1]  # how many rows there is room for does not matter to the choice
+        key = key_of(program, sizes, len(entries) if many else 1, self.precision, self.executor)
         chosen = self.choices.way(key)
         if chosen is None:
             chosen = self._timed(key, kind, entries, many)
         return chosen if many or not chosen.stacked else BRANCHES
 
-    def _timed(self, key: str, kind: Hashable, entries: Sequence[Entry], many: bool) -> Way:
+    def _timed(self, key: str, kind: Kind, entries: Sequence[Entry], many: bool) -> Way:
         """Try the ways on this work, before any state comes in, and remember the fastest."""
         ways = [] if many and self.executor == "stacked" else [BRANCHES, LAST]
         ways += [STACKED] if many else []
@@ -168,7 +169,8 @@ class Cohort:
             if steps * min(times.values()) * GAIN > COMPILING[0] + COMPILING[1] * tensors:
                 began = time.perf_counter()
                 self._try(COMPILED, kind, entries, times)
-                self._try(PRODUCTS, kind, entries, times)
+                if tensors <= DEPTHS[0]:  # written out, a deep network's convolutions gain nothing
+                    self._try(PRODUCTS, kind, entries, times)
                 log.info("compiling took %.0f s", time.perf_counter() - began)
         if not times:
             return BRANCHES  # which will say why it cannot be
@@ -180,12 +182,12 @@ class Cohort:
         self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
         return best
 
-    def _try(self, way: Way, kind: Hashable, entries: Sequence[Entry], times: dict[str, float]) -> None:
+    def _try(self, way: Way, kind: Kind, entries: Sequence[Entry], times: dict[str, float]) -> None:
         """Seconds of a step of all of them; a way that does not work here is left out."""
         seated = self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
         try:
             for each in seated:
-                each.lane.prepare(each.jobs[0])
+                each.lane.prepare(each.jobs[0], trial=True)
             times[way.name] = _seconds([each.lane for each in seated])
         except Exception as error:
             log.info("%s: cannot be used: %s", way.name, str(error).splitlines()[0][:200] if str(error) else error)
@@ -268,7 +270,6 @@ class Cohort:
 
 def _seconds(lanes: Sequence[Lane], repeats: int = 5) -> float:
     """What a step of all lanes takes on the device, with whatever happens to be in them."""
-    call = max(lanes[0].plan, key=lambda call: call[1])
     main = torch.cuda.current_stream()
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     for repeat in range(repeats + 1):
@@ -278,12 +279,12 @@ def _seconds(lanes: Sequence[Lane], repeats: int = 5) -> float:
             lane.at.zero_()
             lane.stream.wait_stream(main)
             with torch.cuda.stream(lane.stream):
-                lane.graphs[call].replay()
+                lane.graphs[lane.plan[0]].replay()
         for lane in lanes:
             main.wait_stream(lane.stream)
     ended.record(main)
     ended.synchronize()
-    return float(began.elapsed_time(ended)) / 1e3 / repeats / call[1]
+    return float(began.elapsed_time(ended)) / 1e3 / repeats / max(lane.plan[0][1] for lane in lanes)
 
 
 def _copy(pairs: Pairs) -> None:

@@ -28,6 +28,9 @@ from heterophony.seeds import derive, generator, seeded
 from heterophony.work import Fit, Fitted
 
 CHUNKS = (16, 4, 1)  # steps in one graph: long ones spare the host, short ones fill up
+DEPTHS = (24, 64)  # a network of more tensors than these has shorter ones: its step is long, and so is capturing it
+Kind = tuple[Hashable, ...]
+TRIAL = 4  # steps that are timed as one graph
 Pairs = list[tuple[Tensor, Tensor]]  # (to, from)
 
 
@@ -93,8 +96,8 @@ class Networks:
         return self.known[module]
 
 
-def kind_of(job: Job, rows: Rows, networks: Networks) -> Hashable:
-    """What makes two fits the same program; raises `signature.Unknown` where that cannot be said."""
+def kind_of(job: Job, rows: Rows, networks: Networks) -> Kind:
+    """What makes two fits the same program, and last the room they need; raises `signature.Unknown`."""
     node, work = job.node, job.work
     assert isinstance(work, Fit)
     if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
@@ -116,12 +119,13 @@ def capacity(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def plan(sizes: Sequence[int], apart: bool) -> list[tuple[int, int, bool]]:
+def plan(sizes: Sequence[int], apart: bool, tensors: int = 0) -> list[tuple[int, int, bool]]:
     """(batch, steps, whether the gradient is kept) of each graph to replay; `apart` sets off the first step."""
+    chunks = CHUNKS[sum(tensors > depth for depth in DEPTHS) :]
     calls = [(sizes[0], 1, True)] if apart and sizes else []
     for batch, run in groupby(sizes[len(calls) :]):
         left = len(list(run))
-        for chunk in CHUNKS:
+        for chunk in chunks:
             calls += [(batch, chunk, False)] * (left // chunk)
             left %= chunk
     return calls
@@ -140,6 +144,7 @@ class Lane:
         self.classes, self.transforms = rows.view.classes, transforms_of(work)
         self._furnish({name: node.models[name] for name in (*work.names, *work.teachers)})
         self.homes = self._homes()
+        self.depth = sum(len(own) for own in self.tensors.values())
         room = capacity(rows.count)
         self.columns = {name: self.zeros(room, *shape, dtype=dtype) for name, shape, dtype in rows.form}
         self.order = self.zeros(room, dtype=torch.int64)
@@ -203,12 +208,18 @@ class Lane:
             self.generator.manual_seed(derive(*_purpose(jobs[0])))
         return copies, zeros
 
-    def prepare(self, job: Job) -> None:
-        """Have everything ready for such a fit, before any state comes in; nothing of the node changes."""
+    def prepare(self, job: Job, trial: bool = False) -> None:
+        """Have everything ready for such a fit, before any state comes in; nothing of the node changes.
+
+        For a `trial` a few steps are enough: they are what is timed.
+        """
         work = job.work
         assert isinstance(work, Fit)
         self.work, self.sizes = work, work.sizes(job.node)
-        self.plan = plan(self.sizes, work.answer == "gradient")
+        self.plan = plan(self.sizes, work.answer == "gradient", self.depth)
+        if trial:
+            largest = max(self.sizes)
+            self.plan = [(largest, min(TRIAL, self.sizes.count(largest)), False)]
         if sum(self.sizes) > self.order.shape[-1]:
             self.order = self.zeros(2 * sum(self.sizes), dtype=torch.int64)
             self.drawn = self.zeros(2 * sum(self.sizes), _parameters(self.augment), dtype=torch.int64)

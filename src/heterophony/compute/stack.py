@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from heterophony.compute import signature
 from heterophony.compute.eager import Job, kept, precise, terms_of
@@ -29,6 +30,15 @@ def stackable(job: Job) -> bool:
     return work.optimiser.name == "SGD" or not any(kept(work, name) for name in work.names)
 
 
+def _stacked(tensor: Tensor, seats: int) -> Tensor:
+    """So many copies, each seat's in one piece: as gradients are laid out, which fused optimisers insist on."""
+    return torch.stack([tensor.detach()] * seats).contiguous()
+
+
+def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
+    return (given[0].float(),)
+
+
 class Stack(Lane):
     """A lane with several seats."""
 
@@ -41,17 +51,21 @@ class Stack(Lane):
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
         self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        if self.precision == "bf16":
+            for module in (part for own in self.skeletons.values() for part in own.modules()):
+                if isinstance(module, _BatchNorm):  # whose gradient vmap cannot take apart in two precisions
+                    module.register_forward_pre_hook(_in_float)
         if self.products:
             self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
         weights = {
             name: {
-                n: nn.Parameter(torch.stack([p.detach()] * self.seats), requires_grad=p.requires_grad)
+                n: nn.Parameter(_stacked(p, self.seats), requires_grad=p.requires_grad)
                 for n, p in module.named_parameters()
             }
             for name, module in self.skeletons.items()
         }
         self.buffers = {
-            name: {n: torch.stack([b] * self.seats) for n, b in module.named_buffers()}
+            name: {n: _stacked(b, self.seats) for n, b in module.named_buffers()}
             for name, module in self.skeletons.items()
         }
         self.tensors = {name: {**weights[name], **self.buffers[name]} for name in weights}
@@ -110,7 +124,9 @@ class Stack(Lane):
                 self.buffers[name][key].copy_(value)
         for name, own in self.parameters.items():
             for key, parameter in own.items():
-                parameter.grad = gradients[name][key].contiguous() if parameter.requires_grad else None
+                # flat and back: where a dimension is one, tensors in one piece may still differ in their strides
+                flat = gradients[name][key].contiguous().view(-1)
+                parameter.grad = flat.view(parameter.shape) if parameter.requires_grad else None
         found: dict[str, dict[str, Tensor]] = terms
         return found
 

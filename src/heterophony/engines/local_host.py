@@ -20,7 +20,7 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Body, Kind, Message, Send
 from heterophony.node import Node
 from heterophony.topology import Links
-from heterophony.work import Work
+from heterophony.work import Fit, Work
 
 Compute = Callable[[Sequence[Job]], list[Any]]
 
@@ -87,7 +87,8 @@ class LocalHost:
             frame: Frame = activation.frame
             assert frame.work is not None
             tag = f"{activation.number}.{frame.asked}"
-            wave, left = (activation.start, frame.asked), activation.rounds - frame.node.round
+            once = isinstance(frame.work, Fit) and frame.work.once
+            wave, left = (activation.start, frame.asked), 1 if once else activation.rounds - frame.node.round
             jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation), wave, left))
         for activation, job, answer in zip(activations, jobs, self.compute(jobs), strict=True):
             activation.frame.rows += job.rows

@@ -98,7 +98,7 @@ class FCCL(Method):
         if "pretrained" not in client.vars:
             client.vars["pretrained"] = True
             if self.pretrain.epochs:
-                yield self.pretrain.fit("model", cross_entropy)
+                yield self.pretrain.fit("model", cross_entropy, once=True)
             yield Mark("initial")
             for older in ("pretrained", "previous"):
                 client.copy("model", older)

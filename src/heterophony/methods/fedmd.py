@@ -11,6 +11,7 @@ Heterogeneous FL, 2022.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -70,10 +71,11 @@ class FedMD(Method):
         client.round = mail.round
         if "initialised" not in client.vars:
             client.vars["initialised"] = True
+            first = partial(self.local.fit, "model", cross_entropy, steps=None, once=True)
             if self.initial_public:
-                yield self.local.fit("model", cross_entropy, data="public", epochs=self.initial_public, steps=None)
+                yield first(data="public", epochs=self.initial_public)
             if self.initial_local:
-                yield self.local.fit("model", cross_entropy, epochs=self.initial_local, steps=None)
+                yield first(epochs=self.initial_local)
             yield Mark("initial")
         logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
         return LOGITS(logits=logits.half() if self.half else logits)
