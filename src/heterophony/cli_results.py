@@ -118,7 +118,9 @@ def reproduce(
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
-        place = _device(device)
+        place = (
+            device if table and device != "auto" else _device(device)
+        )  # a table of runs from elsewhere computes nothing
         compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
         wanted = reproduction.orders(experiment, version, folder, compute, data)
         if not table:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from heterophony.experiments.figures import figure
 from heterophony.experiments.verdict import DIFFERS, FEW, ORDER, WITHIN, claimed, verdict
 from heterophony.record.folder import Folder
 from heterophony.record.interval import Interval, interval
+from heterophony.record.machine import machine
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
 from results.conftest import call, refused, said
@@ -132,6 +134,17 @@ def test_it_is_written_as_markdown_csv_and_json(finished):
     assert json.loads((folder / "toy.json").read_text())["rows"] == said["rows"]
 
 
+def test_it_says_where_its_runs_were_made(toy, finished, tmp_path):
+    """Also where they were made on several machines, and only the table here."""
+    folder, found = finished
+    assert found["machine"] == machine("cpu")
+    shutil.copytree(folder, tmp_path / "out")
+    result = tmp_path / "out/slow/alone/seed-0/result.json"
+    result.write_text(result.read_text().replace(f'"machine": "{machine("cpu")}"', '"machine": "abacus, 10 beads"'))
+    again = said(call("reproduce", toy, "--table", "--out", tmp_path / "out", "--json"))
+    assert again["machine"] == f"abacus, 10 beads; {machine('cpu')}"
+
+
 def test_the_command_makes_the_same_table_anywhere():
     experiment, version = Experiment.load("fml-models"), reproduction.Version(True, 2, 0.5, ("FML",))
     compute = {"device": "cuda", "precision": "bf16"}
@@ -151,6 +164,7 @@ def test_a_quick_version_is_smaller_and_says_so(toy, tmp_path):
 def test_a_part_of_it_and_the_table_of_what_is_there(toy, tmp_path):
     out = ("--out", tmp_path / "out", "--seeds", 1)
     refused(call("reproduce", toy, "--table", *out), "no finished run")
+    refused(call("reproduce", toy, "--table", "--device", "cuda", *out), "no finished run")  # no GPU is needed to look
     refused(call("reproduce", toy, "--only", "nobody", *out), "'alone'", "'slow'")
     said(call("reproduce", toy, "--only", "alone", "--only", "slow", *out, "--json"))
     found = said(call("reproduce", toy, "--table", *out, "--json"))
