@@ -37,7 +37,7 @@ def packed_size(value: Any) -> int:
     """`len(pack(value))`, without copying a tensor or writing a header: every message is asked for it."""
     tensors: list[Tensor] = []
     header = _size(value, tensors)
-    return _PREFIX.size + header + _block_size(tuple((t.dtype, tuple(t.shape)) for t in tensors))
+    return _PREFIX.size + header + _block_size(tuple([(t.dtype, t.shape) for t in tensors]))
 
 
 def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int | None = None) -> Any:
@@ -110,25 +110,32 @@ def _plain(value: Any, tensors: list[Tensor]) -> Any:
 
 def _size(value: Any, tensors: list[Tensor]) -> int:
     """The length of the JSON of `_plain(value)`."""
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
     if isinstance(value, str):
         return _length(value)
     if type(value) is int:
         return len(str(value))
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
     if isinstance(value, list | tuple):
         tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
         return tag + 2 + max(0, len(value) - 1) + sum(_size(item, tensors) for item in value)
     if isinstance(value, dict):
-        if not all(isinstance(key, str) and key != _TAG for key in value):
+        names, items = tuple(value), list(value.values())
+        if not _proper(names):
             _plain(value, tensors)  # says which
-        if all(isinstance(item, Tensor) for item in value.values()):
-            tensors += value.values()
-            return _named(tuple(value), len(tensors) - len(value))
+        if all([isinstance(item, Tensor) for item in items]):
+            tensors += items
+            return _named(names, len(tensors) - len(items))
         names = sum(map(_length, value)) + len(value)
         return 2 + max(0, len(value) - 1) + names + sum(_size(item, tensors) for item in value.values())
     return len(_JSON.encode(_plain(value, tensors)))
+
+
+@lru_cache(maxsize=4096)
+def _proper(names: tuple[Any, ...]) -> bool:
+    """Whether a dictionary's keys may be written."""
+    return all(isinstance(name, str) and name != _TAG for name in names)
 
 
 @lru_cache(maxsize=4096)

@@ -214,11 +214,12 @@ class _located:
     """Say in which node, round and reaction an exception rose."""
 
     def __init__(self, activation: Activation, node: Node) -> None:
-        self.where = f"node {activation.node}, round {node.round}, reaction {activation.reaction!r}"
+        self.activation, self.node, self.round = activation, node.id, node.round
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
-            raise ReactionError(f"{self.where}: {type(error).__name__}: {error}") from error
+            where = f"node {self.node}, round {self.round}, reaction {self.activation.reaction!r}"
+            raise ReactionError(f"{where}: {type(error).__name__}: {error}") from error
