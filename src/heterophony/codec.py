@@ -124,11 +124,11 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
         names, items = tuple(value), list(value.values())
         if not _proper(names):
             _plain(value, tensors)  # says which
-        if all([isinstance(item, Tensor) for item in items]):
+        if all(isinstance(item, Tensor) for item in items):
             tensors += items
             return _named(names, len(tensors) - len(items))
-        names = sum(map(_length, value)) + len(value)
-        return 2 + max(0, len(value) - 1) + names + sum(_size(item, tensors) for item in value.values())
+        keys = sum(map(_length, names)) + len(names)
+        return 2 + max(0, len(names) - 1) + keys + sum(_size(item, tensors) for item in items)
     return len(_JSON.encode(_plain(value, tensors)))
 
 
