@@ -279,7 +279,8 @@ def about(
 
 def text(facts: Mapping[str, Any], rows: Sequence[Row], said: Sequence[Mapping[str, Any]]) -> str:
     """The table as Markdown."""
-    out = [f"# {facts['title']}", "", f"{facts['paper']}. **{facts['version'].capitalize()}.**", ""]
+    which = facts["version"][0].upper() + facts["version"][1:]
+    out = [f"# {facts['title']}", "", f"{facts['paper']}. **{which}.**", ""]
     out += [f"`{facts['command']}`, {facts['date']}, {facts['machine']}, heterophony {facts['heterophony']}.", ""]
     out += [f"Per cent, {facts['kept']}; mean and half of the 95 % interval over seeds. Verdicts: {tally(rows)}.", ""]
     for group in dict.fromkeys(row.group for row in rows):
