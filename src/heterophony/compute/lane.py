@@ -30,7 +30,7 @@ from heterophony.work import Fit, Fitted
 CHUNKS = (16, 4, 1)  # steps in one graph: long ones spare the host, short ones fill up
 DEPTHS = (24, 64)  # a network of more tensors than these has shorter ones: its step is long, and so is capturing it
 Kind = tuple[Hashable, ...]
-TRIAL = 4  # steps that are timed as one graph
+TRIAL = 4  # steps that are timed as one graph, at most
 Pairs = list[tuple[Tensor, Tensor]]  # (to, from)
 
 
@@ -219,7 +219,7 @@ class Lane:
         self.plan = plan(self.sizes, work.answer == "gradient", self.depth)
         if trial:
             largest = max(self.sizes)
-            self.plan = [(largest, min(TRIAL, self.sizes.count(largest)), False)]
+            self.plan = plan([largest] * min(TRIAL, self.sizes.count(largest)), False, self.depth)[:1]
         if sum(self.sizes) > self.order.shape[-1]:
             self.order = self.zeros(2 * sum(self.sizes), dtype=torch.int64)
             self.drawn = self.zeros(2 * sum(self.sizes), _parameters(self.augment), dtype=torch.int64)
