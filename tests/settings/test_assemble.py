@@ -196,6 +196,14 @@ def test_methods_for_one_label_space_refuse_several_in_one_line(store, method):
         assert part in text
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedbuff"])
+def test_a_result_of_which_a_part_is_never_learnt_is_refused(method):
+    with pytest.raises(SettingError, match=r"models\.share = 'body' leaves the rest of the server's model"):
+        assemble(method, setting(**{"models.share": "body"}))
+    assemble(method, setting(**{"models.share": ("body", "head")}))  # which is all of it
+    assemble("ditto", setting(**{"models.share": "body"}))  # whose result are the participants' models
+
+
 @pytest.mark.parametrize(("share", "named"), [("", "the whole of cnn2"), ("head", "'head' of cnn2")])
 def test_outputs_cannot_be_shared_between_tasks(store, share, named):
     small, root = tasks(store, **{"models.share": share})
@@ -445,7 +453,6 @@ def test_devices_dropouts_and_newcomers_reach_the_federation():
         "joins.M20": 3,
         "egress.M0": ["update"],
         "evaluate": 4,
-        "models.share": "body",
         "models.buffers": "private",
     }
     federation = assemble("fedavg", setting(), changes=changes)
@@ -454,8 +461,9 @@ def test_devices_dropouts_and_newcomers_reach_the_federation():
     assert federation.profile("server").latency == 0
     assert (federation.joins, federation.evaluate) == ({"M20": 3}, 4)
     assert list(federation.egress["M0"]) == ["update"]
-    assert all(name.startswith("body.") for name in federation.node("M0").weights())
     assert federation.recipe["changes"] == {}
+    shared = assemble("ditto", setting(), changes={"models.share": "body"})
+    assert all(name.startswith("body.") for name in shared.node("M0").weights())
     assert reassemble(json.loads(json.dumps(federation.recipe))).identity() == federation.identity()
     for wrong in ({"joins.M9": 1}, {"dropout.always": ["M9"]}, {"profiles.M9.latency": 1}, {"egress.M0": ["gossip"]}):
         with pytest.raises(ValueError, match=r"M9|gossip"):

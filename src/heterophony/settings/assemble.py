@@ -160,6 +160,8 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         _shared(setting, world, network)
     if world.tasks and method.kinds:
         _check_adaptors(name, setting, world)
+    elif method.headline == "global" and setting.models.share:
+        _check_whole(name, setting, world)
 
 
 def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) -> dict[str, torch.Size]:
@@ -170,6 +172,18 @@ def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) 
         module = create(network, in_channels=channels, size=side, classes=classes + more)
     shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
     return {name: tensor.shape for name, tensor in shared.items()}
+
+
+def _check_whole(name: str, setting: Setting, world: worlds.World) -> None:
+    """A server's model that is a method's result must be learnt whole."""
+    share = setting.models.share
+    everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
+    network = setting.models.same or setting.models.travelling
+    if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
+        raise SettingError(
+            f"{name}: models.share = {share!r} leaves the rest of the server's model, which is its result, as it was "
+            "at the start: share the whole, or take a method with models of one's own (fml, ditto)"
+        )
 
 
 def _check_adaptors(name: str, setting: Setting, world: worlds.World) -> None:
