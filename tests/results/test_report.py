@@ -88,6 +88,31 @@ def test_blocks_of_a_table_are_chapters_of_their_own(runs, tmp_path):
     }
 
 
+def test_runs_that_differ_in_more_than_their_seed_are_no_seeds_of_one_method(small, tmp_path):
+    for lr, seed in ((0.1, 0), (0.2, 0), (0.3, 1)):
+        out = tmp_path / "runs" / f"lr-{lr}"
+        assert call("run", "fedavg", "--on", small, "--set", f"lr={lr}", "--seed", seed, "--out", out).exit_code == 0
+    (chapter,) = story.chapters([tmp_path / "runs"])
+    assert chapter.setting == "small"
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [
+        ("fedavg, lr-0.1", [0]),
+        ("fedavg, lr-0.2", [0]),
+        ("fedavg, lr-0.3", [1]),
+    ]
+    (both,) = story.chapters([tmp_path / "runs" / "lr-0.1", tmp_path / "runs" / "lr-0.3"])
+    assert len(both.arms) == 2
+
+
+def test_files_have_names_that_every_system_takes(tree_runs, tmp_path):
+    for place in ("one", "other"):
+        shutil.copytree(tree_runs / "bhfl", tmp_path / place / "a tree")
+    files = tmp_path / "files"
+    call("report", tmp_path / "one", tmp_path / "other", "--to", tmp_path / "r.html", "--figures", files)
+    names = [path.name for path in files.iterdir()]
+    assert "tree-one-tree-a-tree.pdf" in names
+    assert not [name for name in names if not re.fullmatch(r"[\w.-]+", name)]
+
+
 def test_curves_are_means_with_the_band_of_the_seeds(runs):
     (chapter,) = story.chapters([runs])
     panel = figures.draw(chapter)[0].panels[0]
