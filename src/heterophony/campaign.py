@@ -60,18 +60,21 @@ class Order:
 
     def finished(self) -> dict[str, Any] | None:
         """What the folder holds, if that is this run and it is at its end."""
+        known = show.written(self.folder)
+        if known is not None and known["rounds"] > self.goal:
+            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
         try:
             terms = json.loads((self.folder / FILE).read_text())
+            if not isinstance(terms, dict):
+                raise ValueError
         except FileNotFoundError:
             return None
         except ValueError:
             raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
         for key, value in self.terms().items():
             if terms.get(key) != value:
-                raise RunError(f"{self.folder} was run with another {key}: choose another folder")
-        known = show.written(self.folder)
-        if known is not None and known["rounds"] > self.goal:
-            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+                what = "other options" if key == "changes" else f"another {key}"
+                raise RunError(f"{self.folder} was run with {what}: choose another folder")
         return known if known is not None and known["rounds"] == self.goal else None
 
 
