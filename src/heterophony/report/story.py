@@ -13,7 +13,7 @@ from typing import Any
 
 from heterophony.record.folder import Folder, find
 from heterophony.record.metrics import curve
-from heterophony.record.run import RunError
+from heterophony.record.run import Run, RunError
 from heterophony.report import palette
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
@@ -45,7 +45,8 @@ class Arm:
 
     @property
     def rounds(self) -> int:
-        return max(int(run.summary["rounds"]) for run in self.runs)
+        """Those of a whole run: one that is not finished is not at its end."""
+        return max(int(r.summary["rounds"]) if r.summary["finished"] else Run(r.path).goal for r in self.runs)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,11 @@ class Chapter:
     @property
     def legend(self) -> list[tuple[str, str]]:
         return [(arm.label, self.colors[arm.label]) for arm in self.arms]
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several seeds of anything."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
     def same_rounds(self) -> bool:

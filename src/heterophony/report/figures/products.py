@@ -17,6 +17,8 @@ def draw(chapter: Chapter) -> list[Figure]:
             ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.1f} %" for line in lines))
     if not panels:
         return []
+    drawn = {line.name for panel in panels for line in panel.marks}
+    legend = [(name, color) for name, color in colors.items() if name in drawn]
     caption = "All models that a method marks as its products, on the test data of all domains, mean over participants."
     return [
         Figure(
@@ -25,7 +27,7 @@ def draw(chapter: Chapter) -> list[Figure]:
             caption,
             "In the end, " + "; ".join(ends) + ".",
             panels,
-            list(colors.items()),
+            legend,
         )
     ]
 
