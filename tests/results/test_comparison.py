@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -38,6 +41,26 @@ def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
     assert found.exit_code == 0, found.stderr
     for place in ("solo/seed-0", "fedavg/seed-1"):
         assert Folder(tmp_path / "two" / place).summary["digest"] == Folder(runs / place).summary["digest"]
+
+
+KILLED = """
+import multiprocessing, os, signal
+from concurrent.futures import ProcessPoolExecutor
+from heterophony import campaign
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=campaign.end_with_parent)
+    print(pool.submit(os.getpid).result(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_who_is_killed_leaves_no_process_behind(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    # This comes back when the last process that holds the pipe has ended.
+    done = subprocess.run([sys.executable, tmp_path / "killed.py"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert int(done.stdout)
 
 
 def test_an_unfinished_run_goes_on(small, runs, tmp_path):
