@@ -152,8 +152,14 @@ def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[
 def end_with_parent() -> None:
     """A process of the pool waits for work for ever, even if who would give it was killed with -9."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def cores() -> int:

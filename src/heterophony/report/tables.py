@@ -53,7 +53,8 @@ def participants(chapter: Chapter) -> list[Sheet]:
         rows, strong = [], set()
         for i, who in enumerate(shown):
             about = people.get(who, {})
-            known = [str(about.get("network") or "-"), str(sum(about.get("classes", []))) if about else "-"]
+            size = about.get("rows", sum(about.get("classes", [])))  # runs of before have no rows
+            known = [str(about.get("network") or "-"), str(size) if about else "-"]
             rows.append([who, *known, *(f"{100 * own[who]:.1f}" if who in own else "-" for own in values.values())])
             strong |= {(i, j) for j, own in enumerate(values.values(), 3) if own.get(who) == min(own.values())}
         worst = [_worst(arm, figure) for arm in chapter.arms if arm.label in values]
