@@ -196,6 +196,12 @@ def test_same_seed_same_digest_and_other_seed_another(example, small):
     assert other["digest"] != example.said["digest"]
 
 
+def test_a_rehearsal_that_is_refused_leaves_no_folder(small, tmp_path):
+    out = tmp_path / "out"
+    refused(call("run", "fedavg", "--on", small, "--engine", "flower", "--out", out), "rehearses, without --out")
+    assert not out.exists()
+
+
 def test_process_engine_gives_the_same_digest(example, small, tmp_path):
     found = said(call("run", "fedavg", "--on", small, "--json", "--engine", "process", "--out", tmp_path / "out"))
     assert {k: v for k, v in found.items() if k != "seconds"} == {

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -60,18 +61,21 @@ class Order:
 
     def finished(self) -> dict[str, Any] | None:
         """What the folder holds, if that is this run and it is at its end."""
+        known = show.written(self.folder)
+        if known is not None and known["rounds"] > self.goal:
+            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
         try:
             terms = json.loads((self.folder / FILE).read_text())
+            if not isinstance(terms, dict):
+                raise ValueError
         except FileNotFoundError:
             return None
         except ValueError:
             raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
         for key, value in self.terms().items():
             if terms.get(key) != value:
-                raise RunError(f"{self.folder} was run with another {key}: choose another folder")
-        known = show.written(self.folder)
-        if known is not None and known["rounds"] > self.goal:
-            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+                what = "other options" if key == "changes" else f"another {key}"
+                raise RunError(f"{self.folder} was run with {what}: choose another folder")
         return known if known is not None and known["rounds"] == self.goal else None
 
 
@@ -136,13 +140,26 @@ def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, dict[str, Any]]]:
 
 def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[str, Any]]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=end_with_parent)
     try:
         doing: dict[Future[dict[str, Any]], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
         for done in as_completed(doing):
             yield doing[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def end_with_parent() -> None:
+    """A process of the pool waits for work for ever, even if who would give it was killed with -9."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def cores() -> int:

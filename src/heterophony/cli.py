@@ -103,6 +103,8 @@ def run(
     with complaints(to):
         place = device if (engine, device) == ("ray", "cuda") else _device(device)  # the GPUs may be elsewhere
         _engine(engine, address=address)
+        if engine == "flower" and to is not None:  # before there is a folder
+            raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
         told = trackers.chosen(track)
         if told and track != "auto" and to is None:
             raise ValueError(f"--track {track} needs a run folder: --out")

@@ -183,7 +183,7 @@ def header(comparison: Comparison) -> list[str]:
 
 def tested(comparison: Comparison) -> bool:
     """Whether there is anything to test: several methods and seeds."""
-    return len(comparison.lines) > 1 and len(comparison.seeds) > 1
+    return len(comparison.lines) > 1 and len(comparison.seeds) > 1 and comparison.best is not None
 
 
 def columns(comparison: Comparison) -> list[str]:
@@ -223,11 +223,10 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def note(comparison: Comparison) -> str:
     """What the figures mean."""
     seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
-    if len(comparison.seeds) == 1:
-        return f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
-    what = "mean and half of the 95 % interval (t)"
     title = TITLES.get(comparison.metric, comparison.metric)
-    test = "p: paired t test by seed, with Holm's correction, against the best"
-    return (
-        f"Per cent on test data of all, the own and the others' domains, last round, {seeds}: {what}; {test} by {title}"
-    )
+    none = f"; none is best by {title}, which none of them has" if comparison.best is None else ""
+    text = f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
+    if len(comparison.seeds) == 1:
+        return text + none
+    text += ": mean and half of the 95 % interval (t)"
+    return text + (none or f"; p: paired t test by seed, with Holm's correction, against the best by {title}")

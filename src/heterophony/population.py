@@ -20,7 +20,8 @@ MOST = 100  # participants; the views of more would be built only for a picture 
 
 
 def population(federation: Federation) -> dict[str, dict[str, Any]]:
-    """participant -> its domain, its network if that has a name, and how many training rows it has of each class."""
+    """participant -> its domain, its network if that has a name, its training rows, and how many it has of each class
+    (none where rows are of no class, as the texts of a language model)."""
     recipe = federation.recipe or {}
     networks, found = recipe.get("networks", {}), {}
     for name, home in list(federation.homes.items())[:MOST]:
@@ -30,9 +31,10 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
         data = views["train"]() if callable(views["train"]) else views["train"]
         if not isinstance(data, Data) or "y" not in data.columns:
             continue
-        counts = torch.bincount(data.y, minlength=data.classes or 0).tolist()
+        single = data.y.ndim == 1 and not data.y.is_floating_point()
+        counts = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist() if single else []
         network = next(iter(networks.get(name, {}).values()), None)
-        found[name] = {"domain": home, "network": network, "classes": counts}
+        found[name] = {"domain": home, "network": network, "rows": len(data), "classes": counts}
     return found
 
 

@@ -219,6 +219,27 @@ def test_one_language_a_subtree_and_perplexity_by_level(texts):
     assert "geometric mean" in text
 
 
+def test_a_language_model_has_a_run_folder_and_a_report(texts, tmp_path):
+    pytest.importorskip("plotly")
+    from typer.testing import CliRunner
+
+    from heterophony import cli
+    from heterophony.record.folder import Folder
+    from heterophony.report.rerun import toml_value
+
+    federation = assemble("bhfl", languages(), root=texts)
+    path = tmp_path / "small.toml"
+    parts = {key: value for key, value in languages().plain().items() if key in ("data", "models", "local")}
+    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in parts.items()))
+    folder = tmp_path / "run"
+    for words in (["run", "bhfl", "--on", path, "--rounds", 1, "--data", texts, "--out", folder], ["report", folder]):
+        answer = CliRunner().invoke(cli.app, [str(word) for word in words])
+        assert answer.exit_code == 0, (answer.stderr, answer.exception)
+    people = Folder(folder).extra("population.json")["participants"]
+    for name, own in people.items():
+        assert (own["classes"], own["rows"]) == ([], len(federation.node(name).data["train"]))
+
+
 def test_random_subtrees_have_the_sizes_of_the_natural_ones(texts):
     natural, dealt, again, other = (
         families(assemble("bhfl", languages(**{"topology.by": by}), root=texts, seed=seed))

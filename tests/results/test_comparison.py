@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -40,6 +43,26 @@ def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
         assert Folder(tmp_path / "two" / place).summary["digest"] == Folder(runs / place).summary["digest"]
 
 
+KILLED = """
+import multiprocessing, os, signal
+from concurrent.futures import ProcessPoolExecutor
+from heterophony import campaign
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=campaign.end_with_parent)
+    print(pool.submit(os.getpid).result(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_who_is_killed_leaves_no_process_behind(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    # This comes back when the last process that holds the pipe has ended.
+    done = subprocess.run([sys.executable, tmp_path / "killed.py"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert int(done.stdout)
+
+
 def test_an_unfinished_run_goes_on(small, runs, tmp_path):
     order = Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 1)
     campaign.fulfil(order, loud=False)  # one round of two
@@ -50,8 +73,14 @@ def test_an_unfinished_run_goes_on(small, runs, tmp_path):
 def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
     common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
-    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with another changes")
+    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with other options")
     refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
+    order = folder / "solo" / "seed-0" / "order.json"
+    order.write_text("[]\n")
+    refused(call(*common), "order.json is damaged")
+    order.unlink()  # as a run that was started by itself
+    refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
+    assert call(*common).exit_code == 0
 
 
 def test_options_by_method_from_a_file(small, tmp_path):
@@ -115,6 +144,22 @@ def test_an_undefined_figure_is_no_zero():
     found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
     assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]
     assert [line.p for line in found.lines][1] is None
+
+
+def test_what_nobody_has_makes_nobody_the_best():
+    found = comparison.compare("toy", _runs(a=[0.1, 0.2], b=[0.3, 0.4]), "private")
+    assert found.best is None
+    assert "p" not in comparison.header(found)
+    assert "none is best by private" in comparison.note(found)
+    assert "none is best" not in comparison.note(comparison.compare("toy", _runs(a=[0.1, 0.2], b=[0.3, 0.4])))
+
+
+@pytest.mark.parametrize("line", [b"[1]", b"\xff\xfe", b"no JSON"])
+def test_a_damaged_table_is_one_line(runs, tmp_path, line):
+    folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
+    (folder / "metrics.jsonl").write_bytes(line + b"\n")
+    for command in (("report", folder), ("show", folder, "--against", folder)):
+        refused(call(*command), "metrics.jsonl is damaged")
 
 
 def test_run_folders_are_found_below_a_place(runs, tmp_path):

@@ -66,11 +66,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
     """Whole lines of JSON; the last one may be half written by a run that was killed."""
     if not path.exists():
         return []
-    text = path.read_text()
     try:
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        text = path.read_text()
+        found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        if not all(isinstance(row, dict) for row in found):
+            raise ValueError
     except ValueError:
-        raise RunError(f"{path} is damaged: a line of it is no JSON") from None
+        raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+    return found
 
 
 def find(places: list[Path]) -> list[Path]:

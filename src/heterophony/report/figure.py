@@ -75,6 +75,13 @@ class Panel:
     bytes: bool = False  # the x axis counts bytes
     whole: bool = False  # the y axis has whole numbers
 
+    @property
+    def counted(self) -> bool:
+        """Whether the x axis counts a few rounds, between which there is nothing to mark."""
+        xs = [x for mark in self.marks if isinstance(mark, Line) for x in mark.x]
+        whole = [x for x in xs if isinstance(x, int)]
+        return bool(xs) and len(whole) == len(xs) and max(whole) - min(whole) < 10 and not (self.log or self.bare)
+
 
 @dataclass(frozen=True)
 class Figure:

@@ -120,6 +120,8 @@ def _layout(made: Panel) -> dict[str, Any]:
         x |= {"type": "log", "dtick": 1}
     if made.bytes:
         x |= {"tickformat": "~s", "ticksuffix": "B"}
+    if made.counted:
+        x |= {"dtick": 1, "tick0": 0}
     if made.whole:
         y |= {"dtick": 1, "tick0": 0}
     if made.span is not None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.comparison import Comparison
+from heterophony.experiments.reproduction import slug
 from heterophony.record.disk import Disk
 from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.figure import Figure
@@ -68,7 +69,7 @@ def files(
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for chapter, figures, own in zip(found, drawn, sheets, strict=True):
-        prefix = f"{chapter.setting}-" if len(found) > 1 else ""
+        prefix = f"{slug(chapter.setting)}-" if len(found) > 1 else ""
         for figure in figures:
             written += static.save(figure, folder, prefix)
         for sheet in own:

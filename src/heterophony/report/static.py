@@ -61,10 +61,11 @@ def _draw(axis: Any, panel: Panel) -> None:
         from heterophony.show import size
 
         axis.xaxis.set_major_formatter(lambda value, _: size(value).replace(".0", ""))
-    if panel.whole:
-        from matplotlib.ticker import MultipleLocator
+    for side, whole in ((axis.xaxis, panel.counted), (axis.yaxis, panel.whole)):
+        if whole:
+            from matplotlib.ticker import MultipleLocator
 
-        axis.yaxis.set_major_locator(MultipleLocator(1))
+            side.set_major_locator(MultipleLocator(1))
     if panel.span is not None:
         axis.set_ylim(*panel.span)
     if panel.square and not any(isinstance(mark, Heat) for mark in panel.marks):

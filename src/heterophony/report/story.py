@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +13,7 @@ from typing import Any
 
 from heterophony.record.folder import Folder, find
 from heterophony.record.metrics import curve
-from heterophony.record.run import RunError
+from heterophony.record.run import Run, RunError
 from heterophony.report import palette
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
@@ -43,7 +45,8 @@ class Arm:
 
     @property
     def rounds(self) -> int:
-        return max(int(run.summary["rounds"]) for run in self.runs)
+        """Those of a whole run: one that is not finished is not at its end."""
+        return max(int(r.summary["rounds"]) if r.summary["finished"] else Run(r.path).goal for r in self.runs)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,11 @@ class Chapter:
         return [(arm.label, self.colors[arm.label]) for arm in self.arms]
 
     @property
+    def several(self) -> bool:
+        """Whether there are several seeds of anything."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
+    @property
     def same_rounds(self) -> bool:
         """Whether a round of one can be compared with a round of another."""
         return len({arm.rounds for arm in self.arms}) == 1
@@ -73,13 +81,7 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
     folders = [folder for path in find(list(places)) if (folder := Folder(path)).summary["rounds"]]
     if not folders:
         raise RunError(f"{places[0]}: no run there has finished a round yet")
-    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
-    keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
-    groups: dict[tuple[str, str], list[Folder]] = {}
-    for folder, title, key in zip(folders, titles, keys, strict=True):
-        if any(keys.count(other) > 1 for other in keys if other[0] == title):
-            title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
-        groups.setdefault((title, key[1]), []).append(folder)
+    groups = _groups(folders)
     labels = list(dict.fromkeys(label for _, label in groups))
     colors = palette.assign(sorted(labels, key=lambda label: _rank(label, groups)))
     found = []
@@ -92,6 +94,34 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
         arms.sort(key=lambda arm: _rank(arm.label, groups))
         found.append(Chapter(setting, tuple(arms), colors))
     return sorted(found, key=lambda chapter: -len(chapter.arms))  # what is compared stands before what is shown alone
+
+
+def _groups(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
+    """(title, label) -> runs that differ in their seed alone."""
+    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
+    twice = {key[0] for key in keys if keys.count(key) > 1}
+    blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
+    groups: dict[tuple[str, str], list[Folder]] = {}
+    for folder, (title, label, _) in zip(folders, keys, strict=True):
+        if title in twice and sum(name == title for name, _ in blocks) > 1:
+            title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
+        groups.setdefault((title, label), []).append(folder)
+    found: dict[tuple[str, str], list[Folder]] = {}
+    for (title, label), runs in groups.items():
+        if len({run.spec["seed"] for run in runs}) == len(runs) and len({_terms(run) for run in runs}) == 1:
+            found[title, label] = runs
+            continue
+        common = os.path.commonpath([run.path.absolute().parent for run in runs])
+        for run in runs:  # no seeds of one thing: each stands for itself
+            found[title, f"{label}, {run.path.absolute().relative_to(common)}"] = [run]
+    return found
+
+
+def _terms(folder: Folder) -> str:
+    """What two runs have in common if they are seeds of one arm."""
+    recipe = {key: folder.recipe.get(key) for key in ("method", "setting", "changes")}
+    return json.dumps([folder.spec["settings"], recipe], sort_keys=True)
 
 
 def _label(folder: Folder) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from heterophony import comparison
 from heterophony.population import FILE
 from heterophony.report.sheet import Sheet
-from heterophony.report.story import Chapter
+from heterophony.report.story import Arm, Chapter
 
 MOST = 40  # participants in a table; of more, those who are worst off
 
@@ -51,15 +53,26 @@ def participants(chapter: Chapter) -> list[Sheet]:
         rows, strong = [], set()
         for i, who in enumerate(shown):
             about = people.get(who, {})
-            known = [str(about.get("network") or "-"), str(sum(about.get("classes", []))) if about else "-"]
+            size = about.get("rows", sum(about.get("classes", [])))  # runs of before have no rows
+            known = [str(about.get("network") or "-"), str(size) if about else "-"]
             rows.append([who, *known, *(f"{100 * own[who]:.1f}" if who in own else "-" for own in values.values())])
             strong |= {(i, j) for j, own in enumerate(values.values(), 3) if own.get(who) == min(own.values())}
-        for title, of in (("worst", min), ("mean", lambda v: sum(v) / len(v))):
-            rows.append([title, "", "", *(f"{100 * of(list(own.values())):.1f}" for own in values.values())])
+        worst = [_worst(arm, figure) for arm in chapter.arms if arm.label in values]
+        mean = [sum(own.values()) / len(own) for own in values.values()]
+        for title, last in (("worst", worst), ("mean", mean)):
+            rows.append([title, "", "", *(f"{100 * value:.1f}" for value in last)])
         more = f" The {len(shown)} of {len(everyone)} who are worst off." if len(shown) < len(everyone) else ""
-        note = f"Accuracy (%) on {what}, last round, mean over seeds; in bold who is worst off.{more}"
+        seeds = " The row of the worst is the mean of each seed's worst." if chapter.several else ""
+        note = f"Accuracy (%) on {what}, last round, mean over seeds; in bold who is worst off.{seeds}{more}"
         sheets.append(Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, frozenset(strong)))
     return sheets
+
+
+def _worst(arm: Arm, figure: str) -> float:
+    """Of each seed the worst, and of these the mean, as in the table of methods; who it is may change by seed."""
+    people = [run.summary["metrics"]["participants"].values() for run in arm.runs]
+    lows = [min(own[figure] for own in everyone if own.get(figure) is not None) for everyone in people]
+    return math.fsum(lows) / len(lows)
 
 
 def _means(chapter: Chapter, label: str, figure: str) -> dict[str, float]:

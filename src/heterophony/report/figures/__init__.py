@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from heterophony.experiments.reproduction import slug
 from heterophony.report.figure import Figure
 from heterophony.report.figures import (
     bubbles,
@@ -23,4 +26,5 @@ ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, u
 
 def draw(chapter: Chapter) -> list[Figure]:
     """All figures of a chapter, in the order of a report."""
-    return [figure for module in ALL for figure in module.draw(chapter)]
+    drawn = [figure for module in ALL for figure in module.draw(chapter)]
+    return [replace(figure, name=slug(figure.name)) for figure in drawn]  # a label may have what a file's name may not

@@ -18,9 +18,8 @@ def draw(chapter: Chapter) -> list[Figure]:
         panels = panels[:1]
     if not panels:
         return []
-    several = any(len(arm.runs) > 1 for arm in chapter.arms)
     rounds = "" if chapter.same_rounds else " Methods have different rounds, so that the axis is each one's own way."
-    seeds = " Bands reach from the lowest to the highest seed." if several else ""
+    seeds = " Bands reach from the lowest to the highest seed." if chapter.several else ""
     caption = f"Accuracy on test data, mean over participants.{seeds}{rounds}"
     return [Figure("curves", "Learning curves", caption, _alt(chapter), panels, chapter.legend)]
 

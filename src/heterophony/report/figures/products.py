@@ -9,14 +9,16 @@ from heterophony.report.story import Arm, Chapter, band
 
 def draw(chapter: Chapter) -> list[Figure]:
     colors: dict[str, str] = {}
-    panels, ends = [], []
+    panels, ends, drawn = [], [], set()
     for arm in chapter.arms:
         lines = _lines(arm, colors)
         if len(lines) > 1:
             panels.append(Panel(lines, arm.label, "round", "accuracy (%)"))
+            drawn |= {line.name for line in lines}
             ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.1f} %" for line in lines))
     if not panels:
         return []
+    legend = [(name, color) for name, color in colors.items() if name in drawn]
     caption = "All models that a method marks as its products, on the test data of all domains, mean over participants."
     return [
         Figure(
@@ -25,7 +27,7 @@ def draw(chapter: Chapter) -> list[Figure]:
             caption,
             "In the end, " + "; ".join(ends) + ".",
             panels,
-            list(colors.items()),
+            legend,
         )
     ]
 
