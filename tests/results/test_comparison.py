@@ -157,9 +157,16 @@ def test_what_nobody_has_makes_nobody_the_best():
 @pytest.mark.parametrize("line", [b"[1]", b"\xff\xfe", b"no JSON"])
 def test_a_damaged_table_is_one_line(runs, tmp_path, line):
     folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
-    (folder / "metrics.jsonl").write_bytes(line + b"\n")
+    (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + line + b"\n")
     for command in (("report", folder), ("show", folder, "--against", folder)):
         refused(call(*command), "metrics.jsonl is damaged")
+
+
+def test_a_table_that_was_cut_short_is_no_table(runs, tmp_path):
+    folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
+    whole = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 1])
+    refused(call("report", folder), "metrics.jsonl is cut short")
 
 
 def test_run_folders_are_found_below_a_place(runs, tmp_path):

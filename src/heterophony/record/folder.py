@@ -32,6 +32,7 @@ class Folder:
 
     @cached_property
     def table(self) -> Table:
+        Run(self.path).check()  # what is cut short would be a figure less, or another one
         return Table(lines(self.path / "metrics.jsonl"))
 
     @cached_property

@@ -218,11 +218,22 @@ class Run:
             raise RunError(f"{path} is damaged (its checksum differs): the run cannot be resumed")
         return data
 
-    def _rows(self, table: str) -> list[dict[str, Any]]:
+    def check(self) -> None:
+        """Tables may be longer than the last snapshot says (a crash came after it), but not shorter."""
+        if self.exists:
+            self._manifest()
+            for table in self.lengths:
+                self._path(table)
+
+    def _path(self, table: str) -> Path:
         path, length = self.folder / f"{table}.jsonl", self.lengths[table]
         size = path.stat().st_size if path.exists() else 0
         if size < length:
             raise RunError(f"{path} is cut short: {size} of {length} bytes")
+        return path
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        path, length = self._path(table), self.lengths[table]
         try:
             return [dict(json.loads(line)) for line in path.read_bytes()[:length].splitlines()] if length else []
         except (ValueError, TypeError):
