@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony import observers, progress, show
+from heterophony.compute.workers import die_with_parent
 from heterophony.federation import Federation
 from heterophony.record import trackers
 from heterophony.record.disk import Disk
@@ -140,26 +140,13 @@ def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, dict[str, Any]]]:
 
 def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[str, Any]]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=end_with_parent)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=die_with_parent)
     try:
         doing: dict[Future[dict[str, Any]], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
         for done in as_completed(doing):
             yield doing[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def end_with_parent() -> None:
-    """A process of the pool waits for work for ever, even if who would give it was killed with -9."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def cores() -> int:

@@ -118,9 +118,8 @@ def reproduce(
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
-        place = (
-            device if table and device != "auto" else _device(device)
-        )  # a table of runs from elsewhere computes nothing
+        elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
+        place = device if elsewhere else _device(device)
         compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
         wanted = reproduction.orders(experiment, version, folder, compute, data)
         if not table:

@@ -46,10 +46,10 @@ def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
 KILLED = """
 import multiprocessing, os, signal
 from concurrent.futures import ProcessPoolExecutor
-from heterophony import campaign
+from heterophony.compute.workers import die_with_parent
 if __name__ == "__main__":
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=campaign.end_with_parent)
+    pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=die_with_parent)
     print(pool.submit(os.getpid).result(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -104,9 +105,12 @@ class Workers:
 
 
 def die_with_parent() -> None:
-    """No orphans: Linux ends the child when its parent is gone; elsewhere its pipe breaks when it answers."""
+    """No orphans, also of a parent that is killed with -9: a process of a pool would wait for work for ever."""
+    parent = multiprocessing.parent_process()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    elif parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def kind(job: Job) -> tuple[str, ...]:

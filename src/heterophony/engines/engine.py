@@ -241,17 +241,17 @@ class Engine:
 
         No snapshot can tell: it lets every reaction end first.
         """
-        for index in range(len(activation.posted), len(activation.early)):
-            departure, send = activation.early[index]
+        known = len(activation.posted)
+        for index, (departure, send) in enumerate(activation.early[known:], known):
             activation.posted.append(self._post(activation.node, (activation.number, index), departure, send))
 
     def _commit(self, activation: Activation, outcome: Outcome) -> None:
         """A reaction's state, consumed mail and outgoing mail become part of the run at once."""
         node = activation.node
-        rows = [row for posted in activation.posted for row in posted]
+        rows, known = [row for posted in activation.posted for row in posted], len(activation.posted)
         for what, detail in outcome.incidents:
             self.ledger.incident(outcome.end, node, what, detail)
-        for index, (departure, send) in list(enumerate(outcome.sends))[len(activation.posted) :]:
+        for index, (departure, send) in enumerate(outcome.sends[known:], known):
             rows += self._post(node, (activation.number, index), departure, send)
         self.queue.push(outcome.end, Free(node, outcome.round, outcome.groups, outcome.rows, rows))
         self.dirty.add(node)

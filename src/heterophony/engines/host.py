@@ -40,7 +40,7 @@ class Activation:
     due: float = 0.0  # nothing more of it can leave the node before this moment
     early: list[tuple[float, Send]] = field(
         default_factory=list
-    )  # what has left before its end; the outcome has it too
+    )  # the first of the outcome's sends: left before its end
     posted: list[list[dict[str, Any]]] = field(default_factory=list)  # those of them on their way: rows of the ledger
     outcome: Outcome | None = None
     away: bool = False  # it runs on another machine, which may take its time: a snapshot holds the question
