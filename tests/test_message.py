@@ -4,10 +4,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from heterophony import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
 from heterophony.fields import Shape
-from heterophony.message import Body, Message
+from heterophony.message import Body, Message, ask_together
+from heterophony.node import Node, Slot
 
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 SHAPE = Shape({"model": {"w": ((2, 3), torch.float32), "b": ((3,), torch.float32)}}, {"public": (5, 4)}.get)
@@ -122,3 +124,37 @@ def test_parts_of_one_tensor_are_checked_together():
     with pytest.raises(Refused, match="b: holds values that are not finite"):
         kind.check(Body({"weights": {"a": flat[:3], "b": flat[3:]}}), Shape())
     kind.check(Body({"weights": {"a": flat[:3], "b": flat[:2]}}), Shape())  # the rest of it is nobody's business
+
+
+def test_many_messages_are_asked_about_at_once():
+    kind = Kind("k", to="parent", weights=Weights, examples=Scalar)
+    values = [torch.ones(4), torch.tensor([1.0, float("nan")]), torch.full((4,), 3e38), torch.zeros(2)]
+    bodies = [Body({"weights": {"a": value}, "examples": 1.0}) for value in values]
+    odd = Body({"weights": [1, 2], "examples": 1.0})
+    ask_together([(kind, body) for body in (*bodies, bodies[0], odd)])
+    assert [body.finite for body in (*bodies, odd)] == [False] * 5  # parts of nothing: too dear to ask
+    whole = [(value, value.narrow(0, 0, len(value))) for value in values]
+    bodies = [Body({"weights": {"a": part}, "examples": 1.0}) for _, part in whole]
+    ask_together([(kind, body) for body in (*bodies, bodies[0], odd)])
+    assert [body.finite for body in bodies] == [True, False, False, True]  # one overflows, and is looked at alone
+    assert [kind.verdict(body) for body in bodies] == ["", "weights: a: holds values that are not finite", "", ""]
+    assert kind.verdict(odd).startswith("weights: expected named tensors")
+
+
+def test_weights_that_their_owner_has_changed_since_are_copied_again():
+    node = Node("a", "client", slots={"model": Slot(nn.Linear(2, 3))})
+    kind = Kind("k", to="parent", weights=Weights("model"))
+    first = node.weights()
+    assert kind(weights=first).body["weights"]["bias"].data_ptr() == first["bias"].data_ptr()
+    live = node.models["model"].bias.detach()
+    sent = kind(weights={**first, "bias": live}).body
+    assert sent["weights"]["bias"].data_ptr() != live.data_ptr()
+    first["bias"] = torch.zeros(4)
+    body = kind(weights=first).body
+    assert kind.payload(body) == 4 * (6 + 4)
+    with pytest.raises(Refused, match="bias has shape"):
+        kind.check(body, node.shape)
+    broken = node.weights()
+    body = kind(weights=broken).body
+    broken["bias"].fill_(1.0)
+    assert not body.intact

@@ -8,6 +8,7 @@ can be written, and reading builds nothing else, so a byte string can never run 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from functools import lru_cache
 from typing import Any
@@ -114,6 +115,8 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
         return _length(value)
     if type(value) is int:
         return len(str(value))
+    if type(value) is float and math.isfinite(value):
+        return len(repr(value))
     if isinstance(value, Tensor):
         tensors.append(value)
         return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
@@ -127,8 +130,10 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
         if all(isinstance(item, Tensor) for item in items):
             tensors += items
             return _named(names, len(tensors) - len(items))
-        keys = sum(map(_length, names)) + len(names)
-        return 2 + max(0, len(names) - 1) + keys + sum(_size(item, tensors) for item in items)
+        size = _keys(names)
+        for item in items:
+            size += _size(item, tensors)
+        return size
     return len(_JSON.encode(_plain(value, tensors)))
 
 
@@ -136,6 +141,12 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
 def _proper(names: tuple[Any, ...]) -> bool:
     """Whether a dictionary's keys may be written."""
     return all(isinstance(name, str) and name != _TAG for name in names)
+
+
+@lru_cache(maxsize=4096)
+def _keys(names: tuple[str, ...]) -> int:
+    """The length of a dictionary without its values."""
+    return 2 + max(0, len(names) - 1) + sum(map(_length, names)) + len(names)
 
 
 @lru_cache(maxsize=4096)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -13,6 +14,25 @@ from torch import Tensor
 
 class Refused(ValueError):
     """A message that does not fit its declaration. It is counted and dropped; the federation goes on."""
+
+
+class Form(dict[str, tuple[tuple[int, ...], torch.dtype]]):
+    """Shapes and dtypes of named tensors. Equal ones are one object (`form_of`)."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self, entries: Iterable[tuple[str, tuple[int, ...], torch.dtype]]) -> None:
+        super().__init__({name: (shape, dtype) for name, shape, dtype in entries})
+        self.payload = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.values())
+
+
+def form_of(tensors: Mapping[str, Tensor]) -> Form:
+    return _form(tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
+
+
+@lru_cache(maxsize=4096)
+def _form(entries: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]) -> Form:
+    return Form(entries)
 
 
 @dataclass(frozen=True)
@@ -31,7 +51,18 @@ class Shape:
 
 
 class Copied(dict[str, Tensor]):
-    """Named tensors that were copied for the asker: a message takes them as they are."""
+    """Named tensors that were copied for the asker, as parts of one: a message takes them as they are."""
+
+    __slots__ = ("form", "whole")
+
+    def __init__(self, parts: Mapping[str, Tensor], whole: Tensor, form: Form) -> None:
+        super().__init__(parts)
+        self.whole, self.form = whole, form
+
+    @property
+    def untouched(self) -> bool:
+        """Whether its owner has put nothing else into it since."""
+        return self.keys() == self.form.keys() and all(part._base is self.whole for part in self.values())
 
 
 class Field(Protocol):
@@ -61,14 +92,14 @@ class Weights:
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # They stay where the models are: on one machine, a cohort's weights need not leave the GPU.
-        if isinstance(value, Copied):
-            return dict(value)
+        if isinstance(value, Copied) and value.untouched:
+            return Copied(value, value.whole, value.form)
         return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in value.items()}
 
     def sound(self, value: Any) -> None:
         if not isinstance(value, dict):
             raise Refused(f"expected named tensors, got a {type(value).__name__}")
-        if _finite_together(value):
+        if (whole := total(value)) is not None and math.isfinite(whole.item()):
             return
         for name, tensor in value.items():
             try:
@@ -82,6 +113,8 @@ class Weights:
         wanted = receiver.weights.get(self.model)
         if wanted is None:
             raise Refused(f"the receiver has no model {self.model!r}")
+        if isinstance(value, Copied) and value.form is wanted:
+            return
         if value.keys() != wanted.keys():
             odd = sorted(value.keys() ^ wanted.keys())
             raise Refused(f"names do not match the receiver's {self.model!r}: {', '.join(odd[:3])}")
@@ -93,7 +126,7 @@ class Weights:
                 raise Refused(f"{name} is {tensor.dtype}, expected {dtype}")
 
     def payload(self, value: dict[str, Tensor]) -> int:
-        return sum(tensor.nbytes for tensor in value.values())
+        return value.form.payload if isinstance(value, Copied) else sum(tensor.nbytes for tensor in value.values())
 
 
 @dataclass(frozen=True)
@@ -243,14 +276,16 @@ def _finite(value: Any) -> None:
         raise Refused("holds values that are not finite")
 
 
-def _finite_together(value: Mapping[str, Tensor]) -> bool:
-    """Whether many tensors are surely all finite: one question instead of one each, where they are parts of one."""
+def total(value: Mapping[str, Tensor]) -> Tensor | None:
+    """One number, where the tensors are, that is finite only if they all are; None if it would cost too much."""
+    if isinstance(value, Copied):
+        return value.whole.sum() if value.whole.is_floating_point() else None
     tensors = list(value.values())
     if not tensors or not all(isinstance(t, Tensor) and t.is_floating_point() for t in tensors):
-        return False
+        return None
     whole = tensors[0]._base
     if whole is not None and all(t._base is whole for t in tensors):
-        return math.isfinite(whole.sum().item())
+        return whole.sum()
     if not all(t.is_cuda and t.dtype == torch.float32 for t in tensors):
-        return False
-    return math.isfinite(torch.stack(torch._foreach_norm(tensors, 1)).sum().item())
+        return None
+    return torch.stack(torch._foreach_norm(tensors, 1)).sum()

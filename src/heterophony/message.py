@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from heterophony import codec
-from heterophony.fields import Field, Refused, Shape
+from heterophony.fields import Copied, Field, Refused, Shape, Weights, total
 
 HEADER_LIMIT = 2**20  # of an encoded message: names of tensors, mostly
 
@@ -26,16 +28,24 @@ INVERSE = {
 class Body(dict[str, Any]):
     """The fields of a message: one immutable object that serves all recipients of a send."""
 
-    __slots__ = ("verdict", "versions")
+    __slots__ = ("finite", "verdict", "versions")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.verdict: str | None = None  # "" = sound; checked once, however many receive it
+        self.finite = False  # whether its weights are known to be sound: asked together with those of others
         self.versions = self._versions()
 
     def _versions(self) -> list[int]:
-        parts = (part for value in self.values() for part in (value.values() if isinstance(value, dict) else (value,)))
-        return [part._version for part in parts if isinstance(part, Tensor)]
+        found: list[int] = []
+        for value in self.values():
+            if isinstance(value, Copied):
+                found.append(value.whole._version)  # its parts count with it
+            elif isinstance(value, dict):
+                found += [part._version for part in value.values() if isinstance(part, Tensor)]
+            elif isinstance(value, Tensor):
+                found.append(value._version)
+        return found
 
     @property
     def intact(self) -> bool:
@@ -106,6 +116,8 @@ class Kind:
         if body.keys() != self.fields.keys():
             return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
         for key, part in self.fields.items():
+            if body.finite and isinstance(part, Weights):
+                continue
             try:
                 _refusing(key, part.sound, body[key])
             except Refused as error:
@@ -115,6 +127,21 @@ class Kind:
                 return f"{key}: {len(body[key])} rows, but {other} names {len(body[other])}"
         size = self.payload(body)
         return f"{size} bytes, the limit of {self.name!r} is {self.limit}" if size > self.limit else ""
+
+
+def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
+    """Ask a GPU once whether the weights in many messages are finite: a question waits for all that it has to do."""
+    asked: dict[int, tuple[Body, Tensor]] = {}
+    for kind, body in mail:
+        weights = [body.get(key) for key, part in kind.fields.items() if isinstance(part, Weights)]
+        if body.verdict is not None or len(weights) != 1 or id(body) in asked or not isinstance(weights[0], dict):
+            continue
+        if (number := total(weights[0])) is not None:
+            asked[id(body)] = body, number
+    if len(asked) > 1:
+        found = torch.stack([number.float() for _, number in asked.values()]).tolist()
+        for (body, _), known in zip(asked.values(), found, strict=True):
+            body.finite = math.isfinite(known)  # if not, it is looked at alone
 
 
 @dataclass(frozen=True)

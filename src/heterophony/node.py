@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from heterophony import codec
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
-from heterophony.fields import Copied, Shape
+from heterophony.fields import Copied, Form, Shape, form_of
 from heterophony.seeds import derive, generator
 from heterophony.topology import Links
 
@@ -44,6 +44,11 @@ class Slot:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes: parameters and all buffers, live."""
         return self._tensors
+
+    @cached_property
+    def form(self) -> Form:
+        """Of the tensors that travel."""
+        return form_of(self._shared)
 
     # Walking through a module costs more than training a small one for a step, so both are looked up once.
     @cached_property
@@ -90,16 +95,16 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
             torch._foreach_copy_(targets, sources)
 
 
-def copied(tensors: Mapping[str, Tensor]) -> Copied:
+def copied(tensors: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
     """A contiguous copy, written at once: the tensors are parts of one."""
     live = list(tensors.values())
     if len({tensor.dtype for tensor in live}) != 1:
-        return Copied({n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()})
+        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
     with torch.no_grad():
         flat = torch._utils._flatten_dense_tensors(live)  # type: ignore[no-untyped-call]
         flat = flat.clone() if len(live) == 1 else flat  # of one tensor it is no copy
         parts = torch._utils._unflatten_dense_tensors(flat, live)  # type: ignore[no-untyped-call]
-        return Copied(zip(tensors, parts, strict=True))
+        return Copied(dict(zip(tensors, parts, strict=True)), flat, form)
 
 
 class Variables(UserDict[str, Any]):
@@ -133,10 +138,12 @@ class Views(UserDict[str, Any]):
         return self[name].placed(self.device)
 
     def __getitem__(self, name: str) -> Data:
-        found = super().__getitem__(name)
+        found = self.data[name]
+        if isinstance(found, Data):
+            return found
         if isinstance(found, Stream):
             return found.at(self.now())
-        made: Data = found if isinstance(found, Data) else found()
+        made: Data = found()
         self.data[name] = made
         return made
 
@@ -217,7 +224,7 @@ class Node:
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
         """A copy of what the model shares, where the model is."""
-        return copied(self.slots[model].shared())
+        return copied(self.slots[model].shared(), self.slots[model].form)
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""
@@ -267,6 +274,8 @@ class Node:
 
     def check(self) -> None:
         """Raise unless every variable can be written to a snapshot or sent to another process."""
+        if not self.vars.data:
+            return
         self.vars.data = codec.contiguous(self.vars.data)
         for name, value in self.vars.items():
             try:
@@ -281,10 +290,7 @@ class Node:
         def view(name: str) -> tuple[int, int | None] | None:
             return (len(self.data[name]), self.data[name].classes) if name in self.data else None
 
-        weights = {
-            n: {k: (tuple(t.shape), t.dtype) for k, t in slot.shared().items()} for n, slot in self.slots.items()
-        }
-        return Shape(weights, view)
+        return Shape({name: slot.form for name, slot in self.slots.items()}, view)
 
 
 def away(value: Any, path: str = "") -> list[str]:

@@ -91,9 +91,10 @@ class Networks:
         self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
     def name(self, module: nn.Module) -> str:
-        if module not in self.known:
-            self.known[module] = key_of(signature.of_module(module))
-        return self.known[module]
+        found = self.known.get(module)
+        if found is None:
+            found = self.known[module] = key_of(signature.of_module(module))
+        return found
 
 
 def kind_of(job: Job, rows: Rows, networks: Networks) -> Kind:
@@ -106,7 +107,7 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Kind:
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        signature.of_value(rows.view.augment), work.batch, signature.of_value(work.optimiser), _structure(work.aux),
+        signature.of_value(rows.view.augment), work.batch, work.optimiser.key, _structure(work.aux),
         work.answer, capacity(rows.count),
     )  # fmt: skip
 
@@ -199,6 +200,12 @@ class Lane:
         copies: Pairs = []
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
             copies += self._seat(i, job, own)
+        orders, drawn = zip(
+            *(_orders(job.node, work, own, self.sizes) for job, own in zip(jobs, rows, strict=True)), strict=True
+        )
+        self._put(self.order, orders)
+        if self.augment is not None:
+            self._put(self.drawn, drawn)
         zeros = [self.at] + ([self.total] if self.total is not None else [])
         for i, job in enumerate(jobs):
             for name in work.names:
@@ -236,11 +243,11 @@ class Lane:
         for name, number in signature.numbers(work.loss).items():
             self.seat(self.numbers[name], i).fill_(number)
         copies += self._stage(i, rows)
-        order, drawn = _orders(node, work, rows, self.sizes)
-        self.seat(self.order, i)[: len(order)].copy_(order, non_blocking=True)
-        if drawn is not None:
-            self.seat(self.drawn, i)[: len(order)].copy_(drawn, non_blocking=True)
         return copies
+
+    def _put(self, to: Tensor, rows: Sequence[Tensor]) -> None:
+        """Write every seat's rows, which are equally many, at once."""
+        to[: len(rows[0])].copy_(rows[0], non_blocking=True)
 
     def _stage(self, i: int, rows: Rows) -> Pairs:
         """Have the rows where the graphs read them, unless they are there already: what is to be copied."""
@@ -262,8 +269,9 @@ class Lane:
         before = node.optimisers.get(key, {}) if key else {}
         copies: Pairs = []
         zeros: list[Tensor] = []
-        for n, parameter in self.parameters[name].items():
-            for part, tensor in self.optimisers[name].state.get(parameter, {}).items():
+        state = self.optimisers[name].state
+        for n, parameter in self.parameters[name].items() if state else ():
+            for part, tensor in state.get(parameter, {}).items():
                 if not torch.is_tensor(tensor):
                     continue
                 if n in before:

@@ -6,7 +6,7 @@ batched product here. Optimisers work element by element, so torch's own step a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -83,6 +83,9 @@ class Stack(Lane):
 
     def seat(self, tensor: Tensor, i: int) -> Tensor:
         return tensor.detach()[i]
+
+    def _put(self, to: Tensor, rows: Sequence[Tensor]) -> None:
+        to[:, : len(rows[0])].copy_(torch.stack(list(rows)), non_blocking=True)
 
     def _loss(
         self,

@@ -45,7 +45,7 @@ class Data:
         return cls(classes=classes, x=x, y=torch.as_tensor([int(y) for _, y in rows]))
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
+        return next(iter(self.columns.values())).shape[0]
 
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("__") or name in self.__slots__:  # asked for while the object is being copied

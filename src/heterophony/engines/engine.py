@@ -25,7 +25,7 @@ from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused
 from heterophony.mailbox import Mailbox
-from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send
+from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, ask_together
 from heterophony.reaction import Every, Round
 from heterophony.record.ledger import Ledger
 from heterophony.record.result import Result
@@ -171,7 +171,11 @@ class Engine:
 
     def _wave(self, moment: float) -> None:
         """All that happens at this moment; then whoever is ready reacts."""
-        touched = {self._happen(event, moment) for event in self.queue.wave()}
+        wave = self.queue.wave()
+        if self.federation.device != "cpu":
+            mail = [event.message for event in wave if isinstance(event, Arrival)]
+            ask_together((self.kinds[message.kind], message.body) for message in mail)
+        touched = {self._happen(event, moment) for event in wave}
         self.dirty |= touched
         for node in sorted(touched):
             self._fire(self.box(node))

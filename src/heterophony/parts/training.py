@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from heterophony.parts.optimisers import Optimiser, adam, sgd
@@ -36,11 +37,17 @@ class Training:
             raise ValueError(f"training needs lr > 0, momentum >= 0 and weight_decay >= 0, got {given}")
 
     def build(self) -> Optimiser:
-        if self.optimiser == "sgd":
-            return sgd(self.lr, self.momentum, self.weight_decay)
-        return adam(self.lr, self.weight_decay, amsgrad=self.optimiser == "amsgrad")
+        return _built(self)
 
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
         """The work order."""
         order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "steps": self.steps, "batch": self.batch}
         return Fit(models, loss, **{**order, "optimiser": self.build(), **more})
+
+
+@lru_cache(maxsize=1024)
+def _built(training: Training) -> Optimiser:
+    """One object for all orders of a kind: what is known of it is found out once."""
+    if training.optimiser == "sgd":
+        return sgd(training.lr, training.momentum, training.weight_decay)
+    return adam(training.lr, training.weight_decay, amsgrad=training.optimiser == "amsgrad")
