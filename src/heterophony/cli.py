@@ -235,9 +235,7 @@ def settings(as_json: Json = False) -> None:
         found = []
         for name in shipped():
             setting = Setting.load(name)
-            needs = sorted({d.source for d in setting.data.all_domains().values()})
-            if setting.data.public is not None and setting.data.public.source:
-                needs.append(setting.data.public.source)
+            needs = setting.sources
             missing = [source for source in needs if source not in here]
             found.append(
                 {

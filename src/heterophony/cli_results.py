@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -89,7 +90,7 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(help="An experiment or a TOML file; none: list them.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A smaller version for two cores.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many; as the experiment says if not given.")] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this arm or block. Repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only this arm or block. Repeatable.")] = None,
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Take this share of the rounds.")] = 1.0,
     table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of what is finished.")] = False,
     device: Device = "auto",
@@ -109,11 +110,15 @@ def reproduce(
 
     with complaints():
         from heterophony import campaign
+        from heterophony.data.sources import catalogue
         from heterophony.experiments import Experiment, reproduction, shipped
 
         if name is None:
             known = [Experiment.load(name) for name in shipped()]
-            _list([{"name": e.name, "title": e.title} for e in known], as_json, ("name", "title"))
+            here = {listing.entry.name for listing in catalogue.known(data) if listing.found}
+            lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
+            listed = [{"name": e.name, "title": e.title, "missing": m} for e, m in zip(known, lacking, strict=True)]
+            _list(listed, as_json, ("name", "title", "missing"))
             return
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
@@ -127,16 +132,18 @@ def reproduce(
             with stoppable():
                 for _ in campaign.run(by_seed, jobs, check=False):
                     pass
-        found = reproduction.gather(experiment, wanted)
+        # What is written is the whole table as far as it goes: parts that were run one by one add up.
+        every = reproduction.orders(experiment, replace(version, only=()), folder, compute, data)
+        found = reproduction.gather(experiment, every)
         rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
         if not rows:
             raise ValueError(f"{folder} holds no finished run of {experiment.name}")
-        facts = reproduction.about(experiment, version, compute, wanted)
+        facts = reproduction.about(experiment, replace(version, only=()), compute, every)
         written = reproduction.write(folder, facts, rows, said)
     if as_json:
         print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))
         return
-    print(f"{experiment.title}\n{version.label()}")
+    print(f"{experiment.title}\n{facts['version']}")
     for group in dict.fromkeys(row.group for row in rows):
         show_table(group, reproduction.HEAD, reproduction.cells([row for row in rows if row.group == group]))
     if said:

@@ -169,6 +169,25 @@ def test_a_part_of_it_and_the_table_of_what_is_there(toy, tmp_path):
     said(call("reproduce", toy, "--only", "alone", "--only", "slow", *out, "--json"))
     found = said(call("reproduce", toy, "--table", *out, "--json"))
     assert {(row["group"], row["arm"]) for row in found["rows"]} == {("slow", "alone"), ("slow", "Oracle")}
+    assert found["version"] == "full version, 1 of 4 runs"
+
+
+def test_parts_that_are_run_one_by_one_add_up_to_one_table(toy, tmp_path):
+    out = ("--out", tmp_path / "out", "--seeds", 1)
+    for arm in ("alone", "FedProx"):
+        said(call("reproduce", toy, "--only", arm, "--only", "slow", *out, "--json"))
+    whole = json.loads((tmp_path / "out/toy.json").read_text())
+    assert {row["arm"] for row in whole["rows"]} == {"alone", "FedProx", "Oracle"}
+    assert (whole["version"], len(whole["claims"])) == ("full version, 2 of 4 runs", 1)
+    assert "--only" not in whole["command"]
+
+
+def test_the_list_says_which_data_are_missing(tmp_path):
+    listed = said(call("reproduce", "--data", tmp_path, "--json"))
+    missing = {row["name"]: row["missing"] for row in listed}
+    assert missing["fedh2l-table2"] == []
+    assert missing["fccl-digits"] == ["mnist", "mnistm", "svhn", "usps", "cifar100"]
+    assert missing["fml-table1"] == ["mnist", "cifar10", "cifar100"]
 
 
 def test_a_wrong_file_is_one_line(toy, tmp_path):

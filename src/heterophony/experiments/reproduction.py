@@ -100,6 +100,16 @@ def orders(
     return found
 
 
+def sources(experiment: Experiment) -> list[str]:
+    """The data sets that the full version needs."""
+    wanted = orders(experiment, Version(seeds=1), Path(), {}, None)
+    found: dict[str, None] = {}
+    for order, *_ in {group: runs for (group, _), runs in wanted.items()}.values():
+        changes = {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
+        found |= dict.fromkeys(order.setting.changed(changes).sources)
+    return list(found)
+
+
 def _places(experiment: Experiment, version: Version) -> list[tuple[Group, Arm]]:
     quick = experiment.quick if version.quick else None
     kind = "quick" if version.quick else "full"
@@ -260,6 +270,7 @@ def about(
     """What a reader must know of how the figures came about."""
     from heterophony import __version__
 
+    total = sum(map(len, wanted.values()))
     finished = [known for runs in wanted.values() for order in runs if (known := order.finished()) is not None]
     machines = sorted({known.get("machine") or "a machine that was not written down" for known in finished})
 
@@ -267,7 +278,7 @@ def about(
         "experiment": experiment.name,
         "title": experiment.title,
         "paper": experiment.paper,
-        "version": version.label(),
+        "version": version.label() + ("" if len(finished) == total else f", {len(finished)} of {total} runs"),
         "command": command(experiment, version, compute),
         "date": str(date.today()),
         "machine": "; ".join(machines),

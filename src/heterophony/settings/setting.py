@@ -299,6 +299,13 @@ class Setting(Strict):
             table = first["type"] in ("model_type", "model_attributes_type")
             raise SettingError(f"{field}: {'must be a table of its own keys' if table else text}") from None
 
+    @property
+    def sources(self) -> list[str]:
+        """The data sets that it needs."""
+        found = sorted({domain.source for domain in self.data.all_domains().values()})
+        public = self.data.public.source if self.data.public is not None else None
+        return [*found, *([public] if public and public not in found else [])]
+
     def changed(self, changes: dict[str, Any]) -> Setting:
         """With some fields replaced: `{"data.clients": 4}`."""
         values = self.plain()
