@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,12 @@ def test_every_figure_that_applies_is_there_and_no_other(runs, tree_runs, peers)
     names = [figure.name for figure in figures.draw(chapter)]
     assert {"tree-bhfl", "updates-bhfl"} <= set(names)
     assert not {"correlation-bhfl", "conflicts-bhfl"} & set(names)
+
+
+def test_a_run_that_is_named_in_two_ways_is_one_run(peers, monkeypatch):
+    monkeypatch.chdir(peers.parent)
+    (chapter,) = story.chapters([peers, Path(peers.name), Path(".")])
+    assert [len(arm.runs) for arm in chapter.arms] == [1]
 
 
 def test_figures_say_in_words_what_they_show(runs):

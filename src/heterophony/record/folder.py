@@ -79,12 +79,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def find(places: list[Path]) -> list[Path]:
     """The run folders at and below these places, in order."""
-    found: list[Path] = []
+    found: dict[Path, Path] = {}  # by where it really is: a folder may be named in two ways
     for place in places:
         if not place.exists():
             raise RunError(f"{place}: there is no such folder")
         here = [place] if (place / "spec.json").exists() else sorted(p.parent for p in place.glob("**/spec.json"))
         if not here:
             raise RunError(f"{place} holds no run: there is no spec.json in it or below it")
-        found += [path for path in here if path not in found]
-    return found
+        for path in here:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())

@@ -36,7 +36,7 @@ def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Series]) -> Figure:
     against = 100 * sum(value < 0 for value in everything) / len(everything)
     panels = [
         Panel(smooth, "cosine of the two gradients", "round", "cosine"),
-        Panel(share, "rounds in conflict", "round", "%", span=(0, 100)),
+        Panel(share, "rounds in conflict", "round", "%", span=(-3, 103)),
     ]
     caption = (
         f"{arm.label}, seed {arm.seeds[0]}: the gradient of what others teach against a peer's own, mean of the "
