@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -11,12 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from heterophony import Data, Federation
+from heterophony import Data, Federation, codec
 from heterophony.compute import signature
-from heterophony.compute.choice import STACKED, Choices
+from heterophony.compute.choice import STACKED, Choices, Way
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.lane import CHUNKS, Rows, capacity, plan
+from heterophony.compute.products import Product
 from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
@@ -374,3 +376,22 @@ def test_data_on_a_device_are_copied_once_for_all_who_share_them():
     data = Data(x=torch.zeros(2, 3), y=torch.zeros(2, dtype=torch.int64))
     assert data.placed("cpu") is data
     assert data.placed("meta") is data.placed("meta")
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_way_that_computes_something_else_is_found_out(optimiser, monkeypatch):
+    """As torch 2.11's compiler did with convolutions of one channel on a GPU. Dropout is no difference."""
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 4)]
+    jobs = []
+    for i in range(3):
+        node = Node(f"c{i}", "client", slots={"model": Slot(nn.Sequential(*map(deepcopy, layers)))})
+        node.data["train"] = Data(x=torch.randn(8, 3, 8, 8), y=torch.randint(4, (8,)), classes=4)
+        jobs.append(Job(node, Training(batch=4, optimiser=optimiser).fit("model", cross_entropy), "0"))
+    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(jobs)]
+    before = [codec.pack(job.node.state()) for job in jobs]
+    written_out, cohort = Way("products", stacked=True, products=True), Cohort()
+    assert cohort._agrees(written_out, entries)
+    forward = Product.forward
+    monkeypatch.setattr(Product, "forward", lambda self, x: forward(self, x).flip(-1))
+    assert not cohort._agrees(written_out, entries)
+    assert [codec.pack(job.node.state()) for job in jobs] == before

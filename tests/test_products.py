@@ -38,7 +38,8 @@ def test_values_and_gradients_are_those_of_the_original(name):
 
 
 @pytest.mark.parametrize(
-    "layer", [nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(3, 4, 3, padding="same"), nn.MaxPool2d(3, 2)]
+    "layer",
+    [nn.Conv2d(4, 4, 3, groups=2), nn.Conv2d(3, 4, 3, padding="same"), nn.Conv2d(1, 4, 3), nn.MaxPool2d(3, 2)],
 )
 def test_what_cannot_be_written_out_stays(layer):
     assert written_out(layer) is layer

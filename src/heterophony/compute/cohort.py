@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ import torch
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
 from heterophony.compute.eager import Eager, Job, located, loss_rows
-from heterophony.compute.lane import DEPTHS, Kind, Lane, Networks, Pairs, Rows, kind_of
+from heterophony.compute.lane import DEPTHS, Kind, Lane, Networks, Pairs, Rows, Track, kind_of
 from heterophony.compute.stack import Stack, stackable
 from heterophony.data.table import Data
-from heterophony.node import copy_into
+from heterophony.node import Node, copy_into
 from heterophony.work import Fit
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Seated:
 Entry = tuple[int, Job, Rows]
 COMPILING = (10.0, 1.0)  # seconds that compiling takes, and more for each of a network's tensors: to be earned back
 GAIN = 0.4  # the share of a step that compiling is expected to save
+CLOSE = 0.1  # how far compiled gradients may be from uncompiled ones, as a share of them
 STREAMS = 4  # on which predictions run side by side
 
 
@@ -58,6 +60,7 @@ class Cohort:
         self.choices = choices or Choices()
         self.networks = Networks()
         self.lanes: dict[Hashable, list[Lane]] = {}
+        self.tracks: dict[str, Track] = {}
         self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
         self.streams: list[torch.cuda.Stream] = []
         self.calls = 0
@@ -119,7 +122,8 @@ class Cohort:
         for i, job, rows in entries:
             lane = mine.get(i) or (free.pop() if free else None)
             if lane is None:
-                lane = Lane(job, rows, self.precision, channels_last=way.channels_last)
+                track = self._track(job.node, lanes)
+                lane = Lane(job, rows, self.precision, channels_last=way.channels_last, track=track)
                 lanes.append(lane)
             lane.served, lane.used = job.node.id, self.calls
             found.append(Seated(lane, [i], [job], [rows]))
@@ -131,11 +135,21 @@ class Cohort:
         lanes = self.lanes.setdefault((way, kind, len(entries)), [])
         lane = next((lane for lane in lanes if lane.used != self.calls), None)
         if lane is None:
-            lane = Stack(job, rows, self.precision, len(entries), way.compiled, way.products)
+            track = self._track(job.node, lanes)
+            lane = Stack(job, rows, self.precision, len(entries), way.compiled, way.products, track)
             lanes.append(lane)
         lane.used = self.calls
         places, jobs, views = (list(part) for part in zip(*entries, strict=True))
         return [Seated(lane, places, jobs, views)]
+
+    def _track(self, node: Node, others: Sequence[Lane]) -> Track | None:
+        """A participant is fitted to one thing at a time, so that all its lanes share the memory of one track."""
+        if node.device == "cpu":
+            return None
+        found = self.tracks.get(node.id)
+        if found is None or any(lane.track is found for lane in others):  # which run beside the new one
+            found = self.tracks[node.id] = Track(torch.device(node.device))
+        return found
 
     # -- the choice ------------------------------------------------------------------------------------------
     def _way(self, kind: Kind, sizes: tuple[Hashable, ...], entries: Sequence[Entry]) -> Way:
@@ -175,12 +189,26 @@ class Cohort:
         if not times:
             return BRANCHES  # which will say why it cannot be
         best = WAYS[min(times, key=lambda name: times[name])]
+        while best.compiled and not self._agrees(best, entries):
+            log.warning("%s: computes something else than uncompiled, so it is not used", best.name)
+            del times[best.name]
+            best = WAYS[min(times, key=lambda name: times[name])]
         for place in list(self.lanes):
             if isinstance(place, tuple) and place[1] == kind and place[0] != best:
                 del self.lanes[place]
         names = " and ".join(type(node.models[name]).__name__ for name in work.names)
         self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
         return best
+
+    def _agrees(self, way: Way, entries: Sequence[Entry]) -> bool:
+        """Whether gradients are those of the uncompiled step, chance (dropout) and rounding aside: compilers err."""
+        _, jobs, rows = (list(part) for part in zip(*entries, strict=True))
+        seats, found = len(jobs), []
+        for each in (STACKED, way):
+            stack = Stack(jobs[0], rows[0], self.precision, seats, each.compiled, each.products, chance=False)
+            found.append(stack.gradients(jobs, rows))
+        off, whole = (found[0] - found[1]).norm().item(), found[0].norm().item()
+        return off <= CLOSE * whole or not math.isfinite(whole)  # of what is not finite anyway nothing can be said
 
     def _try(self, way: Way, kind: Kind, entries: Sequence[Entry], times: dict[str, float]) -> None:
         """Seconds of a step of all of them; a way that does not work here is left out."""

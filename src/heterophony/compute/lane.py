@@ -22,7 +22,7 @@ from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
-from heterophony.node import Node, laid_out
+from heterophony.node import Node, copy_into, laid_out
 from heterophony.parts.optimisers import Optimiser
 from heterophony.seeds import derive, generator, seeded
 from heterophony.work import Fit, Fitted
@@ -132,11 +132,28 @@ def plan(sizes: Sequence[int], apart: bool, tensors: int = 0) -> list[tuple[int,
     return calls
 
 
+class Track:
+    """A stream, and the memory that graphs on it need in between: for lanes that need not run side by side.
+
+    They may be replayed in any order, since nothing that outlives a replay is in that memory.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pool = torch.cuda.graph_pool_handle()
+
+
 class Lane:
     """Room for fits of one kind: for one, or as a stack (see `stack.py`) for several that step together."""
 
     def __init__(
-        self, job: Job, rows: Rows, precision: str = "fp32", seats: int = 1, channels_last: bool = False
+        self,
+        job: Job,
+        rows: Rows,
+        precision: str = "fp32",
+        seats: int = 1,
+        channels_last: bool = False,
+        track: Track | None = None,
     ) -> None:
         node, work = job.node, job.work
         assert isinstance(work, Fit)
@@ -161,9 +178,10 @@ class Lane:
         self.staged: dict[int, Data] = {}  # by seat: the view that its columns hold, whole
         self.served: str | None = None  # the node that was here last
         self.used = -1  # the call in which it was used last
+        self.track = track
         if self.cuda:
-            self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-            self.pool = torch.cuda.graph_pool_handle()
+            self.track = track or Track(self.device)
+            self.stream, self.pool = self.track.stream, self.track.pool
             self.generator = torch.Generator(self.device)
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
@@ -196,6 +214,10 @@ class Lane:
     def enter(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
         """Take nodes' work: what is to be copied in, and what is to be set to zero."""
         self.prepare(jobs[0])
+        return self.admit(jobs, rows)
+
+    def admit(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
+        """The same for a lane that is ready."""
         work = self.work
         copies: Pairs = []
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
@@ -315,6 +337,23 @@ class Lane:
         return Fitted(losses, len(self.sizes), gradient, displacement)
 
     # -- steps -----------------------------------------------------------------------------------------------
+    def gradients(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> Tensor:
+        """Those of the first step of these fits, all in one; their nodes stay as they are."""
+        work = jobs[0].work
+        assert isinstance(work, Fit)
+        self.work, self.sizes = work, work.sizes(jobs[0].node)[:1]
+        self.step(self.sizes[0], False)  # whatever steps need is allocated
+        epochs = [dict(job.node.epochs) for job in jobs]
+        copies, zeros = self.admit(jobs, rows)
+        for job, before in zip(jobs, epochs, strict=True):
+            job.node.epochs = before
+        with torch.no_grad():
+            torch._foreach_zero_(zeros)
+        copy_into([to for to, _ in copies], [of for _, of in copies])
+        self.step(self.sizes[0], False)
+        found = (p.grad for own in self.parameters.values() for p in own.values())
+        return torch.cat([gradient.flatten().float() for gradient in found if gradient is not None])
+
     def step(self, batch: int, keep: bool) -> None:
         """One step on the next rows of the order: what is captured."""
         terms = self._descend(self.at + torch.arange(batch, device=self.device))
@@ -353,9 +392,11 @@ class Lane:
                 with seeded("warming up"):
                     self.step(max(self.sizes), keep)
             return
-        for call in dict.fromkeys(self.plan):
-            if call not in self.graphs:
-                self.graphs[call] = self._capture(*call)
+        missing = [call for call in dict.fromkeys(self.plan) if call not in self.graphs]
+        for call in missing:
+            self.graphs[call] = self._capture(*call)
+        if missing:
+            torch.cuda.empty_cache()  # the steps before a capture had memory of their own
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def _capture(self, batch: int, steps: int, keep: bool) -> Any:

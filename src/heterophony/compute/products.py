@@ -1,7 +1,8 @@
 """Convolutions and pooling written out, for stacks that are compiled.
 
 A convolution of many equal networks is a grouped one, for which there are no good kernels; as a product with shifted
-copies of its input, channels last, it is one batched product, and the compiler fuses what is around it.
+copies of its input, channels last, it is one batched product, and the compiler fuses what is around it. One of a single
+channel stays as it is: there is little to gain, and torch 2.11's compiler makes wrong gradients of it on a GPU.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def written_out(module: nn.Module) -> nn.Module:
     """The module with its convolutions and poolings written out, where that is possible; its tensors stay its own."""
     if isinstance(module, nn.Conv2d):
         plain = module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
-        return Product(module) if plain else module
+        return Product(module) if plain and module.in_channels > 1 else module
     if isinstance(module, nn.MaxPool2d):
         size = module.kernel_size
         simple = isinstance(size, int) and module.stride == size and not module.padding and module.dilation == 1

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from heterophony.compute import signature
 from heterophony.compute.eager import Job, kept, precise, terms_of
-from heterophony.compute.lane import Lane, Rows, resident
+from heterophony.compute.lane import Lane, Rows, Track, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.work import Fit
@@ -43,14 +44,26 @@ class Stack(Lane):
     """A lane with several seats."""
 
     def __init__(
-        self, job: Job, rows: Rows, precision: str, seats: int, compiled: bool = False, products: bool = False
+        self,
+        job: Job,
+        rows: Rows,
+        precision: str,
+        seats: int,
+        compiled: bool = False,
+        products: bool = False,
+        track: Track | None = None,
+        chance: bool = True,
     ) -> None:
-        self.compiled, self.products = compiled, products
-        super().__init__(job, rows, precision, seats)
+        self.compiled, self.products, self.chance = compiled, products, chance
+        super().__init__(job, rows, precision, seats, track=track)
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
         self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        if not self.chance:
+            for module in (part for own in self.skeletons.values() for part in own.modules()):
+                if isinstance(module, _DropoutNd):
+                    module.p = 0.0
         if self.precision == "bf16":
             for module in (part for own in self.skeletons.values() for part in own.modules()):
                 if isinstance(module, _BatchNorm):  # whose gradient vmap cannot take apart in two precisions
@@ -72,7 +85,7 @@ class Stack(Lane):
         self.parameters = {name: weights[name] for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
-        self.gradients = torch.compile(step) if self.compiled else step
+        self.descent = torch.compile(step) if self.compiled else step
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
         seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}
@@ -121,7 +134,7 @@ class Stack(Lane):
         trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
         teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
         buffers = {n: self.buffers[n] for n in self.work.names}
-        gradients, (terms, running) = self.gradients(trained, buffers, teachers, columns, self.numbers)
+        gradients, (terms, running) = self.descent(trained, buffers, teachers, columns, self.numbers)
         for name, own in running.items():
             for key, value in own.items():
                 self.buffers[name][key].copy_(value)
