@@ -336,7 +336,7 @@ def flower(case: str, rounds: int) -> list[float]:
 def measured(system: str, case: str, rounds: int, device: str, python: str) -> tuple[float, str] | str:
     """Seconds a round of one system, with as many threads as suit it, and what it is; or why there is none."""
     # ours: one thread in each of as many processes
-    threads = {"loop": {1}, "ours": {1}, "pfl": {1, CORES}}.get(system, {CORES})
+    threads = {"loop": {1}, "ours": {1}, "pfl": {1, CORES} if device == "cpu" else {1}}.get(system, {CORES})
     answers = [alone(system, case, rounds, device, python, number) for number in sorted(threads)]
     return min((a for a in answers if not isinstance(a, str)), default=answers[0])
 
@@ -399,6 +399,7 @@ def main() -> None:
         for _ in range(args.repeats):
             for system in args.systems:
                 answer = measured(system, case, rounds, args.device, args.python)
+                print(f"{case}, {system}: {answer}", file=sys.stderr, flush=True)
                 if isinstance(answer, str):
                     failures[system] = answer
                 else:

@@ -1,5 +1,6 @@
 """Work on several processes: the same bits as in one, and errors that say whose they are."""
 
+import multiprocessing
 import os
 import signal
 
@@ -58,7 +59,7 @@ def spread(*jobs):
     """Computed by two, as if each job had been seen before."""
     compute = Workers(Eager(), 2)
     compute.paces = {workers.kind(job): 1.0 for job in jobs}
-    return compute(jobs)
+    return list(compute(jobs))
 
 
 def broken(nets, batch):
@@ -84,7 +85,7 @@ def test_kept_moments_and_orders_come_back():
     compute = Workers(Eager(), 2)
     for _ in range(3):
         Eager()(ones)
-        compute(others)
+        list(compute(others))
     assert compute.forks
     assert all(job.node.shared for job in others)
     for a, b in zip(ones, others, strict=True):
@@ -96,13 +97,32 @@ def test_kept_moments_and_orders_come_back():
 def test_jobs_are_dealt_by_cost():
     assert workers._bins([5.0, 1.0, 3.0, 2.0, 1.0], 2) == [[0, 1], [2, 3, 4]]
     assert workers._bins([1.0], 3) == [[0]]
+    assert workers._bins([1.0, 1.0, 1.0, 1.0], 2, more=1.5) == [[2], [0, 1, 3]]  # the first has other things to do
+    assert workers._bins([1.0, 1.0], 2, more=9.0) == [[], [0, 1]]
+
+
+def test_an_answer_is_given_while_others_still_work():
+    """Large ones too, which a pipe could not hold."""
+    jobs = [job(i) for i in range(4)]
+    compute = Workers(Eager(), 2)
+    compute.paces, compute.after = {workers.kind(job): 1.0 for job in jobs}, 1e9
+    answers = compute(jobs)
+    assert next(answers).steps == 3
+    assert multiprocessing.active_children()
+    assert [answer.steps for answer in answers] == [3, 3, 3]
+    assert compute.after < 1e9  # what came between two answers
+    assert not multiprocessing.active_children()
+    answers = compute(jobs)
+    next(answers)
+    answers.close()
+    assert not multiprocessing.active_children()
 
 
 def test_short_work_stays_here(monkeypatch):
     monkeypatch.setattr(workers, "WORTHWHILE", 1e9)
     compute = Workers(Eager(), 2)
-    compute([job(0), job(1)])
-    compute([job(0), job(1)])
+    list(compute([job(0), job(1)]))
+    list(compute([job(0), job(1)]))
     assert not compute.forks
 
 

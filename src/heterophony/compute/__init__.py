@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
 
 
-def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], list[Any]]:
+def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], Iterable[Any]]:
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
     if federation.device != "cpu":  # read when CUDA starts: without it all streams share eight queues
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")

@@ -1,7 +1,8 @@
 """Work on several cores of a CPU: one thread a process, the same bits for any number of them.
 
 Children are forked for one list of jobs, so they see every node as it is; models lie in memory that is shared with them
-and are trained in place, and only answers and optimiser states come back through a pipe.
+and are trained in place, and only answers and optimiser states come back through a pipe. Answers are given in order, as
+soon as they are there, so that what reactions do with them overlaps with the work of the rest.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import ctypes
 import mmap
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
@@ -38,8 +40,9 @@ class Workers:
         self.fork = multiprocessing.get_context("fork")
         self.forks = 0  # how often work was spread
         self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, by kind of job, as seen last
+        self.after = 0.0  # seconds that reactions go on for with an answer, as seen last: this process does less work
 
-    def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+    def __call__(self, jobs: Sequence[Job]) -> Iterable[Any]:
         rows = [self._rows(job) for job in jobs]
         paces = [self.paces.get(kind(job), self.paces.get(alike(job))) for job in jobs]
         costs = [n * (pace or 0.0) for n, pace in zip(rows, paces, strict=True)]
@@ -51,7 +54,7 @@ class Workers:
             if isinstance(job.work, Fit) and not job.node.shared:
                 models_into(mmap.mmap(-1, room_for(job.node)), job.node)
         self.forks += 1
-        return self._spread(jobs, _bins(costs, min(self.workers, busy)))
+        return self._spread(jobs, _bins(costs, min(self.workers, busy), self.after * len(jobs)))
 
     def _timed(self, job: Job) -> tuple[Any, float]:
         began = time.perf_counter()
@@ -69,39 +72,87 @@ class Workers:
             return float(sum(len(data) for _, _, data in self.inner.tests(job.node.id))) if job.evaluate else 0.0
         return job.work.samples(job.node)
 
-    def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> list[Any]:
+    def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> Iterator[Any]:
         """The first bin here, each other one in a child."""
-        children = []
-        for places in bins[1:]:
-            ours, theirs = self.fork.Pipe(duplex=False)
-            child = self.fork.Process(target=self._child, args=(theirs, [jobs[i] for i in places]), daemon=True)
-            child.start()
-            theirs.close()
-            children.append((child, ours, places))
-        answers: dict[int, Any] = {}
+        children = [Child(self, [(i, jobs[i]) for i in places]) for places in bins[1:]]
+        whose = {i: child for child in children for i, _ in child.jobs}
         try:
-            answers |= {i: self._timed(jobs[i])[0] for i in bins[0]}
-            for child, pipe, places in children:
-                for i, value in zip(places, _received(child, pipe, [jobs[i] for i in places]), strict=True):
-                    answers[i] = _taken(jobs[i], value)
-                    self._learn(jobs[i], value["pace"])
+            for child in children:
+                child.listen()  # when all are forked: a thread would not be in the next one
+            answers = {i: self._timed(jobs[i])[0] for i in bins[0]}
+            spent = 0.0
+            for i, job in enumerate(jobs):
+                if i in whose:
+                    value = whose[i].answer(i)
+                    answers[i] = _taken(job, value)
+                    self._learn(job, value["pace"])
+                began = time.perf_counter()
+                yield answers.pop(i)
+                spent += time.perf_counter() - began
+            self.after = spent / len(jobs)
         finally:
-            for child, pipe, _ in children:
-                pipe.close()
-                child.join()
-        return [answers[i] for i in range(len(jobs))]
+            for child in children:
+                child.end()
 
-    def _child(self, pipe: Connection, jobs: Sequence[Job]) -> None:
+    def work(self, pipe: Connection, jobs: Sequence[Job]) -> None:
+        """What a child does."""
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
             die_with_parent()
-            found = [_given(job, *self._timed(job)) for job in jobs]
-            pipe.send_bytes(codec.pack(found))
+            for job in jobs:
+                pipe.send_bytes(codec.pack(_given(job, *self._timed(job))))
         except WorkError as error:
             pipe.send_bytes(codec.pack({"error": str(error)}))
+        except BrokenPipeError:
+            pass  # nobody wants to know any more
         finally:
             pipe.close()
             os._exit(0)  # nothing of the parent's (locks, buffers, handlers) is this process's to clean up
+
+
+class Child:
+    """A forked process with some of the jobs, by their places."""
+
+    def __init__(self, workers: Workers, jobs: Sequence[tuple[int, Job]]) -> None:
+        self.jobs = list(jobs)
+        self.pipe, theirs = workers.fork.Pipe(duplex=False)
+        self.process = workers.fork.Process(
+            target=workers.work, args=(theirs, [job for _, job in self.jobs]), daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        self.said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Take what it says off the pipe, which holds little: nobody who works waits for somebody who listens."""
+        self.thread = threading.Thread(target=self._listen, daemon=True)
+        self.thread.start()
+
+    def _listen(self) -> None:
+        try:
+            for _ in self.jobs:
+                self.said.put(self.pipe.recv_bytes())
+        except (EOFError, OSError):
+            self.said.put(None)
+
+    def answer(self, place: int) -> dict[str, Any]:
+        """What it has to say of a job. Jobs are asked for in the order in which they were given."""
+        said = self.said.get()
+        if said is None:
+            self.process.join()
+            names = ", ".join(job.node.id for at, job in self.jobs[:5] if at >= place)
+            raise WorkError(f"the process that worked for {names} died (exit {self.process.exitcode})")
+        value: dict[str, Any] = codec.unpack(said)
+        if "error" in value:
+            raise WorkError(value["error"])
+        return value
+
+    def end(self) -> None:
+        """It has said all, or nobody wants to know."""
+        self.process.kill()
+        self.process.join()
+        self.thread.join()
+        self.pipe.close()
 
 
 def die_with_parent() -> None:
@@ -125,15 +176,15 @@ def alike(job: Job) -> tuple[str, ...]:
     return ("", *rest, *(type(slot.module).__qualname__ for slot in job.node.slots.values()))
 
 
-def _bins(costs: Sequence[float], count: int) -> list[list[int]]:
-    """The dearest job first, each to whoever has the least to do."""
+def _bins(costs: Sequence[float], count: int, more: float = 0.0) -> list[list[int]]:
+    """The dearest job first, each to whoever has the least to do; the first has so much more to do anyway."""
     bins: list[list[int]] = [[] for _ in range(count)]
-    load = [0.0] * count
+    load = [more, *[0.0] * (count - 1)]
     for place in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
         least = load.index(min(load))
         bins[least].append(place)
         load[least] += costs[place]
-    return [sorted(each) for each in bins if each]
+    return [sorted(bins[0]), *(sorted(each) for each in bins[1:] if each)]
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
@@ -173,15 +224,3 @@ def _taken(job: Job, value: dict[str, Any]) -> Any:
     job.rows += value["rows"]
     job.node.epochs, job.node.optimisers = value["epochs"], value["optimisers"]
     return Fitted(**value["fitted"]) if "fitted" in value else value["answer"]
-
-
-def _received(child: Any, pipe: Connection, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    try:
-        value = codec.unpack(pipe.recv_bytes())
-    except EOFError:
-        child.join()
-        names = ", ".join(job.node.id for job in jobs[:5])
-        raise WorkError(f"the process that worked for {names} died (exit {child.exitcode})") from None
-    if isinstance(value, dict):
-        raise WorkError(value["error"])
-    return list(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from heterophony.node import Node
 from heterophony.topology import Links
 from heterophony.work import Fit, Work
 
-Compute = Callable[[Sequence[Job]], list[Any]]
+Compute = Callable[[Sequence[Job]], Iterable[Any]]
 
 
 class ReactionError(RuntimeError):
@@ -90,9 +90,14 @@ class LocalHost:
             once = isinstance(frame.work, Fit) and frame.work.once
             wave, left = (activation.start, frame.asked), 1 if once else activation.rounds - frame.node.round
             jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation), wave, left))
-        for activation, job, answer in zip(activations, jobs, self.compute(jobs), strict=True):
-            activation.frame.rows += job.rows
-            self._advance(activation, answer)
+        answers = self.compute(jobs)
+        try:
+            for activation, job, answer in zip(activations, jobs, answers, strict=True):
+                activation.frame.rows += job.rows
+                self._advance(activation, answer)
+        finally:
+            if isinstance(answers, Generator):
+                answers.close()  # whoever still works on one stops
 
     def _evaluates(self, activation: Activation) -> bool:
         """Every so many rounds, by the node's own count, and in the run's last one."""
