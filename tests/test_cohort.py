@@ -25,7 +25,7 @@ from heterophony.engines import local
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import adam, sgd
+from heterophony.parts.optimisers import Optimiser, adam, sgd
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from heterophony.seeds import seeded
@@ -395,3 +395,19 @@ def test_a_way_that_computes_something_else_is_found_out(optimiser, monkeypatch)
     monkeypatch.setattr(Product, "forward", lambda self, x: forward(self, x).flip(-1))
     assert not cohort._agrees(written_out, entries)
     assert [codec.pack(job.node.state()) for job in jobs] == before
+
+
+def test_a_way_that_cannot_be_checked_is_not_used(monkeypatch):
+    def full(self, jobs, rows):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(Stack, "gradients", full)
+    node = Node("c", "client", slots={"model": Slot(nn.Linear(2, 2))}, data={"train": points("c", 8)})
+    work = Fit("model", cross_entropy, batch=4)
+    assert not Cohort()._agrees(STACKED, [(0, Job(node, work, "0"), Rows(node, work))])
+
+
+def test_an_optimiser_may_have_options_that_cannot_be_hashed():
+    node = Node("c", "client", slots={"model": Slot(net()())}, data={"train": points("c", 8)})
+    work = Fit("model", cross_entropy, batch=4, optimiser=Optimiser("Adam", 1e-3, {"betas": [0.9, 0.99]}))
+    assert Cohort()([Job(node, work, "0")])[0].steps == 2

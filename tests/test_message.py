@@ -149,12 +149,18 @@ def test_weights_that_their_owner_has_changed_since_are_copied_again():
     live = node.models["model"].bias.detach()
     sent = kind(weights={**first, "bias": live}).body
     assert sent["weights"]["bias"].data_ptr() != live.data_ptr()
-    first["bias"] = torch.zeros(4)
-    body = kind(weights=first).body
-    assert kind.payload(body) == 4 * (6 + 4)
-    with pytest.raises(Refused, match="bias has shape"):
-        kind.check(body, node.shape)
+    for other in (torch.zeros(4), first["bias"][:1]):  # also a piece of what was there
+        body = kind(weights={**first, "bias": other}).body
+        changed = node.weights()
+        changed["bias"] = other if len(other) == 4 else changed["bias"][:1]
+        assert kind.payload(kind(weights=changed).body) == kind.payload(body) == 4 * (6 + len(other))
+        with pytest.raises(Refused, match="bias has shape"):
+            kind.check(kind(weights=changed).body, node.shape)
     broken = node.weights()
     body = kind(weights=broken).body
     broken["bias"].fill_(1.0)
+    assert not body.intact
+    body = kind(weights=node.weights()).body
+    assert body.intact
+    del body["weights"]["bias"]
     assert not body.intact

@@ -1,6 +1,7 @@
 """Work on several processes: the same bits as in one, and errors that say whose they are."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 
@@ -78,6 +79,27 @@ def test_an_error_in_a_child_names_its_node():
 def test_a_child_that_dies_is_told():
     with pytest.raises(WorkError, match=r"the process that worked for c1 died \(exit -9\)"):
         spread(job(0), job(1, deadly))
+
+
+def test_of_many_only_those_are_named_whose_work_is_lost():
+    with pytest.raises(WorkError, match=r"the process that worked for c7 died \(exit -9\)"):
+        spread(*(job(i) for i in range(7)), job(7, deadly))
+
+
+def test_a_child_that_nobody_could_listen_to_is_ended(monkeypatch):
+    monkeypatch.setattr(workers.Child, "listen", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        spread(job(0), job(1))
+    assert not multiprocessing.active_children()
+
+
+def test_an_answer_that_cannot_be_read_is_an_error(monkeypatch):
+    def full(self):
+        raise MemoryError
+
+    monkeypatch.setattr(multiprocessing.connection.Connection, "recv_bytes", full)
+    with pytest.raises(WorkError, match="the process that worked for c1 died"):
+        spread(job(0), job(1))
 
 
 def test_kept_moments_and_orders_come_back():

@@ -134,6 +134,7 @@ def reproduce(
                     pass
         # What is written is the whole table as far as it goes: parts that were run one by one add up.
         every = reproduction.orders(experiment, replace(version, only=()), folder, compute, data)
+        every = {place: [o for o in runs if place in wanted or reproduction.fits(o)] for place, runs in every.items()}
         found = reproduction.gather(experiment, every)
         rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
         if not rows:

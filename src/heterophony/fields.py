@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -53,16 +54,16 @@ class Shape:
 class Copied(dict[str, Tensor]):
     """Named tensors that were copied for the asker, as parts of one: a message takes them as they are."""
 
-    __slots__ = ("form", "whole")
+    __slots__ = ("form", "parts", "whole")
 
     def __init__(self, parts: Mapping[str, Tensor], whole: Tensor, form: Form) -> None:
         super().__init__(parts)
-        self.whole, self.form = whole, form
+        self.parts, self.whole, self.form = tuple(parts.values()), whole, form
 
     @property
     def untouched(self) -> bool:
-        """Whether its owner has put nothing else into it since."""
-        return self.keys() == self.form.keys() and all(part._base is self.whole for part in self.values())
+        """Whether nobody has put anything else into it since, be it a piece of what was there."""
+        return self.keys() == self.form.keys() and all(map(operator.is_, self.values(), self.parts))
 
 
 class Field(Protocol):

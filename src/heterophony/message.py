@@ -40,7 +40,7 @@ class Body(dict[str, Any]):
         found: list[int] = []
         for value in self.values():
             if isinstance(value, Copied):
-                found.append(value.whole._version)  # its parts count with it
+                found += [value.whole._version, value.untouched]  # its parts count with it
             elif isinstance(value, dict):
                 found += [part._version for part in value.values() if isinstance(part, Tensor)]
             elif isinstance(value, Tensor):
@@ -116,7 +116,7 @@ class Kind:
         if body.keys() != self.fields.keys():
             return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
         for key, part in self.fields.items():
-            if body.finite and isinstance(part, Weights):
+            if body.finite and type(part).sound is Weights.sound:
                 continue
             try:
                 _refusing(key, part.sound, body[key])
@@ -139,7 +139,8 @@ def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
         if (number := total(weights[0])) is not None:
             asked[id(body)] = body, number
     if len(asked) > 1:
-        found = torch.stack([number.float() for _, number in asked.values()]).tolist()
+        device = next(iter(asked.values()))[1].device  # what comes from a snapshot may still be on the CPU
+        found = torch.stack([number.to(device, torch.float32) for _, number in asked.values()]).tolist()
         for (body, _), known in zip(asked.values(), found, strict=True):
             body.finite = math.isfinite(known)  # if not, it is looked at alone
 

@@ -180,6 +180,9 @@ def test_parts_that_are_run_one_by_one_add_up_to_one_table(toy, tmp_path):
     assert {row["arm"] for row in whole["rows"]} == {"alone", "FedProx", "Oracle"}
     assert (whole["version"], len(whole["claims"])) == ("full version, 2 of 4 runs", 1)
     assert "--only" not in whole["command"]
+    # an arm that was run in another way is no reason to lose this one
+    found = said(call("reproduce", toy, "--only", "FedProx", "--only", "fast", "--scale", 0.5, *out, "--json"))
+    assert {(row["group"], row["arm"]) for row in found["rows"]} == {("fast", "FedProx"), ("fast", "Oracle")}
 
 
 def test_the_list_says_which_data_are_missing(tmp_path):
@@ -188,6 +191,7 @@ def test_the_list_says_which_data_are_missing(tmp_path):
     assert missing["fedh2l-table2"] == []
     assert missing["fccl-digits"] == ["mnist", "mnistm", "svhn", "usps", "cifar100"]
     assert missing["fml-table1"] == ["mnist", "cifar10", "cifar100"]
+    assert {"cifar100", "fashion-mnist-mini"} <= set(missing["fccl-public"])  # each arm has its own
 
 
 def test_a_wrong_file_is_one_line(toy, tmp_path):

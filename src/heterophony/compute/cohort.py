@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -143,7 +143,10 @@ class Cohort:
         return [Seated(lane, places, jobs, views)]
 
     def _track(self, node: Node, others: Sequence[Lane]) -> Track | None:
-        """A participant is fitted to one thing at a time, so that all its lanes share the memory of one track."""
+        """A participant is fitted to one thing at a time, so that lanes made for it share the memory of one track.
+
+        Should two of them be wanted together after all, for other participants, they run one after the other.
+        """
         if node.device == "cpu":
             return None
         found = self.tracks.get(node.id)
@@ -188,25 +191,35 @@ class Cohort:
                 log.info("compiling took %.0f s", time.perf_counter() - began)
         if not times:
             return BRANCHES  # which will say why it cannot be
-        best = WAYS[min(times, key=lambda name: times[name])]
+        best = self._fastest(kind, times)
         while best.compiled and not self._agrees(best, entries):
-            log.warning("%s: computes something else than uncompiled, so it is not used", best.name)
+            log.warning("%s: does not compute what it does uncompiled, so it is not used", best.name)
             del times[best.name]
-            best = WAYS[min(times, key=lambda name: times[name])]
+            best = self._fastest(kind, times)
+        names = " and ".join(type(node.models[name]).__name__ for name in work.names)
+        self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
+        return best
+
+    def _fastest(self, kind: Kind, times: Mapping[str, float]) -> Way:
+        """The fastest way; the lanes of all others give their memory back."""
+        best = WAYS[min(times, key=lambda name: times[name])]
         for place in list(self.lanes):
             if isinstance(place, tuple) and place[1] == kind and place[0] != best:
                 del self.lanes[place]
-        names = " and ".join(type(node.models[name]).__name__ for name in work.names)
-        self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
         return best
 
     def _agrees(self, way: Way, entries: Sequence[Entry]) -> bool:
         """Whether gradients are those of the uncompiled step, chance (dropout) and rounding aside: compilers err."""
         _, jobs, rows = (list(part) for part in zip(*entries, strict=True))
         seats, found = len(jobs), []
-        for each in (STACKED, way):
-            stack = Stack(jobs[0], rows[0], self.precision, seats, each.compiled, each.products, chance=False)
-            found.append(stack.gradients(jobs, rows))
+        try:
+            for each in (STACKED, way):
+                stack = Stack(jobs[0], rows[0], self.precision, seats, each.compiled, each.products, chance=False)
+                found.append(stack.gradients(jobs, rows))
+                stack.descent = None  # which refers to the stack: its memory would be held
+        except Exception as error:
+            log.info("%s: cannot be checked: %s", way.name, str(error).splitlines()[0][:200] if str(error) else error)
+            return False
         off, whole = (found[0] - found[1]).norm().item(), found[0].norm().item()
         return off <= CLOSE * whole or not math.isfinite(whole)  # of what is not finite anyway nothing can be said
 

@@ -85,10 +85,19 @@ class Losses(Mapping[str, dict[str, float]]):
 
 
 class Networks:
-    """Architectures by a name that equal ones share. A module is looked through once."""
+    """Architectures by a name that equal ones share, and optimisers by value. Each is looked through once."""
 
     def __init__(self) -> None:
         self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self.optimisers: dict[int, tuple[Optimiser, Hashable]] = {}  # by identity: they cannot be hashed
+
+    def optimiser(self, optimiser: Optimiser) -> Hashable:
+        found = self.optimisers.get(id(optimiser))
+        if found is None:
+            if len(self.optimisers) > 256:
+                self.optimisers.clear()
+            found = self.optimisers[id(optimiser)] = optimiser, signature.of_value(optimiser)
+        return found[1]
 
     def name(self, module: nn.Module) -> str:
         found = self.known.get(module)
@@ -107,7 +116,7 @@ def kind_of(job: Job, rows: Rows, networks: Networks) -> Kind:
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
         models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        signature.of_value(rows.view.augment), work.batch, work.optimiser.key, _structure(work.aux),
+        signature.of_value(rows.view.augment), work.batch, networks.optimiser(work.optimiser), _structure(work.aux),
         work.answer, capacity(rows.count),
     )  # fmt: skip
 

@@ -85,7 +85,7 @@ class Stack(Lane):
         self.parameters = {name: weights[name] for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
-        self.descent = torch.compile(step) if self.compiled else step
+        self.descent: Any = torch.compile(step) if self.compiled else step
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
         seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}

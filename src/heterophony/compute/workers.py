@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
@@ -74,9 +75,11 @@ class Workers:
 
     def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> Iterator[Any]:
         """The first bin here, each other one in a child."""
-        children = [Child(self, [(i, jobs[i]) for i in places]) for places in bins[1:]]
-        whose = {i: child for child in children for i, _ in child.jobs}
+        children: list[Child] = []
         try:
+            for places in bins[1:]:
+                children.append(Child(self, [(i, jobs[i]) for i in places]))
+            whose = {i: child for child in children for i, _ in child.jobs}
             for child in children:
                 child.listen()  # when all are forked: a thread would not be in the next one
             answers = {i: self._timed(jobs[i])[0] for i in bins[0]}
@@ -115,6 +118,7 @@ class Child:
 
     def __init__(self, workers: Workers, jobs: Sequence[tuple[int, Job]]) -> None:
         self.jobs = list(jobs)
+        self.thread: threading.Thread | None = None
         self.pipe, theirs = workers.fork.Pipe(duplex=False)
         self.process = workers.fork.Process(
             target=workers.work, args=(theirs, [job for _, job in self.jobs]), daemon=True
@@ -129,18 +133,19 @@ class Child:
         self.thread.start()
 
     def _listen(self) -> None:
-        try:
+        with suppress(EOFError, OSError, MemoryError):
             for _ in self.jobs:
                 self.said.put(self.pipe.recv_bytes())
-        except (EOFError, OSError):
-            self.said.put(None)
+        self.said.put(None)  # nothing more will be heard of it
 
     def answer(self, place: int) -> dict[str, Any]:
         """What it has to say of a job. Jobs are asked for in the order in which they were given."""
         said = self.said.get()
         if said is None:
+            self.process.join(1)  # one that has ended says how
+            self.process.kill()
             self.process.join()
-            names = ", ".join(job.node.id for at, job in self.jobs[:5] if at >= place)
+            names = ", ".join([job.node.id for at, job in self.jobs if at >= place][:5])
             raise WorkError(f"the process that worked for {names} died (exit {self.process.exitcode})")
         value: dict[str, Any] = codec.unpack(said)
         if "error" in value:
@@ -151,7 +156,8 @@ class Child:
         """It has said all, or nobody wants to know."""
         self.process.kill()
         self.process.join()
-        self.thread.join()
+        if self.thread is not None:
+            self.thread.join()
         self.pipe.close()
 
 

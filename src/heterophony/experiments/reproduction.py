@@ -22,6 +22,7 @@ from heterophony.experiments.verdict import claimed, verdict
 from heterophony.record.disk import Disk
 from heterophony.record.folder import Folder
 from heterophony.record.interval import Interval, interval
+from heterophony.record.run import RunError
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
 
@@ -104,7 +105,7 @@ def sources(experiment: Experiment) -> list[str]:
     """The data sets that the full version needs."""
     wanted = orders(experiment, Version(seeds=1), Path(), {}, None)
     found: dict[str, None] = {}
-    for order, *_ in {group: runs for (group, _), runs in wanted.items()}.values():
+    for order, *_ in wanted.values():
         changes = {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
         found |= dict.fromkeys(order.setting.changed(changes).sources)
     return list(found)
@@ -149,6 +150,15 @@ def _options(method: str) -> frozenset[str]:
 def slug(label: str) -> str:
     """A label as a folder's name."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "-", label).strip("-") or "all"
+
+
+def fits(order: Order) -> bool:
+    """Whether the folder holds this run, a part of it, or nothing: not one with other options, or more rounds."""
+    try:
+        order.finished()
+    except RunError:
+        return False
+    return True
 
 
 def gather(experiment: Experiment, wanted: Mapping[Place, Sequence[Order]]) -> Found:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,11 +17,6 @@ class Optimiser:
     name: str
     lr: float
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    @cached_property
-    def key(self) -> tuple[Hashable, ...]:
-        """By value."""
-        return self.name, self.lr, tuple(sorted(self.options.items()))
 
     def build(self, parameters: Iterable[Parameter], **how: bool) -> torch.optim.Optimizer:
         """The optimiser; `how` it computes (fused, capturable) does not change what."""
