@@ -267,6 +267,10 @@ class Cohort:
             running.append(each)
         if not running:
             return {}
+        if any(each.lane.fresh for each in running):
+            torch.cuda.empty_cache()
+            for each in running:
+                each.lane.fresh = False
         with torch.no_grad():
             torch._foreach_zero_(zeros)
         _copy(copies)

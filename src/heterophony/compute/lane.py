@@ -187,6 +187,7 @@ class Lane:
         self.staged: dict[int, Data] = {}  # by seat: the view that its columns hold, whole
         self.served: str | None = None  # the node that was here last
         self.used = -1  # the call in which it was used last
+        self.fresh = False  # whether it has new graphs, and the steps before them have left memory behind
         self.track = track
         if self.cuda:
             self.track = track or Track(self.device)
@@ -404,8 +405,7 @@ class Lane:
         missing = [call for call in dict.fromkeys(self.plan) if call not in self.graphs]
         for call in missing:
             self.graphs[call] = self._capture(*call)
-        if missing:
-            torch.cuda.empty_cache()  # the steps before a capture had memory of their own
+        self.fresh = self.fresh or bool(missing)
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def _capture(self, batch: int, steps: int, keep: bool) -> Any:
