@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.compute import cohort as cohort_module
 from heterophony.compute.choice import COMPILED, LAST, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.stack import Stack
@@ -16,6 +17,7 @@ from heterophony.methods import FedAvg, FedMD
 from heterophony.parts.training import Training
 from heterophony.seeds import seeded
 from heterophony.topology import star
+from toys.federations import METHODS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 CLIENTS = ["c0", "c1", "c2", "c3"]
@@ -26,16 +28,16 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HETEROPHONY_CACHE", str(tmp_path))
 
 
-def small(dropout=0.0, norm=False):
-    layers = [nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
+def small(dropout=0.0, norm=False, channels=1):
+    layers = [nn.Conv2d(channels, 6, 3), nn.BatchNorm2d(6) if norm else nn.Identity(), nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout), nn.Linear(54, 4))
 
 
-def federation(factory=small, pixels=False, **options):
+def federation(factory=small, pixels=False, channels=1, **options):
     def images(i):
         with seeded("cuda images", i):
-            pictures = (torch.randint(0, 256, (50, 1, 8, 8)).float() / 255 - 0.5) / 0.5
-            x = pictures if pixels else torch.randn(50, 1, 8, 8)
+            pictures = (torch.randint(0, 256, (50, channels, 8, 8)).float() / 255 - 0.5) / 0.5
+            x = pictures if pixels else torch.randn(50, channels, 8, 8)
             return Data(x=x, y=torch.randint(4, (50,)), classes=4)
 
     data = {c: {"train": images(i)} for i, c in enumerate(CLIENTS)}
@@ -59,17 +61,46 @@ def test_ways_agree_with_one_at_a_time_within_rounding(executor, norm):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(("channels", "norm"), [(1, False), (1, True), (3, True)])
 @pytest.mark.parametrize("way", [LAST, STACKED, COMPILED, PRODUCTS], ids=lambda way: way.name)
-def test_each_way_agrees(way, norm):
-    factory = lambda: small(norm=norm)  # noqa: E731
-    made = federation(factory)
+def test_each_way_agrees(way, channels, norm):
+    factory = lambda: small(norm=norm, channels=channels)  # noqa: E731
+    made = federation(factory, channels=channels)
     cohort = Cohort(made.test_sets, executor="auto", only=way)
     found = local(made, compute=cohort).run(2)
     assert not cohort.alone
     assert any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes) == way.stacked
-    for a, b in zip(weights(federation(factory, executor="eager").run(2)), weights(found), strict=True):
+    one = federation(factory, channels=channels, executor="eager").run(2)
+    for a, b in zip(weights(one), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
+    made = federation(lambda: small(dropout=0.5, norm=True, channels=3), channels=3)
+    cohort = Cohort(made.test_sets, executor="auto")
+    checked = []
+    agrees = cohort._agrees
+    monkeypatch.setattr(cohort, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
+    monkeypatch.setattr(cohort_module, "COMPILING", (0.0, 0.0))  # it always pays
+    local(made, compute=cohort).run(2)
+    assert all(checked)
+    assert PRODUCTS.name in {name for entry in cohort.choices.made.values() for name in entry["milliseconds"]}
+
+
+def test_what_a_participant_is_fitted_to_shares_memory():
+    """FCCL fits in two ways: four lanes on two tracks, with the results of one at a time."""
+    row = next(row for row in METHODS if row.name == "fccl")
+    made = replace(row.build(), device="cuda")
+    cohort = Cohort(made.test_sets)
+    found = local(made, compute=cohort, **row.options).run(2)
+    lanes = [lane for lanes in cohort.lanes.values() for lane in lanes]
+    tracks = {}
+    for lane in lanes:
+        tracks.setdefault(lane.served, set()).add(id(lane.track))
+    assert len(lanes) > len(tracks)
+    assert all(len(own) == 1 for own in tracks.values())
+    assert len({track for own in tracks.values() for track in own}) == len(tracks)
+    assert local(made, compute=Cohort(made.test_sets), **row.options).run(2).digest == found.digest
 
 
 @pytest.mark.parametrize("way", [STACKED, COMPILED], ids=lambda way: way.name)
