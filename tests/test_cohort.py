@@ -411,3 +411,16 @@ def test_an_optimiser_may_have_options_that_cannot_be_hashed():
     node = Node("c", "client", slots={"model": Slot(net()())}, data={"train": points("c", 8)})
     work = Fit("model", cross_entropy, batch=4, optimiser=Optimiser("Adam", 1e-3, {"betas": [0.9, 0.99]}))
     assert Cohort()([Job(node, work, "0")])[0].steps == 2
+
+
+def test_where_there_is_no_memory_for_a_lane_work_is_done_one_at_a_time(monkeypatch, caplog):
+    made = next(row for row in METHODS if row.name == "fedavg").build()
+    cohort = Cohort(made.test_sets)
+
+    def full(*given):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(cohort, "_branch", full)
+    assert local(made, compute=cohort).run(3).digest == made.run(3).digest
+    assert "no memory left" in caplog.text
+    assert cohort.alone

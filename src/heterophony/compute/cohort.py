@@ -108,7 +108,11 @@ class Cohort:
         found: list[Seated] = []
         for (kind, pending), entries in groups.items():
             way = self._way(kind, pending[1:], entries)
-            found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
+            try:
+                found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
+            except torch.OutOfMemoryError:
+                for _, job, _ in entries:
+                    self._leave_alone(job, "the device has no memory left for a place of its own")
         return found
 
     def _branch(self, kind: Kind, entries: Sequence[Entry], way: Way) -> list[Seated]:
@@ -225,8 +229,9 @@ class Cohort:
 
     def _try(self, way: Way, kind: Kind, entries: Sequence[Entry], times: dict[str, float]) -> None:
         """Seconds of a step of all of them; a way that does not work here is left out."""
-        seated = self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
+        seated: list[Seated] = []
         try:
+            seated = self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
             for each in seated:
                 each.lane.prepare(each.jobs[0], trial=True)
             times[way.name] = _seconds([each.lane for each in seated])
