@@ -37,6 +37,12 @@ VARIANTS = {
 }
 
 
+def mean_of(figures: dict[str, float | None]) -> float | None:
+    """Undefined where one is: a model that has diverged has no accuracy."""
+    known = [figure for figure in figures.values() if figure is not None]
+    return sum(known) / len(known) if known and len(known) == len(figures) else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
@@ -71,7 +77,7 @@ def main() -> None:
     ]
     for name, runs in found.items():
         against = [gains(run["own"], solo["own"]) for run, solo in zip(runs, found["solo"], strict=True)]
-        means = [sum(run["own"].values()) / len(run["own"]) for run in runs]
+        means = [mean_of(run["own"]) for run in runs]
         worst = [each["worst"]["own"] for each in against]
         counts = [cell([len(each[key]) for each in against], 1.0) for key in ("gain", "lose")]
         row = [cell(means), cell(worst), *counts, cell([each["mean"] for each in against])]
