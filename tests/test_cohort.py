@@ -17,7 +17,8 @@ from heterophony.compute import signature
 from heterophony.compute.choice import STACKED, Choices, Way
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
-from heterophony.compute.lane import CHUNKS, Rows, capacity, plan
+from heterophony.compute.kind import capacity
+from heterophony.compute.lane import CHUNKS, Rows, plan
 from heterophony.compute.products import Product
 from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip

@@ -83,7 +83,8 @@ def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
     monkeypatch.setattr(cohort, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
     monkeypatch.setattr(cohort_module, "COMPILING", (0.0, 0.0))  # it always pays
     local(made, compute=cohort).run(2)
-    assert all(checked)
+    chosen = [entry["way"] for entry in cohort.choices.made.values()]
+    assert len(checked) == sum("compiled" in way for way in chosen)  # and none was turned down
     assert PRODUCTS.name in {name for entry in cohort.choices.made.values() for name in entry["milliseconds"]}
 
 

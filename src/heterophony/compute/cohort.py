@@ -15,7 +15,8 @@ import torch
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
 from heterophony.compute.eager import Eager, Job, located, loss_rows
-from heterophony.compute.lane import DEPTHS, Kind, Lane, Networks, Pairs, Rows, Track, kind_of
+from heterophony.compute.kind import Kind, Signatures, kind_of
+from heterophony.compute.lane import DEPTHS, Lane, Pairs, Rows, Track
 from heterophony.compute.stack import Stack, stackable
 from heterophony.data.table import Data
 from heterophony.node import Node, copy_into
@@ -58,7 +59,7 @@ class Cohort:
     ) -> None:
         self.eager, self.precision, self.executor, self.only = Eager(tests, precision), precision, executor, only
         self.choices = choices or Choices()
-        self.networks = Networks()
+        self.signatures = Signatures()
         self.lanes: dict[Hashable, list[Lane]] = {}
         self.tracks: dict[str, Track] = {}
         self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
@@ -98,7 +99,7 @@ class Cohort:
             try:
                 rows = Rows(job.node, job.work)  # type: ignore[arg-type]
                 sizes = tuple(job.work.sizes(job.node))  # type: ignore[union-attr]
-                kind = kind_of(job, rows, self.networks)
+                kind = kind_of(job, rows, self.signatures)
             except signature.Unknown as reason:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
@@ -197,7 +198,7 @@ class Cohort:
             return BRANCHES  # which will say why it cannot be
         best = self._fastest(kind, times)
         while best.compiled and not self._agrees(best, entries):
-            log.warning("%s: does not compute what it does uncompiled, so it is not used", best.name)
+            log.warning("%s is not used: its gradients are not known to be those of the uncompiled step", best.name)
             del times[best.name]
             best = self._fastest(kind, times)
         names = " and ".join(type(node.models[name]).__name__ for name in work.names)
@@ -222,7 +223,7 @@ class Cohort:
                 found.append(stack.gradients(jobs, rows))
                 stack.descent = None  # which refers to the stack: its memory would be held
         except Exception as error:
-            log.info("%s: cannot be checked: %s", way.name, str(error).splitlines()[0][:200] if str(error) else error)
+            log.info("%s: cannot be checked: %s", way.name, _line(error))
             return False
         off, whole = (found[0] - found[1]).norm().item(), found[0].norm().item()
         return off <= CLOSE * whole or not math.isfinite(whole)  # of what is not finite anyway nothing can be said
@@ -236,7 +237,7 @@ class Cohort:
                 each.lane.prepare(each.jobs[0], trial=True)
             times[way.name] = _seconds([each.lane for each in seated])
         except Exception as error:
-            log.info("%s: cannot be used: %s", way.name, str(error).splitlines()[0][:200] if str(error) else error)
+            log.info("%s: cannot be used: %s", way.name, _line(error))
             self.lanes.pop((way, kind, len(entries)) if way.stacked else (way, kind), None)
         for each in seated:
             each.lane.used = -1
@@ -263,7 +264,7 @@ class Cohort:
                 # what cannot be captured (a step that asks the device for a value) runs one at a time instead
                 for job, before in zip(each.jobs, epochs, strict=True):
                     job.node.epochs = before  # from the same orders
-                    self._leave_alone(job, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+                    self._leave_alone(job, f"{type(error).__name__}: {_line(error)}")
                 for lanes in self.lanes.values():
                     if each.lane in lanes:
                         lanes.remove(each.lane)
@@ -316,6 +317,11 @@ class Cohort:
     def _leave_alone(self, job: Job, why: str) -> None:
         self.alone.add(job.node.id)
         log.warning("node %s runs one at a time: %s", job.node.id, why)
+
+
+def _line(error: Exception) -> str:
+    """The first line of what it says."""
+    return (str(error).splitlines() or [""])[0][:200]
 
 
 def _seconds(lanes: Sequence[Lane], repeats: int = 5) -> float:

@@ -7,19 +7,18 @@ with the same bits as one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
 from itertools import groupby
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from heterophony.compute import signature
-from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
+from heterophony.compute.kind import capacity
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
 from heterophony.node import Node, copy_into, laid_out
@@ -29,7 +28,6 @@ from heterophony.work import Fit, Fitted
 
 CHUNKS = (16, 4, 1)  # steps in one graph: long ones spare the host, short ones fill up
 DEPTHS = (24, 64)  # a network of more tensors than these has shorter ones: its step is long, and so is capturing it
-Kind = tuple[Hashable, ...]
 TRIAL = 4  # steps that are timed as one graph, at most
 Pairs = list[tuple[Tensor, Tensor]]  # (to, from)
 
@@ -82,51 +80,6 @@ class Losses(Mapping[str, dict[str, float]]):
 
     def __len__(self) -> int:
         return len(self.known)
-
-
-class Networks:
-    """Architectures by a name that equal ones share, and optimisers by value. Each is looked through once."""
-
-    def __init__(self) -> None:
-        self.known: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
-        self.optimisers: dict[int, tuple[Optimiser, Hashable]] = {}  # by identity: they cannot be hashed
-
-    def optimiser(self, optimiser: Optimiser) -> Hashable:
-        found = self.optimisers.get(id(optimiser))
-        if found is None:
-            if len(self.optimisers) > 256:
-                self.optimisers.clear()
-            found = self.optimisers[id(optimiser)] = optimiser, signature.of_value(optimiser)
-        return found[1]
-
-    def name(self, module: nn.Module) -> str:
-        found = self.known.get(module)
-        if found is None:
-            found = self.known[module] = key_of(signature.of_module(module))
-        return found
-
-
-def kind_of(job: Job, rows: Rows, networks: Networks) -> Kind:
-    """What makes two fits the same program, and last the room they need; raises `signature.Unknown`."""
-    node, work = job.node, job.work
-    assert isinstance(work, Fit)
-    if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
-        raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
-    models = tuple((name, networks.name(node.slots[name].module)) for name in (*work.names, *work.teachers))
-    transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
-    return (
-        models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        signature.of_value(rows.view.augment), work.batch, networks.optimiser(work.optimiser), _structure(work.aux),
-        work.answer, capacity(rows.count),
-    )  # fmt: skip
-
-
-def capacity(rows: int) -> int:
-    """Room for so many rows: steps of a quarter of a power of two, so that unequal participants share lanes."""
-    if rows <= 16:
-        return 16
-    step = 1 << max(0, (rows - 1).bit_length() - 3)
-    return -(-rows // step) * step
 
 
 def plan(sizes: Sequence[int], apart: bool, tensors: int = 0) -> list[tuple[int, int, bool]]:
@@ -484,14 +437,6 @@ def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.O
         return optimiser.build(trained)
     capturable = {} if optimiser.name == "SGD" else {"capturable": True}
     return optimiser.build(trained, fused=True, **capturable)
-
-
-def _structure(aux: Any) -> Hashable:
-    if isinstance(aux, Tensor):
-        return tuple(aux.shape), aux.dtype
-    if isinstance(aux, Mapping):
-        return tuple((key, _structure(value)) for key, value in aux.items())
-    return signature.of_value(aux)
 
 
 def _copies(to: Any, of: Any) -> Pairs:

@@ -1,0 +1,73 @@
+"""What makes two fits the same program, so that a lane that was made for one serves the other."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from heterophony.compute import signature
+from heterophony.compute.choice import key_of
+from heterophony.compute.eager import Job, transforms_of
+from heterophony.parts.optimisers import Optimiser
+from heterophony.work import Fit
+
+if TYPE_CHECKING:
+    from heterophony.compute.lane import Rows
+
+Kind = tuple[Hashable, ...]
+
+
+class Signatures:
+    """Networks by a name that equal ones share, and optimisers by value. Each is looked through once."""
+
+    def __init__(self) -> None:
+        self.networks: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self.optimisers: dict[int, tuple[Optimiser, Hashable]] = {}  # by identity: they cannot be hashed
+
+    def optimiser(self, optimiser: Optimiser) -> Hashable:
+        found = self.optimisers.get(id(optimiser))
+        if found is None:
+            if len(self.optimisers) > 256:
+                self.optimisers.clear()
+            found = self.optimisers[id(optimiser)] = optimiser, signature.of_value(optimiser)
+        return found[1]
+
+    def network(self, module: nn.Module) -> str:
+        found = self.networks.get(module)
+        if found is None:
+            found = self.networks[module] = key_of(signature.of_module(module))
+        return found
+
+
+def kind_of(job: Job, rows: Rows, signatures: Signatures) -> Kind:
+    """What makes two fits the same program, and last the room they need; raises `signature.Unknown`."""
+    node, work = job.node, job.work
+    assert isinstance(work, Fit)
+    if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
+        raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
+    models = tuple((name, signatures.network(node.slots[name].module)) for name in (*work.names, *work.teachers))
+    transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
+    return (
+        models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
+        signature.of_value(rows.view.augment), work.batch, signatures.optimiser(work.optimiser), _structure(work.aux),
+        work.answer, capacity(rows.count),
+    )  # fmt: skip
+
+
+def capacity(rows: int) -> int:
+    """Room for so many rows: steps of a quarter of a power of two, so that unequal participants share lanes."""
+    if rows <= 16:
+        return 16
+    step = 1 << max(0, (rows - 1).bit_length() - 3)
+    return -(-rows // step) * step
+
+
+def _structure(aux: Any) -> Hashable:
+    if isinstance(aux, Tensor):
+        return tuple(aux.shape), aux.dtype
+    if isinstance(aux, Mapping):
+        return tuple((key, _structure(value)) for key, value in aux.items())
+    return signature.of_value(aux)
