@@ -432,15 +432,16 @@ def test_a_killed_run_goes_on_to_the_same_end(process, tmp_path):
         assert tables(folder) == tables(tmp_path / "whole")
 
 
-def test_an_interrupt_leaves_a_run_that_can_be_resumed(process, tmp_path):
-    """Ctrl-C in a real process, with every snapshot due; a second process may not use the folder meanwhile."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_a_run_that_can_be_resumed(number, process, tmp_path):
+    """Real processes, all told to stop, with every snapshot due; another may not use the folder meanwhile."""
     setting = written(tmp_path / "s.toml", SMALL.replace("rounds = 2", "rounds = 100000"))
     out = tmp_path / "out"
-    child = process("run", "fedavg", "--on", setting, "--out", out, "--json", code=EVERY_WAVE)
+    child = process("run", "fedavg", "--on", setting, "--out", out, "--workers", "2", "--json", code=EVERY_WAVE)
     ledger = out / "ledger.jsonl"
     until(lambda: child.poll() is not None or (ledger.exists() and len(ledger.read_text().splitlines()) > 8))
     refused(call("resume", out), "in use by another process")
-    child.send_signal(signal.SIGINT)
+    os.killpg(child.pid, number)
     stdout, stderr = child.communicate(timeout=20)
     assert child.returncode == 130
     assert stdout == ""

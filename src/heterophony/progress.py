@@ -70,7 +70,7 @@ def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], No
 
 @contextmanager
 def saving_on_interrupt(engine: Engine) -> Iterator[None]:
-    """The first Ctrl-C lets the engine save what it has; the second stops at once."""
+    """The first Ctrl-C, or a service manager's SIGTERM, lets the engine save; the second stops at once."""
 
     def stop(*_: object) -> None:
         if engine.stop or engine.record is None:
@@ -79,11 +79,12 @@ def saving_on_interrupt(engine: Engine) -> Iterator[None]:
         print("\nstopping after the present reactions (Ctrl-C again: at once)", file=sys.stderr, flush=True)
 
     try:
-        before = signal.signal(signal.SIGINT, stop)
-    except ValueError:  # not in the main thread: then Ctrl-C is somebody else's business
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread: then signals are somebody else's business
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -62,6 +62,7 @@ class Cohort:
         self.signatures = Signatures()
         self.lanes: dict[Hashable, list[Lane]] = {}
         self.tracks: dict[str, Track] = {}
+        self.keys: dict[Hashable, str] = {}
         self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
         self.streams: list[torch.cuda.Stream] = []
         self.calls = 0
@@ -169,7 +170,12 @@ class Cohort:
         if self.executor == "branches" or job.node.device == "cpu":
             return STACKED if many and self.executor == "stacked" else BRANCHES
         program = kind[:-1]  # how many rows there is room for does not matter to the choice
-        key = key_of(program, sizes, len(entries) if many else 1, self.precision, self.executor)
+        parts = program, sizes, len(entries) if many else 1, self.precision, self.executor
+        key = self.keys.get(parts)
+        if key is None:
+            if len(self.keys) > 256:
+                self.keys.clear()
+            key = self.keys[parts] = key_of(*parts)
         chosen = self.choices.way(key)
         if chosen is None:
             chosen = self._timed(key, kind, entries, many)

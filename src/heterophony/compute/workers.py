@@ -100,7 +100,7 @@ class Workers:
     def work(self, pipe: Connection, jobs: Sequence[Job]) -> None:
         """What a child does."""
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            leave_signals_to_parent()
             die_with_parent()
             for job in jobs:
                 pipe.send_bytes(codec.pack(_given(job, *self._timed(job))))
@@ -159,6 +159,12 @@ class Child:
         if self.thread is not None:
             self.thread.join()
         self.pipe.close()
+
+
+def leave_signals_to_parent() -> None:
+    """A terminal, or a service manager, tells all processes to stop; the parent saves first and needs them for that."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def die_with_parent() -> None:

@@ -123,12 +123,19 @@ def _bytes(x: Tensor, device: str) -> Tensor | None:
     """The bytes that images were made of, on the device; None if they were made otherwise (turned, say)."""
     if x.dim() != 4 or x.dtype != torch.float32 or torch.device(device).type == "meta":
         return None
+    if _whole(x[:1], _levels()) is None:  # which mostly tells, and asks no device
+        return None
     levels = _levels().to(device)
     found = torch.empty(x.shape, dtype=torch.uint8, device=device)
     for at in range(0, len(x), _BLOCK):
-        part = x[at : at + _BLOCK].to(device)
-        whole = (part * 127.5 + 127.5).round().clamp(0, 255).nan_to_num()
-        if not torch.equal(levels[whole.long()], part):
+        whole = _whole(x[at : at + _BLOCK].to(device), levels)
+        if whole is None:
             return None
-        found[at : at + _BLOCK] = whole.to(torch.uint8)
+        found[at : at + _BLOCK] = whole
     return found
+
+
+def _whole(x: Tensor, levels: Tensor) -> Tensor | None:
+    """The bytes of these values, if they are such."""
+    found = (x * 127.5 + 127.5).round().clamp(0, 255).nan_to_num()
+    return found.to(torch.uint8) if torch.equal(levels[found.long()], x) else None

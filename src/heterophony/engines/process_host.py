@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -16,7 +15,7 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.eager import WorkError
-from heterophony.compute.workers import die_with_parent
+from heterophony.compute.workers import die_with_parent, leave_signals_to_parent
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
 from heterophony.engines.wire import mail_of, mail_value, outcome_value, sends_of
@@ -58,17 +57,20 @@ class ProcessHost:
         try:
             outcome, after = ours.recv_bytes(), ours.recv_bytes()
         except EOFError:
-            child.join()
+            child.join()  # one that has ended says how
             where = f"node {activation.node}, reaction {activation.reaction!r}"
             raise ReactionError(f"{where}: its process died (exit {child.exitcode})") from None
+        except BaseException:  # stopped at once
+            child.kill()
+            raise
         finally:
             ours.close()
-        child.join()
+            child.join()
         return outcome, after
 
     def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
         try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+            leave_signals_to_parent()
             die_with_parent()
             host = LocalHost(replace(self.federation, workers=1))
             if state is not None:
