@@ -26,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from datetime import date
 
 CORES = len(os.sched_getaffinity(0))
@@ -295,12 +296,13 @@ def flower(case: str, rounds: int) -> list[float]:
     clients, cohort, rows, lr = CASES[case]
     client, server = ClientApp(), ServerApp()
     times = []
-    held = {}
 
     @client.train()
     def train(message, context):
         torch.set_num_threads(1)
-        if not held:  # once a worker process
+        # Once a worker process: what the function closes over, or finds in this file, comes anew with every message.
+        held = vars(sys.modules.setdefault("held", types.ModuleType("held"))).setdefault("data", {})
+        if not held:
             held["x"], held["y"] = (torch.from_numpy(part) for part in data(case))
             held["model"] = network(case)
         model, own = held["model"], int(context.node_config["partition-id"])

@@ -14,7 +14,7 @@ from torch import nn
 
 from heterophony import Data, Federation, codec
 from heterophony.compute import signature
-from heterophony.compute.choice import STACKED, Choices, Way
+from heterophony.compute.choice import COMPILED, STACKED, Choices, Way
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.kind import capacity
@@ -396,6 +396,45 @@ def test_a_way_that_computes_something_else_is_found_out(optimiser, monkeypatch)
     monkeypatch.setattr(Product, "forward", lambda self, x: forward(self, x).flip(-1))
     assert not cohort._agrees(written_out, entries)
     assert [codec.pack(job.node.state()) for job in jobs] == before
+
+
+def test_a_way_that_errs_for_the_last_batch_alone_is_found_out(monkeypatch):
+    node = Node("c", "client", slots={"model": Slot(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()))})
+    node.data["train"] = Data(x=torch.randn(9, 3, 8, 8), y=torch.randint(4, (9,)), classes=4)
+    work = Fit("model", cross_entropy, batch=4)
+    entries = [(0, Job(node, work, "0"), Rows(node, work))]
+    written_out, forward = Way("products", stacked=True, products=True), Product.forward
+    assert Cohort()._agrees(written_out, entries)
+    monkeypatch.setattr(
+        Product, "forward", lambda self, x: forward(self, x).flip(1) if len(x) == 1 else forward(self, x)
+    )
+    assert not Cohort()._agrees(written_out, entries)
+
+
+def test_any_number_of_stacks_is_compiled(monkeypatch):
+    """Torch compiles eight forms of a function and then, without a word, no more; to it all stacks have one."""
+    compiling, compiled = torch.compile, []
+
+    def backend(module, inputs):
+        compiled.append(len(inputs))
+        return module.forward
+
+    monkeypatch.setattr(torch, "compile", lambda step, **how: compiling(step, backend=backend, **how))
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for width in (2, 3, 4):
+            factory = partial(nn.Linear, width, 2)
+            x = torch.randn(9, width, generator=torch.Generator().manual_seed(width))
+            data = Data(x=x, y=torch.arange(9) % 2, classes=2)
+            jobs = []
+            for i in range(2):
+                node = Node(f"c{i}", "client", slots={"model": Slot(factory())}, data={"train": data})
+                jobs.append(Job(node, Training(batch=4).fit("model", cross_entropy), "0", wave=(0.0, 1)))
+            twins = deepcopy(jobs)
+            Cohort(executor="auto", only=COMPILED)(jobs)
+            Eager()(twins)
+            for job, twin in zip(jobs, twins, strict=True):
+                torch.testing.assert_close(job.node.weights(), twin.node.weights())
+    assert len(compiled) == 6  # three stacks, whole and last batches
 
 
 def test_a_way_that_cannot_be_checked_is_not_used(monkeypatch):

@@ -222,7 +222,8 @@ class Cohort:
     def _agrees(self, way: Way, entries: Sequence[Entry]) -> bool:
         """Whether gradients are those of the uncompiled step, chance (dropout) and rounding aside: compilers err."""
         _, jobs, rows = (list(part) for part in zip(*entries, strict=True))
-        seats, found = len(jobs), []
+        seats = len(jobs)
+        found: list[list[torch.Tensor]] = []  # by way and size of a batch
         try:
             for each in (STACKED, way):
                 stack = Stack(jobs[0], rows[0], self.precision, seats, each.compiled, each.products, chance=False)
@@ -231,8 +232,11 @@ class Cohort:
         except Exception as error:
             log.info("%s: cannot be checked: %s", way.name, _line(error))
             return False
-        off, whole = (found[0] - found[1]).norm().item(), found[0].norm().item()
-        return off <= CLOSE * whole or not math.isfinite(whole)  # of what is not finite anyway nothing can be said
+        for right, compiled in zip(*found, strict=True):
+            off, whole = (right - compiled).norm().item(), right.norm().item()
+            if math.isfinite(whole) and not off <= CLOSE * whole:  # of what is not finite anyway nothing can be said
+                return False
+        return True
 
     def _try(self, way: Way, kind: Kind, entries: Sequence[Entry], times: dict[str, float]) -> None:
         """Seconds of a step of all of them; a way that does not work here is left out."""

@@ -300,12 +300,16 @@ class Lane:
         return Fitted(losses, len(self.sizes), gradient, displacement)
 
     # -- steps -----------------------------------------------------------------------------------------------
-    def gradients(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> Tensor:
-        """Those of the first step of these fits, all in one; their nodes stay as they are."""
+    def gradients(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> list[Tensor]:
+        """Those of a first step of these fits, for each size that their batches have; their nodes stay as they are."""
         work = jobs[0].work
         assert isinstance(work, Fit)
-        self.work, self.sizes = work, work.sizes(jobs[0].node)[:1]
-        self.step(self.sizes[0], False)  # whatever steps need is allocated
+        self.work = work
+        return [self._gradient(jobs, rows, batch) for batch in dict.fromkeys(work.sizes(jobs[0].node))]
+
+    def _gradient(self, jobs: Sequence[Job], rows: Sequence[Rows], batch: int) -> Tensor:
+        self.sizes = [batch]
+        self.step(batch, False)  # whatever steps need is allocated
         epochs = [dict(job.node.epochs) for job in jobs]
         copies, zeros = self.admit(jobs, rows)
         for job, before in zip(jobs, epochs, strict=True):
@@ -313,7 +317,7 @@ class Lane:
         with torch.no_grad():
             torch._foreach_zero_(zeros)
         copy_into([to for to, _ in copies], [of for _, of in copies])
-        self.step(self.sizes[0], False)
+        self.step(batch, False)
         found = (p.grad for own in self.parameters.values() for p in own.values())
         return torch.cat([gradient.flatten().float() for gradient in found if gradient is not None])
 

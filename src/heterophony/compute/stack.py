@@ -6,7 +6,7 @@ batched product here. Optimisers work element by element, so torch's own step a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -23,6 +23,8 @@ from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.work import Fit
 
+FORMS = 10_000
+
 
 def stackable(job: Job) -> bool:
     """Whether a fit can be one of a stack: Adam counts its own steps."""
@@ -38,6 +40,21 @@ def _stacked(tensor: Tensor, seats: int) -> Tensor:
 
 def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
     return (given[0].float(),)
+
+
+def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step compiled, whole, for each form of its arguments apart: these are few, and a graph has one of them.
+
+    To torch the steps of all stacks are one function (its own, around ours), of which it would compile eight forms
+    and then, without a word, no more.
+    """
+    made = torch.compile(step, fullgraph=True, dynamic=False)
+
+    def call(*args: Any) -> Any:
+        with torch._dynamo.config.patch(recompile_limit=FORMS, accumulated_recompile_limit=FORMS):
+            return made(*args)
+
+    return call
 
 
 class Stack(Lane):
@@ -85,7 +102,7 @@ class Stack(Lane):
         self.parameters = {name: weights[name] for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
-        self.descent: Any = torch.compile(step) if self.compiled else step
+        self.descent: Any = _compiled(step) if self.compiled else step
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
         seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}
