@@ -213,7 +213,10 @@ def _verdicts(experiment: Experiment, method: str) -> str:
     for path in sorted((ROOT / "results").glob("**/*.json")):
         known = json.loads(path.read_text())
         if isinstance(known, dict) and known.get("experiment") == experiment.name:
-            said = [row["verdict"] for row in known["rows"] if row["arm"] in arms and row["verdict"]]
+            own = [row for row in known["rows"] if row["arm"] in arms]
+            if not own:
+                break
+            said = [row["verdict"] for row in own if row["verdict"]]
             link = f"[{path.relative_to(ROOT).with_suffix('.md')}](../../{path.relative_to(ROOT).with_suffix('.md')})"
             counts = ", ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said)) or "claims only"
             return f"{counts}: {link}"
