@@ -74,17 +74,19 @@ def now(device: str) -> float:
     return time.perf_counter()
 
 
-def network(case: str):
+def network(case: str, device: str = "cpu"):
+    """On a CPU convolutions are channels-last for everyone: a fifth faster."""
     import torch
     from torch import nn
 
     torch.manual_seed(0)
     if case == "logistic":
         return nn.Linear(784, 10)
-    return nn.Sequential(
+    made = nn.Sequential(
         nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
         nn.Flatten(), nn.Linear(12544, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10),
     )  # fmt: skip
+    return made.to(memory_format=torch.channels_last) if device == "cpu" else made
 
 
 def loop(case: str, rounds: int, device: str) -> list[float]:
@@ -98,7 +100,7 @@ def loop(case: str, rounds: int, device: str) -> list[float]:
     free_numerics()
     clients, cohort, rows, lr = CASES[case]
     x, y = tensors(case, device)
-    model = network(case).to(device)
+    model = network(case, device).to(device)
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     times = []
     for round in range(rounds):
@@ -119,8 +121,7 @@ def loop(case: str, rounds: int, device: str) -> list[float]:
 
 def ours(case: str, rounds: int, device: str) -> list[float]:
     from contextlib import suppress
-
-    import torch
+    from functools import partial
 
     from heterophony import Data, Federation
     from heterophony.engines import local
@@ -133,9 +134,6 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
     names = [f"c{i}" for i in range(clients)]
     views = {name: {"train": Data(x=x[i], y=y[i], classes=10)} for i, name in enumerate(names)}
 
-    def make():
-        return network(case).to(memory_format=torch.channels_last)
-
     times, last = [], [time.perf_counter(), 0]
 
     def watch(engine) -> None:
@@ -145,7 +143,7 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
             engine.stop = len(times) == rounds
 
     method = FedAvg(fraction=cohort / clients, local=Training(epochs=1, batch=BATCH, lr=lr))
-    models = {role: {"model": make} for role in ("server", "client")}
+    models = {role: {"model": partial(network, case)} for role in ("server", "client")}
     federation = Federation(
         method, star(names), models, views, evaluate=10**6, workers=CORES,
         device=device, precision="tf32", deterministic=False,
@@ -181,7 +179,7 @@ def pfl(case: str, rounds: int, device: str) -> list[float]:
     free_numerics()
     clients, cohort, _, lr = CASES[case]
     x, y = tensors(case, device)
-    net = network(case)
+    net = network(case, device)
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:

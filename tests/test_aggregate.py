@@ -43,7 +43,12 @@ def test_no_items_and_bad_weights_are_errors():
     with pytest.raises(ValueError, match="skipped round"):
         mean([])
     with pytest.raises(ValueError, match="weights"):
-        mean([named([1.0, 2.0, 3.0])], [0.0])
+        mean([named([1.0, 2.0, 3.0])], [-1.0])
+
+
+def test_where_nobody_has_examples_all_count_alike():
+    rows = [named([1.0, 2.0, 3.0]), named([5.0, -2.0, 0.5])]
+    assert all(torch.equal(mean(rows)[n], mean(rows, [0, 0])[n]) for n in rows[0])
 
 
 def test_differences():

@@ -32,6 +32,9 @@ class Slot:
     share: tuple[str, ...] = ("",)
     buffers: str = "shared"
 
+    def __post_init__(self) -> None:
+        assert self.settled  # so that its buffers are known before it runs
+
     @property
     def whole(self) -> bool:
         """Whether all of the model may travel."""
@@ -44,6 +47,19 @@ class Slot:
     def tensors(self) -> dict[str, Tensor]:
         """Everything that changes: parameters and all buffers, live."""
         return self._tensors
+
+    @property
+    def settled(self) -> bool:
+        """Whether the module's buffers are those it had."""
+        return all(owner._buffers[leaf] is buffer for owner, leaf, buffer in self._buffers)
+
+    def settle(self) -> None:
+        """After the module has run: the value of a buffer that it assigned anew goes where the buffer is."""
+        for owner, leaf, buffer in () if self.settled else self._buffers:
+            if (assigned := owner._buffers[leaf]) is not buffer:
+                with torch.no_grad():
+                    buffer.copy_(assigned)  # type: ignore[arg-type]
+                owner._buffers[leaf] = buffer
 
     @cached_property
     def form(self) -> Form:
@@ -62,6 +78,11 @@ class Slot:
         if empty := [part for part, names in kept.items() if not names]:
             raise ValueError(f"share names {empty[0]!r}, but the model has no such part with weights")
         return {n: found[n] for names in kept.values() for n in names}
+
+    @cached_property
+    def _buffers(self) -> list[tuple[nn.Module, str, Tensor]]:
+        found = ((part, leaf, b) for part in self.module.modules() for leaf, b in part._buffers.items())
+        return [(part, leaf, buffer) for part, leaf, buffer in found if buffer is not None]
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:

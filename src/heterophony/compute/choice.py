@@ -96,7 +96,9 @@ def _said(value: Any) -> str:
         case frozenset():
             return f"{{{','.join(sorted(map(_said, value)))}}}"
         case CodeType():
-            return f"{value.co_qualname}:{hashlib.sha256(value.co_code).hexdigest()[:12]}:{_said(value.co_consts)}"
+            names = *value.co_names, *value.co_freevars
+            code = hashlib.sha256(value.co_code).hexdigest()[:12]
+            return f"{value.co_qualname}:{code}:{_said(names)}:{_said(value.co_consts)}"
     if isinstance(value, type) or callable(value):
         return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
     return repr(value)

@@ -14,7 +14,7 @@ import torch
 
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
-from heterophony.compute.eager import Eager, Job, located, loss_rows
+from heterophony.compute.eager import Eager, Job, loss_rows
 from heterophony.compute.kind import Kind, Signatures, kind_of
 from heterophony.compute.lane import DEPTHS, Lane, Pairs, Rows, Track
 from heterophony.compute.stack import Stack, stackable
@@ -30,6 +30,7 @@ class Seated:
     """Fits that step together in a lane, and their places among the jobs."""
 
     lane: Lane
+    kind: Kind
     places: list[int]
     jobs: list[Job]
     rows: list[Rows]
@@ -63,7 +64,8 @@ class Cohort:
         self.lanes: dict[Hashable, list[Lane]] = {}
         self.tracks: dict[str, Track] = {}
         self.keys: dict[Hashable, str] = {}
-        self.alone: set[str] = set()  # nodes whose work could not be captured, and why was said
+        self.failed: set[tuple[str, Kind]] = set()  # what could not be captured, by node
+        self.alone: set[str] = set()  # nodes of which it was said that some of their work runs one at a time
         self.streams: list[torch.cuda.Stream] = []
         self.calls = 0
 
@@ -79,8 +81,9 @@ class Cohort:
         """Predictions and evaluations: all under way, in turn on a few streams, before the first is waited for."""
         if not jobs or jobs[0][1].node.device == "cpu":
             return {i: self.eager.one(job) for i, job in jobs}
-        main = torch.cuda.current_stream()
-        self.streams = self.streams or [torch.cuda.Stream() for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
+        device = torch.device(jobs[0][1].node.device)
+        main = torch.cuda.current_stream(device)
+        self.streams = self.streams or [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
         for stream in self.streams:
             stream.wait_stream(main)
         begun = []
@@ -95,8 +98,6 @@ class Cohort:
         """A lane for each fit that can have one; fits of one kind that are always pending together choose together."""
         groups: dict[tuple[Kind, tuple[Hashable, ...]], list[Entry]] = {}
         for i, job in fits:
-            if job.node.id in self.alone:
-                continue
             try:
                 rows = Rows(job.node, job.work)  # type: ignore[arg-type]
                 sizes = tuple(job.work.sizes(job.node))  # type: ignore[union-attr]
@@ -104,7 +105,7 @@ class Cohort:
             except signature.Unknown as reason:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
-            if sizes:
+            if sizes and (job.node.id, kind) not in self.failed:
                 together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
                 groups.setdefault((kind, together), []).append((i, job, rows))
         found: list[Seated] = []
@@ -114,7 +115,7 @@ class Cohort:
                 found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
             except torch.OutOfMemoryError:
                 for _, job, _ in entries:
-                    self._leave_alone(job, "the device has no memory left for a place of its own")
+                    self._leave_alone(job, "the device has no memory left for a place of its own", kind)
         return found
 
     def _branch(self, kind: Kind, entries: Sequence[Entry], way: Way) -> list[Seated]:
@@ -132,7 +133,7 @@ class Cohort:
                 lane = Lane(job, rows, self.precision, channels_last=way.channels_last, track=track)
                 lanes.append(lane)
             lane.served, lane.used = job.node.id, self.calls
-            found.append(Seated(lane, [i], [job], [rows]))
+            found.append(Seated(lane, kind, [i], [job], [rows]))
         return found
 
     def _stack(self, kind: Kind, entries: Sequence[Entry], way: Way) -> list[Seated]:
@@ -146,7 +147,7 @@ class Cohort:
             lanes.append(lane)
         lane.used = self.calls
         places, jobs, views = (list(part) for part in zip(*entries, strict=True))
-        return [Seated(lane, places, jobs, views)]
+        return [Seated(lane, kind, places, jobs, views)]
 
     def _track(self, node: Node, others: Sequence[Lane]) -> Track | None:
         """A participant is fitted to one thing at a time, so that lanes made for it share the memory of one track.
@@ -269,12 +270,11 @@ class Cohort:
             try:
                 put, clear = each.lane.enter(each.jobs, each.rows)
             except Exception as error:
-                if not (each.lane.cuda and isinstance(error, RuntimeError)):
-                    raise located(each.jobs[0], error) from error
-                # what cannot be captured (a step that asks the device for a value) runs one at a time instead
+                # what cannot be captured (a step that asks the device for a value) runs one at a time instead,
+                # which also says whatever else is wrong with it
                 for job, before in zip(each.jobs, epochs, strict=True):
                     job.node.epochs = before  # from the same orders
-                    self._leave_alone(job, f"{type(error).__name__}: {_line(error)}")
+                    self._leave_alone(job, f"{type(error).__name__}: {_line(error)}", each.kind)
                 for lanes in self.lanes.values():
                     if each.lane in lanes:
                         lanes.remove(each.lane)
@@ -314,7 +314,7 @@ class Cohort:
         """Feed all lanes in turn, so that no stream runs dry while another is filled."""
         cuda = running[0].lane.cuda
         if cuda:
-            main = torch.cuda.current_stream()
+            main = torch.cuda.current_stream(running[0].lane.device)
             for each in running:
                 each.lane.stream.wait_stream(main)
         feeds = [each.lane.replay(each.jobs) for each in running]
@@ -324,9 +324,12 @@ class Cohort:
             for each in running:
                 main.wait_stream(each.lane.stream)
 
-    def _leave_alone(self, job: Job, why: str) -> None:
+    def _leave_alone(self, job: Job, why: str, kind: Kind | None = None) -> None:
+        if kind is not None:
+            self.failed.add((job.node.id, kind))
+        if job.node.id not in self.alone:
+            log.warning("node %s runs one at a time: %s", job.node.id, why)
         self.alone.add(job.node.id)
-        log.warning("node %s runs one at a time: %s", job.node.id, why)
 
 
 def _line(error: Exception) -> str:
@@ -336,7 +339,7 @@ def _line(error: Exception) -> str:
 
 def _seconds(lanes: Sequence[Lane], repeats: int = 5) -> float:
     """What a step of all lanes takes on the device, with whatever happens to be in them."""
-    main = torch.cuda.current_stream()
+    main = torch.cuda.current_stream(lanes[0].device)
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     for repeat in range(repeats + 1):
         if repeat == 1:  # the first one is for warming up

@@ -40,7 +40,7 @@ class Job:
     tag: str  # distinguishes the randomness of a node's jobs
     time: float = 0.0
     evaluate: bool = True  # whether this is a round that goes into the table
-    wave: tuple[float, int] = (0.0, 0)  # equal for jobs that are always computed together, snapshot or not
+    wave: tuple[int, int] = (0, 0)  # equal for jobs that are always computed together, snapshot or not
     left: int = 1  # rounds in which such work is still to come
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -86,6 +86,7 @@ class Eager:
             case Predict():
                 data = node.data.placed(work.data)
                 outputs = asked(node.models[work.model], data, work.rows, work.batch, self.precision)
+                node.slots[work.model].settle()
                 return outputs.cpu
             case Mark() if job.evaluate:
                 return self._evaluation(job, work)
@@ -99,6 +100,7 @@ class Eager:
             (name, split, data, asked(model, data.placed(device), precision=self.precision))
             for name, split, data in self.tests(job.node.id)
         ]
+        job.node.slots[mark.model].settle()
 
         def end() -> None:
             for name, split, data, outputs in sets:
@@ -213,6 +215,8 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
         if (key := kept(work, name)) is not None:
             state = optimisers[name].state
             node.optimisers[key] = {n: dict(state[p]) for n, p in parameters[name].items() if p in state}
+    for name in (*models, *work.teachers):
+        node.slots[name].settle()
     losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
     displacement = None
     if start is not None:

@@ -20,11 +20,22 @@ if TYPE_CHECKING:
 Kind = tuple[Hashable, ...]
 
 
+class Network:
+    """What equal networks have in common: one object for all of them in this process, with a name for others."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 class Signatures:
-    """Networks by a name that equal ones share, and optimisers by value. Each is looked through once."""
+    """Networks and optimisers by value. Each is looked through once, and again when something about it has changed."""
 
     def __init__(self) -> None:
-        self.networks: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self.networks: dict[Hashable, Network] = {}
+        self.known: WeakKeyDictionary[nn.Module, tuple[signature.Look, Network]] = WeakKeyDictionary()
         self.optimisers: dict[int, tuple[Optimiser, Hashable]] = {}  # by identity: they cannot be hashed
 
     def optimiser(self, optimiser: Optimiser) -> Hashable:
@@ -35,10 +46,15 @@ class Signatures:
             found = self.optimisers[id(optimiser)] = optimiser, signature.of_value(optimiser)
         return found[1]
 
-    def network(self, module: nn.Module) -> str:
-        found = self.networks.get(module)
+    def network(self, module: nn.Module) -> Network:
+        known = self.known.get(module)
+        if known is not None and known[0].same:
+            return known[1]
+        exact = signature.of_module(module)
+        found = self.networks.get(exact)
         if found is None:
-            found = self.networks[module] = key_of(signature.of_module(module))
+            found = self.networks[exact] = Network(key_of(exact))
+        self.known[module] = signature.Look(module), found
         return found
 
 
@@ -46,14 +62,15 @@ def kind_of(job: Job, rows: Rows, signatures: Signatures) -> Kind:
     """What makes two fits the same program, and last the room they need; raises `signature.Unknown`."""
     node, work = job.node, job.work
     assert isinstance(work, Fit)
-    if work.optimiser.name not in ("SGD", "Adam", "AdamW"):
+    options = work.optimiser.options
+    if work.optimiser.name not in ("SGD", "Adam", "AdamW") or options.get("dampening"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
     models = tuple((name, signatures.network(node.slots[name].module)) for name in (*work.names, *work.teachers))
     transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
     return (
-        models, work.names, work.teachers, signature.of_function(work.loss), transforms, rows.form, rows.view.classes,
-        signature.of_value(rows.view.augment), work.batch, signatures.optimiser(work.optimiser), _structure(work.aux),
-        work.answer, capacity(rows.count),
+        models, work.names, work.teachers, signature.of_function(work.loss, loose=True), transforms,
+        rows.form, rows.view.classes, signature.of_value(rows.view.augment), work.batch,
+        signatures.optimiser(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
     )  # fmt: skip
 
 

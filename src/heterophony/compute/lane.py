@@ -21,8 +21,8 @@ from heterophony.compute.eager import Job, backward, kept, on_device, precise, t
 from heterophony.compute.kind import capacity
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
-from heterophony.node import Node, copy_into, laid_out
-from heterophony.parts.optimisers import Optimiser
+from heterophony.node import Node, Slot, copy_into, laid_out
+from heterophony.parts.optimisers import Descent, Optimiser
 from heterophony.seeds import derive, generator, seeded
 from heterophony.work import Fit, Fitted
 
@@ -155,7 +155,8 @@ class Lane:
             layout = torch.channels_last if self.channels_last else torch.contiguous_format
             for module in copies.values():
                 laid_out(module, layout)
-        self.tensors = {name: _tensors(module) for name, module in copies.items()}
+        self.slots = [Slot(module) for module in copies.values()]
+        self.tensors = {name: slot.tensors() for name, slot in zip(copies, self.slots, strict=True)}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         nets: dict[str, Callable[[Tensor], Tensor]] = {name: copies[name] for name in work.names}
@@ -186,7 +187,8 @@ class Lane:
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
             copies += self._seat(i, job, own)
         orders, drawn = zip(
-            *(_orders(job.node, work, own, self.sizes) for job, own in zip(jobs, rows, strict=True)), strict=True
+            *(_orders(job.node, job.work, own, self.sizes) for job, own in zip(jobs, rows, strict=True)),  # type: ignore[arg-type]
+            strict=True,
         )
         self._put(self.order, orders)
         if self.augment is not None:
@@ -194,7 +196,7 @@ class Lane:
         zeros = [self.at] + ([self.total] if self.total is not None else [])
         for i, job in enumerate(jobs):
             for name in work.names:
-                put, clear = self._moments(i, job.node, name)
+                put, clear = self._moments(i, job, name)
                 copies, zeros = copies + put, zeros + clear
         if self.cuda:
             self.generator.manual_seed(derive(*_purpose(jobs[0])))
@@ -248,10 +250,10 @@ class Lane:
             self.staged[i] = rows.view
         return copies
 
-    def _moments(self, i: int, node: Node, name: str) -> tuple[Pairs, list[Tensor]]:
+    def _moments(self, i: int, job: Job, name: str) -> tuple[Pairs, list[Tensor]]:
         """An optimiser's state: as kept by the node, or fresh, which is zero."""
-        key = kept(self.work, name)
-        before = node.optimisers.get(key, {}) if key else {}
+        key = kept(job.work, name)  # type: ignore[arg-type]
+        before = job.node.optimisers.get(key, {}) if key else {}
         copies: Pairs = []
         zeros: list[Tensor] = []
         state = self.optimisers[name].state
@@ -272,7 +274,7 @@ class Lane:
         for i, job in enumerate(jobs):
             for name in self.work.names:
                 copies += zip(job.node.slots[name].tensors().values(), self.homes[i][name], strict=True)
-                if (key := kept(self.work, name)) is not None:
+                if (key := kept(job.work, name)) is not None:  # type: ignore[arg-type]
                     state = self.optimisers[name].state
                     job.node.optimisers[key] = {
                         n: {part: self._out(value, i) for part, value in state[p].items()}
@@ -330,6 +332,8 @@ class Lane:
                 if parameter.grad is not None:
                     self.first.setdefault(name, torch.zeros_like(parameter)).copy_(parameter.grad)
         self._update()
+        if not all(slot.settled for slot in self.slots):
+            raise RuntimeError("the network assigns a buffer anew, instead of writing to it")
         values = torch.stack([value.detach() for named in terms.values() for value in named.values()], dim=-1)
         if self.total is None:
             self.terms = [(model, term) for model, named in terms.items() for term in named]
@@ -405,10 +409,6 @@ def _last(column: Tensor) -> Tensor:
     return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
 def _purpose(job: Job) -> tuple[object, ...]:
     return job.node.seed, job.node.id, job.node.round, "fit", job.tag
 
@@ -434,9 +434,11 @@ def _parameters(augment: Augmentation | None) -> int:
     return 0 if augment is None else augment.draw(1, torch.Generator()).shape[1]
 
 
-def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer:
+def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer | Descent:
     """An optimiser that stays with a lane: on a GPU one kernel, whose counters are on the device too."""
     trained = [p for p in parameters if p.requires_grad]
+    if not trained:
+        return optimiser.plain(trained)
     if not cuda:
         return optimiser.build(trained)
     capturable = {} if optimiser.name == "SGD" else {"capturable": True}

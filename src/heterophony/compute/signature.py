@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
+from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 # What a module keeps beside its settings: its tensors, sub-modules, hooks, and the mode that `Fit` sets anyway.
 _MACHINERY = frozenset(nn.Module().__dict__)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class Unknown(TypeError):
@@ -26,20 +28,47 @@ def of_module(module: nn.Module) -> Hashable:
     """Classes, settings, names and shapes: two modules that compute the same from the same weights."""
     parts = []
     for name, part in module.named_modules():
-        if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks:
+        if any(part.__dict__[hooks] for hooks in _HOOKS):
             raise Unknown(f"{name or type(part).__name__} has hooks")
         own = {key: value for key, value in part.__dict__.items() if key not in _MACHINERY}
         parts.append((name, type(part), tuple((key, of_value(value)) for key, value in sorted(own.items()))))
+    for name, parameter in module.named_parameters():
+        if _watched(parameter):
+            raise Unknown(f"{name} has hooks")
     parameters = tuple((n, p.shape, p.dtype, p.requires_grad) for n, p in module.named_parameters())
     buffers = tuple((n, b.shape, b.dtype) for n, b in module.named_buffers())
     return tuple(parts), parameters, buffers
 
 
-def of_function(function: Any) -> Hashable:
-    """By code and by what it has closed over. The numbers of a `partial` are not part of it (see `numbers`)."""
+class Look:
+    """What is cheap to compare of a module: whether it is still as it was when it was looked through."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parts, self.parameters = list(module.modules()), list(module.parameters())
+        self.seen = self._see()
+
+    @property
+    def same(self) -> bool:
+        now = self._see()
+        return len(now) == len(self.seen) and all(map(is_, now, self.seen))
+
+    def _see(self) -> list[Any]:
+        found: list[Any] = []
+        for part in self.parts:
+            own = part.__dict__
+            found += [value for key, value in own.items() if key not in _MACHINERY]
+            found += own["_modules"].values()
+            found += [bool(own[hooks]) for hooks in _HOOKS]
+        for parameter in self.parameters:
+            found += (parameter.requires_grad, _watched(parameter))
+        return found
+
+
+def of_function(function: Any, loose: bool = False) -> Hashable:
+    """By code and by what it has closed over. `loose` leaves out the numbers of a `partial` (see `numbers`)."""
     match function:
         case partial():
-            rest = {key: None if _number(value) else of_value(value) for key, value in function.keywords.items()}
+            rest = {k: None if loose and _number(value) else of_value(value) for k, value in function.keywords.items()}
             return "partial", of_function(function.func), of_value(function.args), tuple(sorted(rest.items()))
         case MethodType():
             return function.__func__, of_value(function.__self__)
@@ -84,4 +113,9 @@ def of_value(value: Any) -> Hashable:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float)  # a whole number may be a count, which no tensor can stand in for
+
+
+def _watched(parameter: Tensor) -> bool:
+    """Whether somebody is told of its gradient."""
+    return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))

@@ -17,10 +17,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from heterophony.compute import signature
-from heterophony.compute.eager import Job, kept, precise, terms_of
+from heterophony.compute.eager import Job, backward, kept, precise, teacher, terms_of
 from heterophony.compute.lane import Lane, Rows, Track, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
+from heterophony.node import Slot
 from heterophony.work import Fit
 
 FORMS = 10_000
@@ -72,6 +73,7 @@ class Stack(Lane):
         chance: bool = True,
     ) -> None:
         self.compiled, self.products, self.chance = compiled, products, chance
+        self.reached: dict[str, set[str]] | None = None  # parameters that the loss depends on, by model
         super().__init__(job, rows, precision, seats, track=track)
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
@@ -87,6 +89,7 @@ class Stack(Lane):
                     module.register_forward_pre_hook(_in_float)
         if self.products:
             self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
+        self.slots = [Slot(module) for module in self.skeletons.values()]
         weights = {
             name: {
                 n: nn.Parameter(_stacked(p, self.seats), requires_grad=p.requires_grad)
@@ -151,6 +154,8 @@ class Stack(Lane):
         trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
         teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
         buffers = {n: self.buffers[n] for n in self.work.names}
+        if self.reached is None:
+            self.reached = self._reached({name: column[0] for name, column in columns.items()})
         gradients, (terms, running) = self.descent(trained, buffers, teachers, columns, self.numbers)
         for name, own in running.items():
             for key, value in own.items():
@@ -159,8 +164,21 @@ class Stack(Lane):
             for key, parameter in own.items():
                 # flat and back: where a dimension is one, tensors in one piece may still differ in their strides
                 flat = gradients[name][key].contiguous().view(-1)
-                parameter.grad = flat.view(parameter.shape) if parameter.requires_grad else None
+                parameter.grad = flat.view(parameter.shape) if key in self.reached[name] else None
         found: dict[str, dict[str, Tensor]] = terms
+        return found
+
+    def _reached(self, columns: Mapping[str, Tensor]) -> dict[str, set[str]]:
+        """By an ordinary step of one seat: mapped ones have zeros where there is no gradient, and would be decayed."""
+        nets: dict[str, Any] = {name: self.skeletons[name] for name in self.work.names}
+        nets |= {name: teacher(self.skeletons[name]) for name in self.work.teachers}
+        nets = {name: precise(net, self.precision) for name, net in nets.items()}
+        loss = signature.with_numbers(self.work.loss, {name: number[0] for name, number in self.numbers.items()})
+        backward(self.work, loss, nets, Data(classes=self.classes, **columns), {})
+        own = {name: dict(self.skeletons[name].named_parameters()) for name in self.work.names}
+        found = {name: {n for n, p in named.items() if p.grad is not None} for name, named in own.items()}
+        for parameter in (p for named in own.values() for p in named.values()):
+            parameter.grad = None
         return found
 
     def _update(self) -> None:

@@ -61,6 +61,7 @@ class Engine:
         self.started = False
         self.stop = False  # set from outside (a signal): save after the present events, then stop
         self.queue = Queue()
+        self.waves = 0
         self.boxes: dict[str, Mailbox] = {}
         self.pending: list[Activation] = []
         self.lost: set[str] = set()  # nodes on other machines that give no sign
@@ -171,6 +172,7 @@ class Engine:
 
     def _wave(self, moment: float) -> None:
         """All that happens at this moment; then whoever is ready reacts."""
+        self.waves += 1
         wave = self.queue.wave()
         if self.federation.device != "cpu":
             mail = [event.message for event in wave if isinstance(event, Arrival)]
@@ -234,7 +236,7 @@ class Engine:
         links = self.links(box.node, box.round)
         activation = Activation(
             box.node, box.activations, ready.reaction.name, ready.mail, links, box.round, self.rounds,
-            frozenset(self.outside), self.clock, self.clock,
+            frozenset(self.outside), self.clock, self.clock, wave=self.waves,
         )  # fmt: skip
         self.host.begin(activation)
         self._post_early(activation)

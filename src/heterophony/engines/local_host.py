@@ -88,7 +88,7 @@ class LocalHost:
             assert frame.work is not None
             tag = f"{activation.number}.{frame.asked}"
             once = isinstance(frame.work, Fit) and frame.work.once
-            wave, left = (activation.start, frame.asked), 1 if once else activation.rounds - frame.node.round
+            wave, left = (activation.wave, frame.asked), 1 if once else activation.rounds - frame.node.round
             jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation), wave, left))
         answers = self.compute(jobs)
         try:

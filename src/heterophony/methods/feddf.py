@@ -1,10 +1,11 @@
 """FedDF: ensemble distillation for model fusion.
 
 Leaves a client: its weights after local training, and how many examples they come from. Leaves the server: for each
-client the fused model of its architecture.
+client the fused model of its architecture, after a round that it took part in, or else when it is asked again.
 Equations: Algorithm 1 and 3 (heterogeneous: one prototype an architecture). The teacher is the mean of all clients'
 logits on unlabelled public rows; the students are the averaged models of each architecture (Eq. 1: KL, batch mean).
-Deviations: the number of distillation steps is in epochs over public rows; no early stopping by validation.
+Deviations: the number of distillation steps is in epochs over public rows; no early stopping by validation. The server
+learns who has which architecture from updates, so a client's first round begins with its initial weights.
 Reference: Lin et al., Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020.
 """
 
@@ -29,6 +30,7 @@ from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Predict, Steps
 
 ASK = Kind("ask", to="children")
+MODEL = Kind("model", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights, examples=Scalar(low=0))
 FUSED = Kind("fused", to="children", weights=Weights("model"))
 
@@ -37,7 +39,8 @@ class FedDF(Method):
     """Weights are averaged within an architecture; what all of them think of public data is distilled into each."""
 
     roles = ("server", "client")
-    kinds = (ASK, UPDATE, FUSED)
+    kinds = (ASK, MODEL, UPDATE, FUSED)
+    memory = ("kin", "informed")  # which of the server's models a client has, and who has its present weights
     models = {"server": {"*": "each"}, "client": {"model": "kin"}}
     headline = "fused"
     public = True
@@ -53,11 +56,28 @@ class FedDF(Method):
     deadline: float | None = None
 
     @on(Round, role="server")
-    def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+    def ask(self, server: Node) -> list[Send]:
+        kin, informed = server.vars.get("kin", {}), server.vars.get("informed", [])
+        behind: dict[str, list[str]] = {}
+        asked = []
+        for client in server.cohort(self.fraction):
+            if client in kin and client not in informed:
+                behind.setdefault(kin[client], []).append(client)
+            else:
+                asked.append(client)
+        sends = [MODEL(members, weights=server.weights(slot)) for slot, members in behind.items()]
+        return [*sends, ASK(asked)] if asked else sends
 
     @on(Each(ASK), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
+        return (yield from self._train(client, mail))
+
+    @on(Each(MODEL), role="client")
+    def begin(self, client: Node, mail: Message) -> Steps:
+        client.load(mail.weights)
+        return (yield from self._train(client, mail))
+
+    def _train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
@@ -70,6 +90,9 @@ class FedDF(Method):
             if (slot := _prototype(server, m.weights)) is not None:
                 groups.setdefault(slot, []).append(m)
         if groups:
+            kin = {m.sender: slot for slot, members in groups.items() for m in members}
+            server.vars["kin"] = {**server.vars.get("kin", {}), **kin}
+            server.vars["informed"] = list(kin)
             rows = public_rows(server, self.sample, self.fresh)
             before = {slot: server.weights(slot) for slot in groups}
             opinions = []
@@ -98,7 +121,7 @@ class FedDF(Method):
             raise NotImplementedError("which architectures are drawn depends on the seed")
         clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
         sizes = [sum(tensor.nbytes for tensor in client.weights().values()) for client in clients]
-        return {"ask": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
+        return {"ask": 0, "model": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
 
 
 def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:

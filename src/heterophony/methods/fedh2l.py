@@ -78,9 +78,11 @@ class Mutual:
         """Local steps; returns g_loc as it was before them."""
         answer = "gradient" if local.steps == 1 else "displacement"
         fitted = yield local.fit("model", cross_entropy, keep=self._state("local"), answer=answer)
-        if fitted.gradient is not None:
-            return fitted.gradient
-        return {name: moved / local.lr for name, moved in fitted.displacement.items()}
+        if answer == "displacement":
+            return {name: moved / local.lr for name, moved in fitted.displacement.items()}
+        if fitted.gradient is None:  # it has no rows of its own, and nothing to be gone against
+            return {name: torch.zeros_like(p) for name, p in peer.models["model"].named_parameters()}
+        return fitted.gradient
 
     def signal(self, peer: Node, sample: int) -> Steps:
         """The teaching signal, on a batch of public rows of the peer's own domain."""

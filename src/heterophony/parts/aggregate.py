@@ -12,12 +12,12 @@ Named = Mapping[str, Tensor]
 
 
 def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
-    """The (weighted) mean of named tensors, summed in the order given."""
+    """The (weighted) mean of named tensors, summed in the order given. If no weight is above zero, all count alike."""
     if not items:
         raise ValueError("the mean of no messages: a skipped round brings no mail, so test `if mail` first")
-    shares = [1.0] * len(items) if weights is None else list(weights)
+    shares = [1.0] * len(items) if weights is None or not any(weights) else list(weights)
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
-        raise ValueError(f"{len(items)} items need as many weights >= 0 that are not all zero, got {shares}")
+        raise ValueError(f"{len(items)} items need as many weights >= 0, got {shares}")
     total = sum(shares)
     names = list(items[0])
     merged = torch._foreach_mul([items[0][name] for name in names], shares[0] / total)  # one launch for many tensors

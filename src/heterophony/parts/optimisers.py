@@ -25,6 +25,9 @@ class Optimiser:
 
     def plain(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer | Descent:
         """The optimiser for steps that are run one by one, which are short."""
+        parameters = list(parameters)
+        if not parameters:  # of a model that is frozen; torch has none for that
+            return Descent((), self.lr)
         if self.name == "SGD" and self.options.keys() <= {"momentum", "weight_decay"}:
             return Descent(parameters, self.lr, **self.options)
         return self.build(parameters)
