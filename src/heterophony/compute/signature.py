@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
-from operator import is_
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -41,27 +40,23 @@ def of_module(module: nn.Module) -> Hashable:
 
 
 class Look:
-    """What is cheap to compare of a module: whether it is still as it was when it was looked through."""
+    """What is cheap to compare of a module without hooks: whether it is still as it was when it was looked through."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.parts, self.parameters = list(module.modules()), list(module.parameters())
+        self.parts = [part.__dict__ for part in module.modules()]
+        self.hooks = [part[hooks] for part in self.parts for hooks in _HOOKS]
+        self.settings = [(part, *item) for part in self.parts for item in part.items() if item[0] not in _MACHINERY]
+        self.parameters = list(module.parameters())
         self.seen = self._see()
 
     @property
     def same(self) -> bool:
-        now = self._see()
-        return len(now) == len(self.seen) and all(map(is_, now, self.seen))
+        unchanged = all(part.get(key) is value for part, key, value in self.settings)
+        return unchanged and not any(self.hooks) and self._see() == self.seen
 
     def _see(self) -> list[Any]:
-        found: list[Any] = []
-        for part in self.parts:
-            own = part.__dict__
-            found += [value for key, value in own.items() if key not in _MACHINERY]
-            found += own["_modules"].values()
-            found += [bool(own[hooks]) for hooks in _HOOKS]
-        for parameter in self.parameters:
-            found += (parameter.requires_grad, _watched(parameter))
-        return found
+        parts = [(len(part), *part["_modules"].values()) for part in self.parts]
+        return [parts, [p.requires_grad for p in self.parameters], any(map(_watched, self.parameters))]
 
 
 def of_function(function: Any, loose: bool = False) -> Hashable:
