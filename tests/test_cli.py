@@ -898,3 +898,80 @@ def test_a_private_test_has_a_column_of_its_own(small):
     private = call("run", "solo", "--on", small, "--rounds", "1", "--set", "data.private_test=true")
     assert private.exit_code == 0, private.stderr
     assert "private test" in private.stdout
+
+
+# -- what a newcomer does wrong, or expects ------------------------------------------------------------------
+def test_a_run_is_not_made_shorter(finished, example):
+    for words in (("resume", finished), ("run", "fedavg", "--on", example.setting, "--out", finished)):
+        refused(call(*words, "--rounds", 1), finished, "a run of 2 rounds")
+    assert said(call("run", "fedavg", "--on", example.setting, "--out", finished, "--json"))["rounds"] == 2
+    assert said(call("resume", finished, "--rounds", 3, "--json"))["rounds"] == 3
+    assert said(call("run", "fedavg", "--on", example.setting, "--out", finished, "--json"))["rounds"] == 3
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_a_ledger_that_is_cut_short_is_named(finished, size):
+    os.truncate(finished / "ledger.jsonl", size)
+    refused(call("ledger", finished), "ledger.jsonl is cut short")
+
+
+def test_runs_on_other_data_are_not_compared(example, small, tmp_path):
+    assert call("run", "solo", "--on", small, "--seed", 1, "--out", tmp_path / "seed").exit_code == 0
+    refused(call("show", example.folder, "--against", tmp_path / "seed"), "seed: 0 and 1")
+    assert call("run", "solo", "--on", small, "--set", "data.side=20", "--out", tmp_path / "side").exit_code == 0
+    refused(call("show", example.folder, "--against", tmp_path / "side"), "differ in their data")
+    assert call("run", "solo", "--on", small, "--rounds", 1, "--out", tmp_path / "short").exit_code == 0
+    assert "(after 1 rounds)" in call("show", example.folder, "--against", tmp_path / "short").stdout
+
+
+NETS = """
+from torch import nn
+def linear(in_channels, size, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(in_channels * size * size, classes))
+def wide(in_channels, size, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(in_channels * size * size, classes + 2))
+def images_alone(in_channels, size, classes):
+    return nn.Linear(3, classes)
+"""
+
+
+def test_a_network_of_ones_own_fits_or_is_named(small, tmp_path, monkeypatch):
+    written(tmp_path / "netsof_a_newcomer.py", NETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = ["run", "fedavg", "--on", small, "--set"]
+    refused(call(*given, "models.participants=netsof_a_newcomer:wide"), "(2, 12)", "10 classes")
+    refused(call(*given, "models.participants=netsof_a_newcomer:images_alone"), "cannot read images of 1 x 16 x 16")
+    refused(call(*given, "models.participants=nowhere:linear"), "in this folder or on PYTHONPATH")
+    out, to = tmp_path / "out", tmp_path / "m.safetensors"
+    assert call(*given, "models.participants=netsof_a_newcomer:linear", "--out", out).exit_code == 0
+    assert call("export", out, "--node", "a", "--to", to).exit_code == 0
+    monkeypatch.setattr(sys.modules["netsof_a_newcomer"], "linear", sys.modules["netsof_a_newcomer"].wide)
+    with pytest.raises(exported.DataError, match="not the one that was exported"):
+        exported.load(to)
+    monkeypatch.delattr(sys.modules["netsof_a_newcomer"], "linear")
+    with pytest.raises(exported.DataError, match="'linear' in module"):
+        exported.load(to)
+
+
+def test_the_working_folder_is_where_networks_are_looked_for(small, tmp_path):
+    written(tmp_path / "netsof_another.py", NETS)
+    words = ["run", "fedavg", "--on", str(small), "--rounds", "1", "--set", "models.participants=netsof_another:linear"]
+    script = "import sys; sys.path = [p for p in sys.path if p]; from heterophony.cli import main; main()"
+    command = [sys.executable, "-c", script, *words]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_methods_say_what_leaves_a_node():
+    text = call("methods", "fml").stdout
+    assert "Leaves a client: the weights of its copy" in text
+    assert "Reference: Shen et al." in text
+    assert "alpha" in text
+
+
+@pytest.mark.parametrize(
+    "words", ["fml alpha=7", "fml beta=-5", "fedprox mu=-1", "fedmd lwof=-1", "fedmd rho=0", "fccl lambda_col=-1",
+              "fedavg momentum=5"],
+)  # fmt: skip
+def test_options_out_of_range_are_named(words, small):
+    method, change = words.split()
+    refused(call("run", method, "--on", small, "--set", change), change.split("=")[0])

@@ -44,6 +44,7 @@ class Point:
 
     name: str
     target: Any
+    value: str = "package:target"
 
     def load(self) -> Any:
         if isinstance(self.target, Exception):
@@ -111,10 +112,26 @@ def test_a_broken_package_does_not_spoil_the_others(installed, broken):
     assert CliRunner().invoke(app, ["methods", "--json"]).exit_code == 0
 
 
-def test_a_function_must_say_what_it_returns(installed):
-    installed(vague=lambda: Drift())
-    with pytest.raises(OptionError, match=r"'vague'.*annotated"):
-        lookup("vague").options()
+def test_a_function_without_annotations(installed):
+    def vague(speed=2.0, **drift):
+        return Drift(speed=speed, **drift)
+
+    installed(vague=vague)
+    assert lookup("vague").base is Drift
+    assert lookup("vague").build({"speed": 3.0, "lr": 0.1}) == Drift(speed=3.0, local=Training(lr=0.1))
+
+
+def test_a_method_that_cannot_be_described_is_left_out_with_a_reason(installed):
+    def failing():
+        raise RuntimeError("out of order")
+
+    installed(failing=failing, number=lambda: 3, fedavg=Drift, quick=quick)
+    answer = CliRunner().invoke(app, ["methods"])
+    assert answer.exit_code == 0
+    assert "quick" in answer.stdout
+    assert "failing of another package: method 'failing' cannot be made with its defaults" in answer.stderr
+    assert "number of another package: method 'number' makes a int" in answer.stderr
+    assert "the name is one of ours" in answer.stderr
 
 
 @pytest.mark.parametrize("target", [int, 3, "Drift"])

@@ -120,8 +120,9 @@ def run(
             _finish(federation.identity(), result, None, as_json)
             return
         spec = federation.identity()
-        opened = Run.open(to, spec) if (to / "spec.json").exists() else Run.create(to, spec, wanted)
-        with opened as record:
+        known = (to / "spec.json").exists()
+        with Run.open(to, spec) if known else Run.create(to, spec, wanted) as record:
+            wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
             _finish(spec, _execute(federation, engine, wanted, record, workers, told, address), to, as_json)
 
 
@@ -190,7 +191,8 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
 
 @app.command()
 def models(as_json: Json = False) -> None:
-    """List the networks; any module:callable is one too."""
+    """List the networks. Any module:callable is one too, of a module in this folder or on PYTHONPATH: it is called with
+    in_channels, size (of an image's side) and classes, and returns a torch.nn.Module."""
     from heterophony.models import names
 
     _list([{"name": name, "summary": summary} for name, summary in names()], as_json, ("name", "summary"))
@@ -200,16 +202,20 @@ def models(as_json: Json = False) -> None:
 def methods(
     name: Annotated[str | None, typer.Argument(help="One method, to see its options.")] = None, as_json: Json = False
 ) -> None:
-    """List the methods, or the options of one."""
+    """List the methods; or of one what leaves a node, where it differs from its paper, and its options."""
     from heterophony import registry
 
     if name is not None:
         with complaints():
-            options = registry.lookup(name).options()
+            entry = registry.lookup(name)
+            options = entry.options()
         rows = [{"option": key, "default": default} for key, (_, default) in options.items()]
+        if not as_json:
+            print(f"{entry.about}\n")
         _list(rows, as_json, ("option", "default"))
         return
     with complaints():
+        known, broken = registry.sound_methods()
         found = [
             {
                 "name": name,
@@ -217,11 +223,13 @@ def methods(
                 "sends": [kind.name for kind in entry.base.kinds],
                 "options": {key: default for key, (_, default) in entry.options().items()},
             }
-            for name, entry in registry.all_methods().items()
+            for name, entry in known.items()
         ]
     _list(found, as_json, ("name", "summary", "sends"))
+    for name, reason in broken.items():
+        print(f"not listed: {name} of another package: {reason}", file=sys.stderr)
     if not as_json:
-        print("heterophony methods NAME lists the options of one")
+        print("heterophony methods NAME says more of one")
 
 
 @app.command()
@@ -500,4 +508,6 @@ def main() -> None:
     voice.setFormatter(logging.Formatter("%(message)s"))
     logging.getLogger("heterophony").addHandler(voice)
     logging.getLogger("heterophony").setLevel(logging.INFO)
+    if not {"", os.getcwd()} & set(sys.path):  # where a user's own networks are (module:callable), as for `python -m`
+        sys.path.insert(0, os.getcwd())
     app()

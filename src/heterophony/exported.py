@@ -50,12 +50,19 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
             about = json.loads((file.metadata() or {})["heterophony"])
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         network = dict(about["network"])
-        module = create(network.pop("name"), **network)
-        module.load_state_dict(weights)
+        name = network.pop("name")
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
+    try:
+        module = create(name, **network)
+        module.load_state_dict(weights)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: {error}") from None
+    except RuntimeError as error:
+        line = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
+        raise DataError(f"{path}: the network {name!r} is not the one that was exported: {line}") from None
     return module.eval(), about
 
 

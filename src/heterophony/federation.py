@@ -220,10 +220,12 @@ class Federation:
         from heterophony.engines import local
         from heterophony.record.run import Run
 
+        if not isinstance(rounds, int) or rounds < 1:
+            raise ValueError(f"a run has a whole number of rounds, at least 1, got {rounds!r}")
         if out is None:
             return local(self, **options).run(rounds)
         with Run.create(Path(out), self.identity(), rounds) as run:
-            return local(self, record=run, **options).run(rounds)
+            return self._finished(local(self, record=run, **options).run(rounds), Path(out))
 
     def resume(self, out: str | Path, rounds: int | None = None, **options: Any) -> Result:
         """Continue a run folder where its last snapshot stands; `rounds` extends it."""
@@ -231,7 +233,13 @@ class Federation:
         from heterophony.record.run import Run
 
         with Run.open(Path(out), self.identity()) as run:
-            return local(self, record=run, **options).run(rounds or run.goal)
+            return self._finished(local(self, record=run, **options).run(rounds or run.goal), Path(out))
+
+    def _finished(self, result: Result, out: Path) -> Result:
+        from heterophony.show import finish
+
+        finish(self.identity(), result, out)
+        return result
 
 
 def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:

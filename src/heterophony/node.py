@@ -290,8 +290,11 @@ class Node:
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
         with torch.no_grad():
             for name, slot in self.slots.items():
+                known = state["models"].get(name, {})
+                if odd := known.keys() ^ slot.tensors().keys():
+                    raise ValueError(f"node {self.id}: model {name!r} is not the network that was saved: {min(odd)}")
                 for key, tensor in slot.tensors().items():
-                    tensor.copy_(state["models"][name][key])
+                    tensor.copy_(known[key])
 
     def check(self) -> None:
         """Raise unless every variable can be written to a snapshot or sent to another process."""

@@ -62,9 +62,21 @@ class Entry:
         if isinstance(self.make, type) or not callable(self.make):
             raise OptionError(f"method {self.name!r} is no Method, and no function that makes one: {self.make!r:.60}")
         found = get_type_hints(self.make).get("return")
-        if not (isinstance(found, type) and issubclass(found, Method)):
-            raise OptionError(f"method {self.name!r}: its function must be annotated with the Method it returns")
-        return found
+        if isinstance(found, type) and issubclass(found, Method):
+            return found
+        try:
+            made = self.make()  # which says it, too
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise OptionError(f"method {self.name!r} cannot be made with its defaults: {reason}") from None
+        if not isinstance(made, Method):
+            raise OptionError(f"method {self.name!r} makes a {type(made).__name__}, not a Method")
+        return type(made)
+
+    @property
+    def about(self) -> str:
+        """What its file says: what leaves a node, equations, deviations, reference."""
+        return inspect.getdoc(inspect.getmodule(self.make)) or inspect.getdoc(self.make) or ""
 
     @property
     def summary(self) -> str:
@@ -91,7 +103,7 @@ class Entry:
             hints = get_type_hints(self.make)
             for name, parameter in inspect.signature(self.make).parameters.items():
                 if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                    own[name] = hints[name], parameter.default
+                    own[name] = hints.get(name, Any), parameter.default
         return own
 
     def full_name(self, key: str) -> str:
@@ -141,11 +153,25 @@ def all_methods() -> dict[str, Entry]:
     return _all()[0]
 
 
+def sound_methods() -> tuple[dict[str, Entry], dict[str, str]]:
+    """Those that can be described, and why others of other packages cannot."""
+    known, broken = _all()
+    found = {}
+    for name, entry in known.items():
+        try:
+            entry.options()
+            found[name] = entry
+        except Exception as error:
+            broken[name] = str(error) if isinstance(error, OptionError) else f"{type(error).__name__}: {error}"
+    return found, broken
+
+
 def _all() -> tuple[dict[str, Entry], dict[str, str]]:
     """Methods, and why those of broken packages are not among them."""
     found, broken = {name: Entry(name, make) for name, make in BUILT_IN.items()}, {}
     for point in entry_points(group=GROUP):
-        if point.name in found:
+        if point.name in BUILT_IN:
+            broken[f"{point.name} ({point.value})"] = "the name is one of ours; give it another"
             continue
         try:
             found[point.name] = Entry(point.name, point.load())

@@ -100,13 +100,25 @@ def _language(table: Table, parents: dict[str, str] | None, homes: dict[str, str
 
 
 def against(folder: Path, other: Path) -> dict[str, Any]:
-    """Two runs, participant by participant, on its own data."""
+    """Two runs, participant by participant, on its own data, which must be the same."""
+    specs = [Run.spec(place) for place in (folder, other)]
+    data = [(spec.get("recipe") or {}).get("setting", {}).get("data") for spec in specs]
+    for what, mine, theirs in (
+        ("participants", *(sorted(spec["homes"].items()) for spec in specs)),
+        ("seed", *(spec["seed"] for spec in specs)),
+        ("data", *data),
+    ):
+        if mine != theirs:
+            named = f": {mine} and {theirs}" if what == "seed" else ""
+            raise RunError(f"{folder} and {other} cannot be compared, they differ in their {what}{named}")
 
-    def figures(place: Path) -> clients.Figures:
-        spec, table = Run.spec(place), Table(lines_of(place / "metrics.jsonl"))
-        return clients.own(table, spec["homes"], spec["headline"])
+    def figures(place: Path, spec: dict[str, Any]) -> clients.Figures:
+        return clients.own(Table(lines_of(place / "metrics.jsonl")), spec["homes"], spec["headline"])
 
-    return {"against": str(other), **clients.gains(figures(folder), figures(other))}
+    found = clients.gains(figures(folder, specs[0]), figures(other, specs[1]))
+    rounds = [load(place)["rounds"] for place in (folder, other)]
+    after = "" if rounds[0] == rounds[1] else f" (after {rounds[1]} rounds)"
+    return {"against": f"{other}{after}", **found}
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -145,6 +157,7 @@ def written(folder: Path) -> dict[str, Any] | None:
 def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A run's traffic by edge, kind and status, and its incidents."""
     Run.spec(folder)
+    Run(folder).check()
     book = Ledger(lines_of(folder / "ledger.jsonl"))
     edges: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in book.messages:
@@ -161,7 +174,8 @@ def table(summary: dict[str, Any]) -> Any:
     """A rich table of the figures, and of every participant."""
     from rich.table import Table as Grid
 
-    grid = Grid(title=f"{summary['method']} on {summary['setting']}, seed {summary['seed']}", title_justify="left")
+    on = "" if summary["setting"] is None else f" on {summary['setting']}"
+    grid = Grid(title=f"{summary['method']}{on}, seed {summary['seed']}", title_justify="left")
     metrics = summary["metrics"]
     columns = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains"}
     if metrics["private"] is not None:
@@ -179,8 +193,9 @@ def table(summary: dict[str, Any]) -> Any:
 def lines(summary: dict[str, Any]) -> list[str]:
     """What goes below the table."""
     kinds = ", ".join(f"{kind} {size(n)}" for kind, n in summary["bytes"].items() if kind != "total") or "nothing"
+    resume = "Federation.resume" if summary["setting"] is None else "heterophony resume"
     if not summary["rounds"]:
-        return ["no round is finished yet: `heterophony resume` continues it"]
+        return [f"no round is finished yet: `{resume}` continues it"]
     text = [f"after {summary['rounds']} rounds, product {summary['product']!r}; worst participant on its own domain "
             f"{percent(summary['metrics']['worst'])}"]  # fmt: skip
     if summary["best"] is not None:
@@ -220,7 +235,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if summary["finished"]:
         text.append(f"{summary['seconds']:.1f} s, models {summary['digest'][:12]}")
     else:
-        text.append("not finished: `heterophony resume` continues it")
+        text.append(f"not finished: `{resume}` continues it")
     return text
 
 

@@ -64,6 +64,8 @@ def grid(texts: Sequence[str], method: str) -> dict[str, list[Any]]:
         if not parsed or not values.strip():
             raise SettingError(f"--grid {text}: write key=value,value,...")
         found[entry.full_name(name)] = parsed
+        for value in parsed:
+            entry.build({name: value})  # says what is wrong with it before anything is trained
     if not found:
         raise SettingError("a grid needs at least one option: --grid lr=0.01,0.1")
     return found

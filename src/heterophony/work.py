@@ -53,6 +53,9 @@ class Fit:
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:
             raise ValueError("several models: give their transforms by name, transform={'local': ...}")
+        if self.epochs < 0 or (self.steps or 0) < 0 or (self.batch is not None and self.batch < 1):
+            given = f"epochs = {self.epochs}, steps = {self.steps}, batch = {self.batch}"
+            raise ValueError(f"a fit needs epochs and steps >= 0 and batch >= 1, or None for all rows, got {given}")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -312,3 +312,24 @@ def test_a_run_that_was_started_from_python_is_shown_too(tmp_path):
     assert found["runs"] == 1
     assert "losses" in found["figures"]
     assert "started from Python" in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("seeds", "p", "said"),
+    [
+        ((0,), None, "One seed cannot tell"),
+        ((0, 1), None, "No other has two seeds in common"),
+        ((0, 1, 2), 0.4, "By a paired test it cannot be told from any other"),
+        ((0, 1, 2), 0.01, "ahead of all others"),
+    ],
+)
+def test_the_first_sentence_claims_no_test_that_was_not_made(seeds, p, said):
+    from heterophony.comparison import Comparison, Line
+    from heterophony.record.interval import Interval
+    from heterophony.report.page import _finding
+
+    def line(label, mean, p):
+        return Line(label, {"acc": Interval(mean, None, None, 1)}, {}, p, 1, 0.0, None, None)
+
+    found = Comparison("s", "acc", seeds, (line("a", 0.9, None), line("b", 0.8, p)), "a")
+    assert said in _finding(found)

@@ -100,7 +100,8 @@ def check(folder: Folder) -> None:
         for name in own.data:
             print(f"data {name!r}: {len(own.data[name]):,} rows")
         allowed = here.egress.kinds
-        for kind in here.federation.method.kinds:
+        links = here.federation.topology.static[here.name]
+        for kind in (kind for kind in here.federation.method.kinds if links.group(kind.to)):
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
             print(f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}")
         print(f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}")

@@ -83,6 +83,8 @@ class Engine:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
+                if rounds is not None and rounds < self.rounds:
+                    raise self.record.error(f"is a run of {self.rounds} rounds; they can be more, not {rounds}")
             more = (rounds or 0) > self.rounds
             self.rounds = max(self.rounds, rounds or 0)
             if self.started:

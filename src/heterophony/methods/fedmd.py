@@ -62,6 +62,11 @@ class FedMD(Method):
     quorum: int | float = 1
     deadline: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rho > 0:
+            raise ValueError(f"rho is a temperature > 0, got {self.rho}")
+
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
         return ASK(server.cohort(self.fraction))

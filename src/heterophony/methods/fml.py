@@ -23,7 +23,7 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, ce, kl
-from heterophony.parts.schedules import Scheduled, at
+from heterophony.parts.schedules import Scheduled, at, ends
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Steps
@@ -47,6 +47,12 @@ class FML(Method):
     quorum: int | float = 1
     deadline: float | None = None
     local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, share in (("alpha", self.alpha), ("beta", self.beta)):
+            if not all(0 <= value <= 1 for value in ends(share)):
+                raise ValueError(f"{name} is a share in [0, 1], got {share}")
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:

@@ -98,7 +98,8 @@ def _imported(name: str, **shape: int) -> nn.Module:
     except Exception as error:  # whatever the user's module does while it is imported
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"network {name!r}: cannot import module {module!r} ({type(error).__name__}: {reason})"
+            f"network {name!r}: cannot import module {module!r}, which must be in this folder or on PYTHONPATH "
+            f"({type(error).__name__}: {reason})"
         ) from error
     factory = getattr(found, attribute, None)
     if not callable(factory):

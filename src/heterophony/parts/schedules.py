@@ -21,6 +21,11 @@ class Ramp:
 Scheduled = float | Ramp
 
 
+def ends(value: Scheduled) -> tuple[float, ...]:
+    """The least and the most that it becomes."""
+    return (value.start, value.stop) if isinstance(value, Ramp) else (value,)
+
+
 def at(value: Scheduled, round: int) -> float:
     """The value in a round."""
     if isinstance(value, Ramp):

@@ -32,9 +32,9 @@ class Training:
             raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"training needs steps >= 1, or none for whole epochs, got {self.steps}")
-        if not self.lr > 0 or not self.momentum >= 0 or not self.weight_decay >= 0:
+        if not self.lr > 0 or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
             given = f"lr = {self.lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
-            raise ValueError(f"training needs lr > 0, momentum >= 0 and weight_decay >= 0, got {given}")
+            raise ValueError(f"training needs lr > 0, momentum in [0, 1) and weight_decay >= 0, got {given}")
 
     def build(self) -> Optimiser:
         return _built(self)

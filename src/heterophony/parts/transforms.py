@@ -20,6 +20,10 @@ class Proximal:
 
     mu: float
 
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ValueError(f"mu is a weight >= 0, got {self.mu}")
+
     def __call__(self, gradients: Named, parameters: Named, *, anchor: Named) -> dict[str, Tensor]:
         return {name: g.add(parameters[name] - anchor[name], alpha=self.mu) for name, g in gradients.items()}
 

@@ -34,9 +34,11 @@ def own(
 def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]:
     """Both figures and the gain of every participant that has both, who gains, who loses, and the worst of mine.
 
-    `higher` is whether more is better, as of an accuracy; a gain is always an improvement.
+    `higher` is whether more is better, as of an accuracy; a gain is always an improvement. Who has a figure there but
+    none here, as its model has diverged, loses, by nobody knows how much.
     """
     sign = 1 if higher else -1
+    diverged = [name for name, a in mine.items() if a is None and theirs.get(name) is not None]
     rows = {
         name: {"own": a, "against": b, "gain": sign * (a - b)}
         for name, a in mine.items()
@@ -47,7 +49,8 @@ def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]
     return {
         "participants": rows,
         "gain": [name for name, row in rows.items() if row["gain"] > 0],
-        "lose": [name for name, row in rows.items() if row["gain"] < 0],
+        "lose": [*(name for name, row in rows.items() if row["gain"] < 0), *diverged],
+        "diverged": diverged,
         "mean": math.fsum(row["gain"] for row in rows.values()) / len(rows) if rows else None,
         "worst": None if worst is None else {"participant": worst, "own": mine[worst]},
     }
@@ -55,10 +58,12 @@ def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]
 
 def line(found: Mapping[str, Any], against: str) -> str:
     """In words."""
-    rows = found["participants"]
+    rows, diverged = found["participants"], found.get("diverged", [])
+    lost = f"; diverged: {', '.join(diverged)}" if diverged else ""
     if not rows:
-        return f"against {against}: nothing to compare"
+        return f"against {against}: nothing to compare{lost}"
     hardest = min(rows, key=lambda name: rows[name]["gain"])
-    text = f"against {against}: {len(found['gain'])} of {len(rows)} gain, {len(found['lose'])} lose"
+    everyone = len(rows) + len(diverged)
+    text = f"against {against}: {len(found['gain'])} of {everyone} gain, {len(found['lose'])} lose"
     text += f", mean {100 * found['mean']:+.1f} points, {hardest} {100 * rows[hardest]['gain']:+.1f}"
-    return text + f"; worst of all is {found['worst']['participant']} with {100 * found['worst']['own']:.1f} %"
+    return text + f"; worst of all is {found['worst']['participant']} with {100 * found['worst']['own']:.1f} %{lost}"

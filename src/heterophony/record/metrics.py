@@ -56,10 +56,12 @@ def measure(
     """The metrics of a product in a round (one for all, or by node: the models that `best_rounds` keeps), or in the
     last round in which every participant's model has rows.
 
-    `homes` names each participant's own set. Where only one node that is no participant has the product (a server's
-    global model), every participant uses that model. Of two marks in one round the later counts.
+    `homes` names each participant's own set; without any, whoever has the product is one, on all sets. Where only one
+    node that is no participant has the product (a server's global model), every participant uses that model. Of two
+    marks in one round the later counts.
     """
     rows = _select(table, product, split)
+    homes = homes or _homeless(rows)
     audience = _audience(rows, homes, product)
     if round is None:
         round = _last_complete(rows, audience)
@@ -133,6 +135,7 @@ def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "
     A round without the models of all participants is there too, with None.
     """
     rows = _select(table, product, split)
+    homes = homes or _homeless(rows)
     # Counted by home, since thousands can share a global model and a home.
     crowds = {node: Counter(homes[user] for user in users) for node, users in _audience(rows, homes, product).items()}
     rounds = _by_round([row for row in rows if row["quantity"] == "accuracy"], crowds)
@@ -150,6 +153,10 @@ def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "
 
 def _select(table: Rows, product: str, split: str) -> list[Row]:
     return [row for row in table if row["product"] == product and row["split"] == split]
+
+
+def _homeless(rows: Iterable[Row]) -> dict[str, str]:
+    return {row["node"]: "" for row in rows}
 
 
 def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
@@ -204,8 +211,8 @@ def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures
         figures[home] = {
             "acc": acc,
             "wdp": _ratio(sums[at], ns[at]),
-            "cdp": _ratio(other_sums[at], other_ns[at]),
-            "inter": _ratio(other_rates[at], len(sets) - (home in sets)),
+            "cdp": _ratio(other_sums[at], other_ns[at]) if home else None,
+            "inter": _ratio(other_rates[at], len(sets) - (home in sets)) if home else None,
         }
     return figures
 

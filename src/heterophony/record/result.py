@@ -40,6 +40,8 @@ class Result:
 
     def metrics(self, product: str | None = None, **which: Any) -> Metrics:
         """Every metric of a product (the method's headline unless named) in the last round, or in `round=...`."""
+        if product is not None and product not in (known := {row["product"] for row in self.table}):
+            raise ValueError(f"there is no product {product!r}; there are {', '.join(sorted(known)) or 'none'}")
         return measure(self.table, self.homes, product or self.headline, **which)
 
     def state(self, node: str) -> dict[str, Any]:

@@ -50,6 +50,9 @@ class Run:
         self.saved = self.opened = time.monotonic()
         self.earlier = 0.0  # seconds of the processes before this one, as far as they were saved
 
+    def error(self, text: str) -> RunError:
+        return RunError(f"{self.folder} {text}")
+
     @property
     def seconds(self) -> float:
         """How long the run has taken, over all processes that worked on it."""

@@ -230,8 +230,10 @@ def _finding(found: Comparison) -> str:
     others = len(lines) - 1
     if len(found.seeds) < 2:
         return f"{text} One seed cannot tell that from chance."
+    if all(line.p is None for line in lines.values()):
+        return f"{text} No other has two seeds in common with it, so that chance cannot be told."
     if not sure:
-        return f"{text} By {len(found.seeds)} seeds it cannot be told from any other at the 5 % level."
+        return f"{text} By a paired test it cannot be told from any other at the 5 % level."
     return f"{text} By a paired test it is ahead of {listed(sure) if len(sure) < others else 'all others'} (p < 0.05)."
 
 

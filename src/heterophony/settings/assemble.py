@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from heterophony import registry
 from heterophony.federation import Federation, Model
@@ -170,8 +171,25 @@ def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) 
     share = setting.models.share
     with seeded("only to see that it can be built"):
         module = create(network, in_channels=channels, size=side, classes=classes + more)
+    if ":" in network and world.reads == "images":  # somebody's own
+        _check_outputs(network, module, (channels, side, side), classes + more)
     shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
     return {name: tensor.shape for name, tensor in shared.items()}
+
+
+def _check_outputs(name: str, module: nn.Module, image: tuple[int, int, int], classes: int) -> None:
+    """A network that does not fit would train without a word, or have every message refused."""
+    size = " x ".join(map(str, image))
+    try:
+        with torch.no_grad():
+            given = module.eval()(torch.zeros(2, *image)).shape
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SettingError(f"network {name!r} cannot read images of {size} ({reason:.200})") from None
+    if tuple(given) != (2, classes):
+        raise SettingError(
+            f"network {name!r} gives {tuple(given)} for 2 images; with {classes} classes it is (2, {classes})"
+        )
 
 
 def _check_whole(name: str, setting: Setting, world: worlds.World) -> None:
