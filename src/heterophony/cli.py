@@ -510,4 +510,14 @@ def main() -> None:
     logging.getLogger("heterophony").setLevel(logging.INFO)
     if not {"", os.getcwd()} & set(sys.path):  # where a user's own networks are (module:callable), as for `python -m`
         sys.path.insert(0, os.getcwd())
-    app()
+    command = typer.main.get_command(app)
+    _without_variables(command)
+    command()
+
+
+def _without_variables(command: Any) -> None:
+    """No option is read from the environment; some versions of click say "(env var: 'None')" in their errors."""
+    for option in command.params:
+        option.show_envvar = False
+    for each in getattr(command, "commands", {}).values():
+        _without_variables(each)

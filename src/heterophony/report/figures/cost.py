@@ -27,9 +27,10 @@ def draw(chapter: Chapter) -> list[Figure]:
     if not panels:
         return []
     totals = [f"{arm.label} sends {size(arm.first.summary['bytes']['total'])}" for arm in chapter.arms]
-    seed = chapter.arms[0].seeds[0]
+    seeds = {arm.seeds[0] for arm in chapter.arms}
+    seed = f"seed {min(seeds)}" if len(seeds) == 1 else "each one's first seed"
     caption = (
-        f"Accuracy on all domains, seed {seed}, against every byte of every message, on each link it used, and against "
+        f"Accuracy on all domains, {seed}, against every byte of every message, on each link it used, and against "
         "the virtual clock of the simulated devices. Who sends nothing is a dashed line."
     )
     return [Figure("cost", "What it costs", caption, "In all, " + ", ".join(totals) + ".", panels, chapter.legend)]
