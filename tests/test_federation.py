@@ -7,7 +7,6 @@ from heterophony import Federation, show
 from heterophony.methods import FedAvg, Solo
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
-from heterophony.record import clients
 from heterophony.record.run import RunError
 from heterophony.topology import complete, star
 from heterophony.work import Fit
@@ -72,10 +71,3 @@ def test_without_homes_accuracy_is_over_all_sets():
 def test_a_product_that_there_is_not():
     with pytest.raises(ValueError, match="no product 'globul'; there are global"):
         federation().run(1).metrics("globul")
-
-
-def test_whose_model_diverges_loses():
-    found = clients.gains({"a": 0.9, "b": None, "c": None}, {"a": 0.8, "b": 0.7, "c": None})
-    assert (found["gain"], found["lose"], found["diverged"]) == (["a"], ["b"], ["b"])
-    assert "1 of 2 gain, 1 lose" in clients.line(found, "solo")
-    assert "diverged: b" in clients.line(found, "solo")

@@ -142,9 +142,17 @@ def test_no_rows_and_no_participants():
     assert measure([], HOMES, "local") == Metrics(participants={"a": nothing, "b": nothing})
     assert measure(UNEQUAL, HOMES, "global").participants == {"a": nothing, "b": nothing}
     assert measure(UNEQUAL, HOMES, "local", round=7).participants == {"a": nothing, "b": nothing}
-    assert measure(UNEQUAL, {}, "local") == measure([], {}, "local") == Metrics()
-    assert curve([], HOMES, "local") == curve(UNEQUAL, {}, "local") == []
+    assert measure([], {}, "local") == Metrics()
+    assert curve([], HOMES, "local") == []
     assert best_round([], HOMES, "local") is None
+
+
+def test_without_homes_whoever_has_the_product_takes_part_on_all_sets():
+    homeless, known = measure(UNEQUAL, {}, "local"), measure(UNEQUAL, HOMES, "local")
+    assert homeless.acc == known.acc
+    assert homeless.participants.keys() == known.participants.keys()
+    assert (homeless.wdp, homeless.cdp, homeless.inter) == (None, None, None)
+    assert [at["acc"] for at in curve(UNEQUAL, {}, "local")] == [at["acc"] for at in curve(UNEQUAL, HOMES, "local")]
 
 
 def test_last_is_the_last_round_that_all_participants_share():
