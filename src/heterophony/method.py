@@ -58,9 +58,6 @@ class Method:
         for deadline in values(getattr(self, "deadline", None)):
             if deadline is not None and not deadline > 0:
                 raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
-        for name in ("lwof", "lambda_col", "lambda_loc"):
-            if (weight := getattr(self, name, None)) is not None and not weight >= 0:
-                raise ValueError(f"{name} is a weight >= 0, got {weight}")
         sample = getattr(self, "sample", None)
         if sample is not None and sample < 1:
             raise ValueError(f"sample is a number of rows >= 1, got {sample}")

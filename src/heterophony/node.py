@@ -33,7 +33,7 @@ class Slot:
     buffers: str = "shared"
 
     def __post_init__(self) -> None:
-        assert self.settled  # so that its buffers are known before it runs
+        self.settle()  # looks its buffers up, before the module runs and may assign others
 
     @property
     def whole(self) -> bool:

@@ -83,8 +83,7 @@ class Engine:
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
-                if rounds is not None and rounds < self.rounds:
-                    raise self.record.error(f"is a run of {self.rounds} rounds; they can be more, not {rounds}")
+                self.record.refuse_fewer(rounds or self.rounds, self.rounds)
             more = (rounds or 0) > self.rounds
             self.rounds = max(self.rounds, rounds or 0)
             if self.started:

@@ -80,6 +80,9 @@ class FCCL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not min(self.lambda_col, self.lambda_loc) >= 0:
+            given = f"{self.lambda_col} and {self.lambda_loc}"
+            raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {given}")
         if self.zbar == "others" and self.average != "mean":
             raise ValueError(f"zbar = 'others' is a mean, average is {self.average!r}")
 

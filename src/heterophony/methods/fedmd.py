@@ -64,8 +64,8 @@ class FedMD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.rho > 0:
-            raise ValueError(f"rho is a temperature > 0, got {self.rho}")
+        if not self.lwof >= 0 or not self.rho > 0:
+            raise ValueError(f"lwof is a weight >= 0 and rho a temperature > 0, got {self.lwof} and {self.rho}")
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:

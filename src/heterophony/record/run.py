@@ -50,9 +50,6 @@ class Run:
         self.saved = self.opened = time.monotonic()
         self.earlier = 0.0  # seconds of the processes before this one, as far as they were saved
 
-    def error(self, text: str) -> RunError:
-        return RunError(f"{self.folder} {text}")
-
     @property
     def seconds(self) -> float:
         """How long the run has taken, over all processes that worked on it."""
@@ -126,6 +123,11 @@ class Run:
             if path.exists():
                 self.disk.truncate(path, 0)
         self._sweep()
+
+    def refuse_fewer(self, rounds: int, known: int) -> None:
+        """What was to be longer is not cut off by whoever resumes it: the snapshot may be beyond that."""
+        if rounds < known:
+            raise RunError(f"{self.folder} is a run of {known} rounds; they can be more, not {rounds}")
 
     def due(self) -> bool:
         return time.monotonic() - self.saved >= self.cadence
