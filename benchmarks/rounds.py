@@ -3,9 +3,9 @@ FedMD+Global with 21 WRNs on CIFAR-like data.
 
     python benchmarks/rounds.py [--device cuda] [--only pfl] [--precision tf32] [--free] [--executors eager auto]
 
-Random images of the data's shapes; prints milliseconds a round after two rounds of warming up and with all nodes built
-(a node is built when it is first met), with `--busy` also the share of the time in which a kernel runs, as the driver
-samples it, for which the measured rounds should take some seconds (`--rounds`). The run is said to be long
+Random images of the data's shapes; prints milliseconds a round after some rounds of warming up (`--warm`) and with all
+nodes built (a node is built when it is first met), with `--busy` also the share of the time in which a kernel runs, as
+the driver samples it, for which the measured rounds should take some seconds (`--rounds`). The run is said to be long
 (`--goal`), so that what pays in a long run, such as compiling, is done.
 """
 
@@ -159,6 +159,7 @@ def main() -> None:
     options.add_argument("--free", action="store_true")
     options.add_argument("--executors", nargs="+", default=["eager", "branches", "auto"])
     options.add_argument("--rounds", type=int, default=20)
+    options.add_argument("--warm", type=int, default=2, help="rounds before the measured ones")
     options.add_argument("--busy", action="store_true", help="the device's own figure, over the measured rounds")
     options.add_argument("--goal", type=int, default=100_000, help="rounds that the run is said to have")
     args = options.parse_args()
@@ -170,7 +171,7 @@ def main() -> None:
         for executor in args.executors:
             how = {"executor": executor, "precision": args.precision, "deterministic": not args.free}
             rounds = max(2, args.rounds // 10) if executor == "eager" else args.rounds
-            first, seconds, busy = measure(replace(build(args.device), **how), 2, rounds, args.goal, args.busy)
+            first, seconds, busy = measure(replace(build(args.device), **how), args.warm, rounds, args.goal, args.busy)
             share = "" if busy is None else f", device busy {busy:.0%}"
             cells.append(f"{1e3 * seconds:.1f} ms{share} (set-up {first:.1f} s)")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

@@ -84,6 +84,8 @@ def compare(
     show_table(setting.name, head, rows)
     print(note)
     print(f"{folder / 'comparison.md'}; figures: heterophony report {folder}")
+    if others := {path.parent.parent.name for path in folder.glob("*/seed-*/result.json")} - set(methods):
+        print(f"There before, and not in this table: {', '.join(sorted(others))}; name them too, and they are reused")
 
 
 def reproduce(

@@ -33,6 +33,8 @@ def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monk
     assert [line["method"] for line in more["methods"]] == ["solo", "fedavg"]
     assert more["seeds"] == [0, 1, 2]
     assert more["methods"][0]["by_seed"]["1"] == before["methods"][0]["by_seed"]["1"]
+    fewer = call("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
+    assert "not in this table: fccl, fedavg; name them too" in " ".join(fewer.stdout.split())
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from heterophony.compute import signature
 from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, transforms_of
-from heterophony.parts.optimisers import Optimiser
 from heterophony.work import Fit
 
 if TYPE_CHECKING:
@@ -31,20 +30,25 @@ class Network:
 
 
 class Signatures:
-    """Networks and optimisers by value. Each is looked through once, and again when something about it has changed."""
+    """Networks and what is done with them, by value. A network is looked through again when it has changed."""
 
     def __init__(self) -> None:
         self.networks: dict[Hashable, Network] = {}
         self.known: WeakKeyDictionary[nn.Module, tuple[signature.Look, Network]] = WeakKeyDictionary()
-        self.optimisers: dict[int, tuple[Optimiser, Hashable]] = {}  # by identity: they cannot be hashed
+        self.programs: dict[Hashable, Hashable] = {}  # by the identity of its parts, for as long as these stay
 
-    def optimiser(self, optimiser: Optimiser) -> Hashable:
-        found = self.optimisers.get(id(optimiser))
-        if found is None:
-            if len(self.optimisers) > 256:
-                self.optimisers.clear()
-            found = self.optimisers[id(optimiser)] = optimiser, signature.of_value(optimiser)
-        return found[1]
+    def program(self, work: Fit) -> Hashable:
+        """All but networks and data. What closures hold may change between two calls, not within one."""
+        parts = (
+            work.models, work.teachers, id(work.loss), id(work.transform), id(work.optimiser), work.batch, work.answer,
+        )  # fmt: skip
+        if parts not in self.programs:
+            transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
+            self.programs[parts] = (
+                work.names, work.teachers, signature.of_function(work.loss, loose=True), transforms, work.batch,
+                signature.of_value(work.optimiser), work.answer,
+            )  # fmt: skip
+        return self.programs[parts]
 
     def network(self, module: nn.Module) -> Network:
         known = self.known.get(module)
@@ -66,12 +70,8 @@ def kind_of(job: Job, rows: Rows, signatures: Signatures) -> Kind:
     if work.optimiser.name not in ("SGD", "Adam", "AdamW") or options.get("dampening"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
     models = tuple((name, signatures.network(node.slots[name].module)) for name in (*work.names, *work.teachers))
-    transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
-    return (
-        models, work.names, work.teachers, signature.of_function(work.loss, loose=True), transforms,
-        rows.form, rows.view.classes, signature.of_value(rows.view.augment), work.batch,
-        signatures.optimiser(work.optimiser), _structure(work.aux), work.answer, capacity(rows.count),
-    )  # fmt: skip
+    view = rows.form, rows.view.classes, signature.of_value(rows.view.augment)
+    return models, signatures.program(work), *view, _structure(work.aux), capacity(rows.count)
 
 
 def capacity(rows: int) -> int:

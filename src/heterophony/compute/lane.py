@@ -426,6 +426,8 @@ def _orders(node: Node, work: Fit, rows: Rows, sizes: Sequence[int]) -> tuple[Te
         if augment is not None:
             draw = generator(node.seed, node.id, work.data, epoch, "augment")
             drawn.append(augment.draw(rows.count, draw)[:at])
+    if len(orders) == 1:
+        return orders[0], drawn[0] if drawn else None
     return torch.cat(orders), torch.cat(drawn) if drawn else None
 
 

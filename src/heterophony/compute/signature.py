@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
+from itertools import chain
+from operator import is_, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -44,19 +46,31 @@ class Look:
 
     def __init__(self, module: nn.Module) -> None:
         self.parts = [part.__dict__ for part in module.modules()]
+        self.children = [part["_modules"] for part in self.parts]
         self.hooks = [part[hooks] for part in self.parts for hooks in _HOOKS]
-        self.settings = [(part, *item) for part in self.parts for item in part.items() if item[0] not in _MACHINERY]
+        settings = [(part, [key for key in part if key not in _MACHINERY]) for part in self.parts]
+        # every round asks this of every participant: what can be is done by loops of C; one key twice is a tuple too
+        self.settings = [(part, itemgetter(*keys, keys[0])) for part, keys in settings if keys]
+        self.values = self._values()
         self.parameters = list(module.parameters())
         self.seen = self._see()
 
     @property
     def same(self) -> bool:
-        unchanged = all(part.get(key) is value for part, key, value in self.settings)
-        return unchanged and not any(self.hooks) and self._see() == self.seen
+        if any(self.hooks) or self._see() != self.seen:
+            return False
+        try:
+            return all(map(is_, self._values(), self.values))
+        except KeyError:  # one was taken away, and another came
+            return False
+
+    def _values(self) -> list[Any]:
+        return [value for part, own in self.settings for value in own(part)]
 
     def _see(self) -> list[Any]:
-        parts = [(len(part), *part["_modules"].values()) for part in self.parts]
-        return [parts, [p.requires_grad for p in self.parameters], any(map(_watched, self.parameters))]
+        inside = [*chain.from_iterable(map(dict.values, self.children))]
+        watched = any(map(_watched, self.parameters))
+        return [*map(len, self.parts), inside, [p.requires_grad for p in self.parameters], watched]
 
 
 def of_function(function: Any, loose: bool = False) -> Hashable:
