@@ -100,10 +100,14 @@ class Predict:
 
 @dataclass(frozen=True)
 class Mark:
-    """The model is, at this moment, a product of the method ("local", "global", ...): evaluate it."""
+    """The model is, at this moment, a product of the method ("local", "global", ...): evaluate it.
+
+    Every so many rounds, that is, as the federation says; one that does not come again (`once`) whenever it is.
+    """
 
     product: str
     model: str = "model"
+    once: bool = False
 
     def samples(self, node: Node) -> float:
         return 0.0  # an observer takes no virtual time

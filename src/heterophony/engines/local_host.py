@@ -20,7 +20,7 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Body, Kind, Message, Send
 from heterophony.node import Node
 from heterophony.topology import Links
-from heterophony.work import Fit, Work
+from heterophony.work import Fit, Mark, Work
 
 Compute = Callable[[Sequence[Job]], Iterable[Any]]
 
@@ -87,9 +87,10 @@ class LocalHost:
             frame: Frame = activation.frame
             assert frame.work is not None
             tag = f"{activation.number}.{frame.asked}"
-            once = isinstance(frame.work, Fit) and frame.work.once
+            once = isinstance(frame.work, Fit | Mark) and frame.work.once
             wave, left = (activation.wave, frame.asked), 1 if once else activation.rounds - frame.node.round
-            jobs.append(Job(frame.node, frame.work, tag, frame.clock, self._evaluates(activation), wave, left))
+            evaluate = self._evaluates(activation) or (once and isinstance(frame.work, Mark))
+            jobs.append(Job(frame.node, frame.work, tag, frame.clock, evaluate, wave, left))
         answers = self.compute(jobs)
         try:
             for activation, job, answer in zip(activations, jobs, answers, strict=True):

@@ -102,7 +102,7 @@ class FCCL(Method):
             client.vars["pretrained"] = True
             if self.pretrain.epochs:
                 yield self.pretrain.fit("model", cross_entropy, once=True)
-            yield Mark("initial")
+            yield Mark("initial", once=True)
             for older in ("pretrained", "previous"):
                 client.copy("model", older)
         logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))

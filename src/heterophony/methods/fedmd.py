@@ -81,7 +81,7 @@ class FedMD(Method):
                 yield first(data="public", epochs=self.initial_public)
             if self.initial_local:
                 yield first(epochs=self.initial_local)
-            yield Mark("initial")
+            yield Mark("initial", once=True)
         logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
         return LOGITS(logits=logits.half() if self.half else logits)
 
