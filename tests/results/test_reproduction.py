@@ -238,6 +238,9 @@ def test_verdicts_by_hand():
     assert verdict("c", ours, {**papers, "c": 58.0}) == DIFFERS  # printed two below b, ours five above
     assert verdict("b", {"b": _of(70, 1)}, papers) == DIFFERS  # nobody to be in order with
     assert verdict("b", {"b": _of(70, 1, n=2)}, papers) == FEW
+    once = {name: _of(found.mean, 0, n=1) for name, found in ours.items()}
+    assert verdict("b", once, papers) == f"order as printed, {FEW}"
+    assert verdict("c", once, {**papers, "c": 58.0}) == f"order not as printed, {FEW}"
     assert verdict("d", ours, papers) is None
 
 

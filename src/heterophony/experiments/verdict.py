@@ -1,8 +1,8 @@
 """Whether our figures and a paper's go together.
 
 A paper's figure is within noise if it could be one more run of ours: if it lies in the 95 % interval for a single
-further run, which takes three seeds at least. Otherwise the order holds if every arm of the block that is printed a
-point or more above or below this one is so with us. Otherwise the two differ.
+further run. Otherwise the order holds if every arm of the block that is printed a point or more above or below this one
+is so with us. Otherwise the two differ. With fewer than three seeds there is no verdict, only what happened.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ def verdict(label: str, ours: Mapping[str, Interval | None], papers: Mapping[str
     own, printed = ours.get(label), papers.get(label)
     if own is None or printed is None:
         return None
-    if own.n >= SEEDS and own.reach is not None and abs(own.mean - printed) <= own.reach:
+    few = own.n < SEEDS
+    if not few and own.reach is not None and abs(own.mean - printed) <= own.reach:
         return WITHIN
     signs = [
         (other.mean < own.mean) == (papers[name] < printed)
         for name, other in ours.items()
         if name != label and other is not None and name in papers and abs(papers[name] - printed) >= POINT
     ]
-    if signs and all(signs):
-        return ORDER
-    return FEW if not signs and own.n < SEEDS else DIFFERS
+    if few:
+        return f"order {'as' if all(signs) else 'not as'} printed, {FEW}" if signs else FEW
+    return ORDER if signs and all(signs) else DIFFERS
 
 
 def claimed(difference: Interval | None) -> str | None:
