@@ -11,7 +11,7 @@ from heterophony.compute.eager import Eager, predict
 from heterophony.correlations import correlations
 from heterophony.engines import Network, local
 from heterophony.message import Body, Message
-from heterophony.methods import FCCL, FML, FedDF, FedMD, fccl_code, fccl_homogeneous, fedmd_global
+from heterophony.methods import FCCL, FML, FedAvg, FedDF, FedMD, fccl_code, fccl_homogeneous, fedmd_global
 from heterophony.methods.fccl import correlation_loss
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
@@ -21,7 +21,8 @@ from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import star
-from toys.federations import ADAM, B16, CLIENTS, alike_star, distilled_star, logits_star, mutual_star
+from heterophony.work import Fit
+from toys.federations import ADAM, B16, CLIENTS, alike_star, distilled_star, logits_star, mutual_star, weights_star
 from toys.world import PUBLIC, private
 
 
@@ -436,3 +437,29 @@ def test_initial_epochs_of_fedmd_are_epochs_also_where_rounds_are_counted_in_ste
     whole = {view: -(-len(node.data[view]) // 16) for view in ("public", "train")}
     assert batches[:2] == [("public", 2 * whole["public"]), ("train", 3 * whole["train"])]
     assert batches[-1] == ("train", 1)
+
+
+@pytest.mark.parametrize("method", [FML, FedDF, FedAvg])
+def test_all_can_start_from_models_that_were_trained_alone(method):
+    asked = []
+
+    def watch(jobs):
+        asked.extend(job for job in jobs if job.node.id == CLIENTS[0] and isinstance(job.work, Fit))
+        return Eager()(jobs)
+
+    star = {FML: mutual_star(), FedDF: distilled_star(), FedAvg: weights_star(FedAvg())}[method]
+    local(replace(star, method=method(initial_local=3, local=Training(batch=16, steps=1))), compute=watch).run(2)
+    fits = [job.work for job in asked]
+    whole = -(-len(asked[0].node.data["train"]) // 16)
+    assert [len(fit.sizes(asked[0].node)) for fit in fits] == [3 * whole, 1, 1]
+    assert [fit.once for fit in fits] == [True, False, False]
+
+
+@pytest.mark.parametrize("method", [FedMD, FCCL])
+def test_products_that_come_once_are_evaluated_whatever_the_round(method):
+    table = local(logits_star(method(local=B16), "previous", "pretrained", evaluate=3)).run(4).table
+    rounds = {product: sorted({row["round"] for row in table.select(product=product)}) for product in PRODUCTS[method]}
+    assert rounds == PRODUCTS[method]
+
+
+PRODUCTS = {FedMD: {"initial": [0], "personalised": [2, 3]}, FCCL: {"initial": [0], "local": [2, 3]}}

@@ -1,6 +1,7 @@
 """Against forgetting: EWC's penalty and LwoF recomputed by loops, their limits, and that they do keep something."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from heterophony.seeds import generator
 from heterophony.topology import complete
 from test_limits import equal
 from toys.federations import bhfl, drifting_ditto, forgetful, hierarchy, peers, personal_star, streaming
-from toys.world import net, points
+from toys.world import net, normed, points
 
 DOUBLE = {"dtype": torch.float64}
 
@@ -151,3 +152,14 @@ def test_wrong_numbers_are_refused():
 @pytest.mark.parametrize("build", [forgetful, drifting_ditto], ids=["solo", "ditto"])
 def test_streams_and_retention_in_lanes_equal_one_at_a_time(build):
     assert local(build(executor="branches")).run(4).digest == local(build()).run(4).digest
+
+
+def test_looking_at_what_matters_changes_nothing():
+    """With next to no strength EWC is plain training, BatchNorm's statistics and the order of batches included."""
+    runs = []
+    for strength in (0.0, 1e-30):
+        method = Solo(local=Training(batch=16), retain=Retention(ewc=strength))
+        federation = peers(method=method)
+        models = {peer: {"model": normed} for peer in federation.models}
+        runs.append(local(replace(federation, models=models)).run(3))
+    assert runs[0].digest == runs[1].digest

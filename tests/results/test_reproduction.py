@@ -249,6 +249,9 @@ def test_claims_by_hand():
     assert claimed(Interval(-2.0, 1.0, 3.0, 3)) == "does not hold"
     assert claimed(Interval(0.5, 1.0, 3.0, 3)) == WITHIN
     assert claimed(Interval(0.5, None, None, 1)) == f"as claimed, {FEW}"
+    for mean, half, n, wanted in ((0.5, 1.0, 3, "holds"), (-9.0, 1.0, 3, "does not hold"), (1.5, 1.0, 3, WITHIN)):
+        assert claimed(Interval(mean, half, 3.0, n), margin=2.0) == wanted
+    assert claimed(Interval(-2.5, None, None, 1), margin=2.0) == f"not as claimed, {FEW}"
     assert claimed(None) is None
 
 

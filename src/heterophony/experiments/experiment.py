@@ -65,6 +65,7 @@ class Claim(Strict):
     column: str | None = None  # None: the first
     arm: str | None = None
     by: str = ""  # where the paper says so
+    margin: float | None = Field(default=None, gt=0)  # not more: the two differ by less than so many points
 
 
 class Quick(Strict):

@@ -220,7 +220,7 @@ def claims(experiment: Experiment, found: Found) -> list[dict[str, Any]]:
             gap = _gap(experiment, claim, group, found)
             if gap is not None:
                 entry = {"group": group, **claim.model_dump(), "difference": gap.mean, "half": gap.half, "n": gap.n}
-                out.append({**entry, "verdict": claimed(gap)})
+                out.append({**entry, "verdict": claimed(gap, claim.margin)})
     return out
 
 
@@ -318,7 +318,8 @@ CLAIMS = ["claim", "where", "difference", "seeds", "verdict"]
 
 
 def claim_cells(entry: Mapping[str, Any]) -> list[str]:
-    what = f"{entry['more']} > {entry['less']}"
+    sign = ">" if entry["margin"] is None else f"within {entry['margin']:g} of"
+    what = f"{entry['more']} {sign} {entry['less']}"
     if entry["of"] != "columns" and entry["column"]:
         what = f"{entry['column']}: {what}"
     half = "" if entry["half"] is None else f" ± {entry['half']:.2f}"
@@ -329,7 +330,7 @@ def claim_cells(entry: Mapping[str, Any]) -> list[str]:
 def tally(rows: Sequence[Row]) -> str:
     """How often each verdict was reached."""
     said = [row.verdict for row in rows if row.verdict]
-    return ", ".join(f"{said.count(name)} {name}" for name in dict.fromkeys(said)) or "none"
+    return "; ".join(f"{said.count(name)} {name}" for name in dict.fromkeys(said)) or "none"
 
 
 def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row], said: Sequence[Mapping[str, Any]]) -> Path:

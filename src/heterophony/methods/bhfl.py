@@ -7,10 +7,12 @@ Equations: Algorithm 1 as two reactions, the same at every level: `receive` (lin
 mutual learning (as in FML). The root's T is the number of rounds of the run.
 Deviations: line 9 reads W_q; the merged model is returned (as printed, the last merge would be dropped). A leaf has
 nothing to gather, so it does no upward NODEOPT. Means are weighted by examples (Eq. 2) unless `weighted` is false
-(Eq. 3a). Residual lists are emptied after use. What a node learns while its children run is an update of stale
-parameters: it is added, discounted, after the merge (as a starting point of Eq. 3 it would be lost at a rate of one).
-An asynchronous node merges every `buffer` answers (FedBuff; FedAsync with one), each moved back towards the present
-model by its staleness. In mutual learning the parent's model is a constant teacher; it hears back on the way up.
+(Eq. 3a). Residual lists are emptied after use; with a state for each link, links are followed one after the other, by
+their senders' names, so that of n links with rate r the first weighs (1 - r)^(n - 1) of the last. What a node learns
+while its children run is an update of stale parameters: it is added, discounted, after the merge (as a starting point
+of Eq. 3 it would be lost at a rate of one). An asynchronous node merges every `buffer` answers (FedBuff; FedAsync with
+one), each moved back towards the present model by its staleness. In mutual learning the parent's model is a constant
+teacher; it hears back on the way up.
 Reference: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023.
 """
 

@@ -44,6 +44,7 @@ class FedAvg(Method):
     loss: Loss = cross_entropy
     transform: Transform | None = None  # is told the global weights as `anchor`
     server: NodeOptimiser = NodeOptimiser()
+    initial_local: int = 0  # epochs before a client's first round
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
@@ -53,6 +54,7 @@ class FedAvg(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
+        yield from self.local.first(client, self.loss, self.initial_local)
         anchor = {"anchor": mail.weights} if self.transform else {}
         yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))

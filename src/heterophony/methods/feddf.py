@@ -51,6 +51,7 @@ class FedDF(Method):
     average: Literal["mean", "median", "trimmed"] = "mean"
     distil: Training = Training(lr=1e-3, optimiser="adam", batch=128)
     local: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
     fraction: float = 1.0
     quorum: int | float = 1
     deadline: float | None = None
@@ -79,6 +80,7 @@ class FedDF(Method):
 
     def _train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
+        yield from self.local.first(client, cross_entropy, self.initial_local)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))

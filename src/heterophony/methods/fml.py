@@ -22,7 +22,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
-from heterophony.parts.losses import Nets, ce, kl
+from heterophony.parts.losses import Nets, ce, cross_entropy, kl
 from heterophony.parts.schedules import Scheduled, at, ends
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -47,6 +47,7 @@ class FML(Method):
     quorum: int | float = 1
     deadline: float | None = None
     local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
+    initial_local: int = 0  # epochs of the private model before its first round
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +63,7 @@ class FML(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "meme")
+        yield from self.local.first(client, cross_entropy, self.initial_local)
         # the private model's optimiser is kept, the meme's begins anew at each fork
         loss = partial(self.mutual, alpha=at(self.alpha, client.round), beta=at(self.beta, client.round))
         yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})

@@ -1,8 +1,9 @@
 """Against forgetting: local training of a persistent model that keeps what it knew. For methods that have one.
 
-`lwof` is learning without forgetting (Liang et al. 2022, Eq. 4: soft cross-entropy at temperature `rho` with the
-model's own prediction before the update); `ewc` is elastic weight consolidation (see `ewc.py`). Both off: plain
-training to the bit. What EWC needs is kept in the variable "retained", which the method declares.
+`lwof` is learning without forgetting (Shi et al. 2022, Eq. 4: soft cross-entropy at temperature `rho` with the model's
+own prediction before the update, of images as they are, also where training augments them); `ewc` is elastic weight
+consolidation (see `ewc.py`). Both off: plain training to the bit. What EWC needs is kept in the variable "retained",
+which the method declares.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from heterophony.data.table import Data
-from heterophony.node import Node
+from heterophony.node import Node, copy_into
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import Nets, soft_cross_entropy
 from heterophony.parts.optimisers import sgd
@@ -63,18 +64,22 @@ class Retention:
         return answer
 
     def consolidate(self, node: Node, how: Training, loss: Loss) -> Steps:
-        """What matters now, as the next round will see it."""
+        """What matters now, as the next round will see it. Looking changes nothing: neither statistics nor orders."""
         rows = len(node.data[how.data])
+        epochs, module = dict(node.epochs), node.models["model"]
+        buffers = [buffer.clone() for buffer in module.buffers()]
         gradients, sizes = [], []
         for number in range(self.batches):
             some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[: how.batch]
             look = Fit("model", Watched(loss), how.data, rows=some, optimiser=sgd(0.0), answer="gradient")
             gradients.append((yield look).gradient)
             sizes.append(len(some))
+        node.epochs = epochs
+        copy_into(module.buffers(), buffers)
         if not rows:
             return
         old = node.vars.get("retained", {}).get("fisher")
-        centre = {n: p.detach().clone() for n, p in node.models["model"].named_parameters()}
+        centre = {n: p.detach().clone() for n, p in module.named_parameters()}
         node.vars["retained"] = {"fisher": faded(old, fisher(gradients, sizes), self.decay), "centre": centre}
 
 

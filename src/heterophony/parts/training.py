@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from heterophony.parts.optimisers import Optimiser, adam, sgd
-from heterophony.work import Fit, Loss
+from heterophony.work import Fit, Loss, Steps
+
+if TYPE_CHECKING:
+    from heterophony.node import Node
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class Training:
         """The work order."""
         order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "steps": self.steps, "batch": self.batch}
         return Fit(models, loss, **{**order, "optimiser": self.build(), **more})
+
+    def first(self, node: Node, loss: Loss, epochs: int) -> Steps:
+        """So many epochs before a node's first round of it: papers that compare start all methods from such models."""
+        if epochs and not node.epochs.get(self.data):
+            yield self.fit("model", loss, steps=None, epochs=epochs, once=True)
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+ROUNDING = 1e-9  # differences that differ by less are the same
 LEVEL = 0.95
 
 
@@ -39,7 +40,10 @@ def interval(values: Sequence[float | None]) -> Interval | None:
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> float | None:
-    """The two-sided p of Student's paired test, over the seeds that both have; None with fewer than two of them."""
+    """The two-sided p of Student's paired test, over the seeds that both have.
+
+    None with fewer than two of them, or where all differences are the same: of how they vary, they say nothing then.
+    """
     seeds = sorted(ours.keys() & others.keys())
     differences = [ours[seed] - others[seed] for seed in seeds]
     n = len(differences)
@@ -47,8 +51,8 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> float | No
         return None
     mean = math.fsum(differences) / n
     variance = math.fsum((value - mean) ** 2 for value in differences) / (n - 1)
-    if variance == 0:
-        return 1.0 if mean == 0 else 0.0
+    if variance <= (ROUNDING * max(map(abs, differences))) ** 2:
+        return 1.0 if mean == 0 else None
     t = mean / math.sqrt(variance / n)
     return 2 * cdf(-abs(t), n - 1)
 

@@ -50,7 +50,10 @@ def assemble(
         theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
     chosen = chosen.changed(theirs)
     _check_tables(chosen)
-    options = {f"local.{key}": value for key, value in chosen.local.items()}
+    local = dict(chosen.local)
+    if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
+        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
+    options = {f"local.{key}": value for key, value in local.items()}
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
         own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
