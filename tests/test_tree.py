@@ -444,3 +444,10 @@ def test_a_subtree_joins_a_running_tree(buffer):
 def test_a_leaf_joins_a_family():
     result = local(hierarchy(bhfl(turns=1), joins={"l3": 0.3})).run(6)
     assert 0 < result.state("l3")["round"] < result.state("l2")["round"] == 6
+
+
+def test_the_last_models_of_all_levels_are_evaluated_whatever_their_own_count():
+    federation = hierarchy(bhfl(turns={"inner": 2, "*": 1}), evaluate=20)
+    table = local(federation).run(3).table.select(quantity="accuracy")
+    last = {level: max(row["round"] for row in table.select(product=level)) for level in ("root", "inner", "leaf")}
+    assert last == {"root": 2, "inner": 5, "leaf": 5}

@@ -237,7 +237,7 @@ class Engine:
         links = self.links(box.node, box.round)
         activation = Activation(
             box.node, box.activations, ready.reaction.name, ready.mail, links, box.round, self.rounds,
-            frozenset(self.outside), self.clock, self.clock, wave=self.waves,
+            frozenset(self.outside), self.clock, self.clock, wave=self.waves, last=self._last(box),
         )  # fmt: skip
         self.host.begin(activation)
         self._post_early(activation)
@@ -275,6 +275,12 @@ class Engine:
     def finished(self, box: Mailbox) -> bool:
         """A node of the leading role that has done its rounds takes no more part."""
         return box.role == self.method.roles[0] and box.round >= self.rounds
+
+    def _last(self, box: Mailbox) -> bool:
+        """Whether all who lead a follower are in their last round, whichever it is by the follower's own count."""
+        if self.federation.evaluate == 1 or box.role == self.method.roles[0]:
+            return False
+        return all(node in self.boxes and self.boxes[node].round >= self.rounds - 1 for node in self.leads)
 
     def _over(self) -> bool:
         """Whether nobody leads any more: all who do have done their rounds, or are gone for good."""

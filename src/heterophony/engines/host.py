@@ -45,6 +45,7 @@ class Activation:
     outcome: Outcome | None = None
     away: bool = False  # it runs on another machine, which may take its time: a snapshot holds the question
     recorded: bool = False  # a snapshot holds it
+    last: bool = False  # whoever leads is in the last round: what comes now is not followed by more
     wave: int = 0  # of the events that made it fire: those of one wave are computed together, snapshot or not
     lost: bool = False  # no sign of it for so long that a run that is otherwise over need not wait
     frame: Any = field(default=None, repr=False)  # the host's own

@@ -103,7 +103,7 @@ class LocalHost:
     def _evaluates(self, activation: Activation) -> bool:
         """Every so many rounds, by the node's own count, and in the run's last one."""
         done = activation.frame.node.round + 1
-        return bool(done % self.federation.evaluate == 0 or done == activation.rounds)
+        return bool(done % self.federation.evaluate == 0 or done == activation.rounds or activation.last)
 
     def _advance(self, activation: Activation, answer: Any) -> None:
         """Run the reaction's code up to its next work, collecting early sends on the way."""

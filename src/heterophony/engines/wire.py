@@ -37,7 +37,7 @@ def mail_of(value: Any) -> Message | Inbox | None:
 
 def activation_value(activation: Activation) -> dict[str, Any]:
     """An activation that has been asked of another machine, for a snapshot."""
-    names = ("node", "number", "reaction", "round", "rounds", "start")
+    names = ("node", "number", "reaction", "round", "rounds", "start", "last")
     own = {name: getattr(activation, name) for name in names}
     links = {name: activation.links.group(name) for name in Links.__dataclass_fields__}
     more = {"links": links, "outside": sorted(activation.outside)}
