@@ -15,11 +15,12 @@ from heterophony.compute.workers import Workers
 if TYPE_CHECKING:
     from heterophony.federation import Federation
 
+# Read when CUDA starts, which asking whether there is a GPU may do already; without it all streams share eight queues.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+
 
 def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], Iterable[Any]]:
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
-    if federation.device != "cpu":  # read when CUDA starts: without it all streams share eight queues
-        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     chosen = federation.executor
     if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
         eager = Eager(federation.test_sets, federation.precision)
