@@ -1,8 +1,10 @@
 """The engine between organisations, without a network: the same digests, each reaction once, nothing lost."""
 
+import struct
 from dataclasses import replace
 
 import pytest
+import torch
 
 from deploy.direct import Direct, engine, site, sites
 from heterophony import codec
@@ -122,6 +124,22 @@ def _sends(answer, **changes):
     return _with(answer, sends=[(given["kind"], given["to"], given["round"], given["body"])])
 
 
+ROW = {"round": 0, "time": 0.0, "product": "global", "node": "north", "set": "here", "split": "test"}
+ROW |= {"quantity": "accuracy", "sum": 12.0, "n": 24}
+
+
+def _row(answer, **changes):
+    return _with(answer, rows=[{**ROW, **changes}])
+
+
+def _half(data):
+    """With XYZ become half a character, which our own codec would not write."""
+    _, length = struct.unpack_from("<4sI", data)
+    header = data[8 : 8 + length].replace(b"XYZ", b"\\ud800")
+    assert len(header) > length
+    return struct.pack("<4sI", codec.MAGIC, len(header)) + header + data[8 + length :]
+
+
 SPOILS = {
     "no bytes of ours": lambda a: b"nonsense",
     "cut short": lambda a: codec.pack(a)[:-9],
@@ -138,7 +156,38 @@ SPOILS = {
     "another's figure": lambda a: _with(a, rows=[{"round": 0, "sum": float("nan"), "node": "server"}]),
     "no group": lambda a: _with(a, groups={"cohort": ("nobody",)}),
     "no round": lambda a: _with(a, round=-4),
+    "a round that is none": lambda a: _sends(a, round=False),
+    "half a character in a weight's name": lambda a: _half(
+        _sends(a, body={"weights": {"XYZ": torch.zeros(1)}, "examples": 1.0})
+    ),
+    "half a character in a figure": lambda a: _half(_row(a, set="XYZ")),
+    "half a character in a group": lambda a: _half(_with(a, groups={"XYZ": ("north",)})),
+    "a figure beyond all floats": lambda a: _row(a, sum=10**400),
+    "a figure whose sums are no numbers": lambda a: _row(a, sum=1e308),
+    "a figure of too many rows": lambda a: _row(a, n=10**400),
+    "a figure of fewer than no rows": lambda a: _row(a, n=-1),
+    "a figure of no round": lambda a: _row(a, round=-1),
+    "a figure at no time": lambda a: _row(a, time=float("nan")),
+    "a figure at a time beyond all floats": lambda a: _row(a, time=10**400),
+    "a number whose sums are none": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 10**308}),
 }
+
+
+def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
+    """One answer must not end the coordinator, also by a way that nobody has thought of."""
+    case, time = CASES["fedavg"], Clock()
+    made = engine(case, Direct(sites(case, tmp_path)), clock=time, sleep=time.sleep)
+    rows, calls = made.host._rows, []
+
+    def odd(node, given):
+        calls.append(node)
+        if len(calls) == 1:
+            raise OverflowError("whatever")
+        return rows(node, given)
+
+    monkeypatch.setattr(made.host, "_rows", odd)
+    assert made.run(case.rounds).digest == uninterrupted(case)
+    assert len(calls) == 4 * case.rounds + 1
 
 
 class Spoiled(Direct):

@@ -22,11 +22,12 @@ from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
-from heterophony.message import HEADER_LIMIT, Body, Send
+from heterophony.message import HEADER_LIMIT, Body, Message, Send
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
-COLUMNS = {"round": int, "time": float, "product": str, "set": str, "split": str, "quantity": str, "n": int}
+NAMES = ("product", "set", "split", "quantity")  # of a figure
+LARGEST = 1e100  # of a figure: sums and squares of some are numbers still
 log = logging.getLogger("heterophony.coordinator")
 
 
@@ -177,8 +178,9 @@ class RemoteHost:
                 continue
             try:
                 outcome = self._outcome(activations[node], data)
-            except Refused as error:
-                self._complain(node, str(error))
+            except Exception as error:  # whatever a hostile answer makes it raise
+                text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
+                self._complain(node, text)
                 continue
             activations[node].outcome = outcome
             del self.asked[node]
@@ -206,7 +208,7 @@ class RemoteHost:
                 raise Refused(f"{text:.300}")
             case _:
                 raise Refused("malformed: no answer")
-        if not 0 <= round < 2**53:
+        if not _whole(round):
             raise Refused("malformed: no round")
         end = max(activation.start, self.now())
         sent = [(end, self._send(activation, send)) for send in sends]
@@ -221,7 +223,7 @@ class RemoteHost:
 
     def _send(self, activation: Activation, value: Any) -> Send:
         match value:
-            case (str(name), tuple(to), int(round), dict() | None as body) if 0 <= round < 2**53:
+            case (str(name), tuple(to), int(round), dict() | None as body) if _whole(round):
                 pass
             case _:
                 raise Refused("malformed: no message")
@@ -236,6 +238,7 @@ class RemoteHost:
             return Send(kind, to, round, Body({}), withheld=True)
         made = Body(body)
         kind.check(made, None)  # a receiver's door looks again, and at whether it fits
+        _ = Message(name, activation.node, "", round, (activation.number, 0), made).wire  # it can be written, or raises
         return Send(kind, to, round, made)
 
     def _rows(self, node: str, rows: list[Any]) -> list[dict[str, Any]]:
@@ -280,19 +283,24 @@ class RemoteHost:
         return b""
 
 
+def _whole(value: Any) -> bool:
+    """A number of rounds or rows, of a size that every reader of our files can take."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _number(value: Any, below: float) -> bool:
+    """Not NaN, and compared as it is: a whole number from outside may be too large to become a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < below
+
+
 def _row(node: str, value: Any) -> dict[str, Any]:
     """A row of the table from outside: of its own node, and nothing but what a row has."""
-    if not isinstance(value, dict) or value.keys() != {*COLUMNS, "node", "sum"}:
+    if not isinstance(value, dict) or value.keys() != {*NAMES, "round", "n", "time", "node", "sum"}:
         raise Refused("malformed: no figure")
-    for name, kind in COLUMNS.items():
-        entry = value[name]
-        if not isinstance(entry, (int, float) if kind is float else kind) or isinstance(entry, bool):
-            raise Refused("malformed: no figure")
-        if isinstance(entry, str) and len(entry) > 200:
-            raise Refused("malformed: a figure's name is too long")
-    total = value["sum"]
-    if total is not None and (
-        isinstance(total, bool) or not isinstance(total, int | float) or not math.isfinite(total)
-    ):
+    if not all(isinstance(value[name], str) for name in NAMES) or not _whole(value["round"]) or not _whole(value["n"]):
+        raise Refused("malformed: no figure")
+    if any(len(value[name]) > 200 for name in NAMES):
+        raise Refused("malformed: a figure's name is too long")
+    if not _number(value["time"], 2**53) or not (value["sum"] is None or _number(value["sum"], LARGEST)):
         raise Refused("malformed: no figure")
     return {**value, "node": node}
