@@ -140,7 +140,7 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     names = {flower.key_bytes(key): name for name, key in public_keys(folder, plan).items()}
     try:
         with flower.grid_of(address, task, ca) as grid:
-            run(folder, plan, flower.Post(grid, names))
+            run(folder, plan, flower.Post(grid, names, plan.limit))
     except (DeployError, Stalled, ValueError) as error:
         log.error("%s", error)
         return GIVE_UP

@@ -21,6 +21,7 @@ from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
 from heterophony.deploy.site import Site
 from heterophony.deploy.vault import Vault
+from heterophony.fields import Refused
 from heterophony.record.disk import Disk
 
 log = logging.getLogger("heterophony.node")
@@ -104,13 +105,15 @@ def _wait_for(address: str) -> None:
 def _answer(address: str, task: Any, here: Site, known: Path) -> int:
     from heterophony.deploy import flower
 
-    def reply(node: int, kind: str, data: bytes | None) -> bytes:
+    def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
         if not known.exists() or known.read_text() != str(node):
             Disk().replace(known, str(node).encode())
-        if kind != flower.QUESTION or data is None:
-            here.vault.note("refused", f"a message of type {kind!r:.60}")
-            return codec.pack({"refused": "no question of ours"})
+        if kind != flower.QUESTION:
+            data = Refused("no question of ours")
+        if isinstance(data, Refused):
+            here.vault.note("refused", f"a message of type {kind!r:.60}: {data}")
+            return codec.pack({"refused": str(data)})
         return here.answer(data)
 
-    flower.answer(address, task, reply)
+    flower.answer(address, task, here.plan.limit, reply)
     return 0

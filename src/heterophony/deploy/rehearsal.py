@@ -117,7 +117,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
             control.register(name, key)
         control.submit(coordinator / "app")
         post = flower.Post(
-            stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca)), names
+            stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca)), names, plan.limit
         )
         _wait(lambda: len(post.present()) == len(names), place)
         yield post
