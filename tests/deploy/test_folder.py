@@ -1,6 +1,7 @@
 """What `deploy init` writes can be used as it is, and the commands say clearly what is missing."""
 
 import ipaddress
+import re
 import stat
 import sys
 import tomllib
@@ -87,6 +88,19 @@ def test_nothing_of_a_template_is_left_open(ward):
     assert "proxy_set_header Host $host;" in text
     for script in (ward / "coordinator" / "serve.sh", ward / "participants" / "north" / "start.sh"):
         assert script.stat().st_mode & stat.S_IXUSR
+
+
+def test_the_proxy_takes_flowers_chunks(ward):
+    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+    text = (ward / "coordinator" / "nginx.conf").read_text()
+    (size,) = re.findall(r"client_max_body_size (\d+)m;", text)
+    assert FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE < int(size) * 2**20 < 2 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+
+def test_units_bound_memory_and_let_nobody_else_read(ward):
+    for unit in ward.rglob("*.service"):
+        assert {"MemoryMax=80%", "UMask=0077"} <= set(unit.read_text().splitlines())
 
 
 def test_flower_accepts_the_stub_app(ward):
