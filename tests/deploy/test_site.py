@@ -45,8 +45,25 @@ def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp
     again = site(FEDAVG, "north", tmp_path)  # another process, after a restart
     assert again.answer(asked[0]) == first
     assert again.answer(changed(asked[0], rounds=9, start=123.0)) == first  # the same question, in a longer run
-    assert files(tmp_path) == before
+    after = files(tmp_path)
+    after.pop(f"{here.plan.id}.incidents.jsonl")
+    assert after == before
     assert len(here.vault.rows("ledger")) == 1
+
+
+def test_what_leaves_once_more_is_noted_and_as_the_policy_of_today_allows(asked, tmp_path):
+    here = site(FEDAVG, "north", tmp_path, egress={"metrics": ["train"]})
+    first = codec.unpack(here.answer(asked[0]))["outcome"]
+    size = here.vault.rows("ledger")[0]["payload"]
+    assert codec.unpack(here.answer(asked[0]))["outcome"]["rows"] == first["rows"] != []
+    assert [(row["incident"], row["detail"]) for row in here.vault.rows("incidents")] == [
+        ("again", f"'update' of round 0 to server left once more, {size} bytes")
+    ]
+    stricter = site(FEDAVG, "north", tmp_path, egress={"kinds": [], "metrics": []})
+    again = codec.unpack(stricter.answer(asked[0]))["outcome"]
+    assert again["sends"] == [("update", ("server",), 0, None)]
+    assert again["rows"] == []
+    assert len(here.vault.rows("incidents")) == 1  # nothing left
 
 
 def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
