@@ -31,7 +31,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_path):
     case = CASES["fedmd-global"]
     courier = Direct(sites(case, tmp_path))
     courier.deaf = {"north": 2, "west": 1}
-    result = engine(case, courier).run(case.rounds)
+    result = engine(case, courier, clock=(time := Clock()), sleep=time.sleep).run(case.rounds)
     assert result.digest == uninterrupted(case)
     assert len(courier.questions) == 4 * 2 * case.rounds + 3 + 4  # reactions, repetitions, digests
     for here in courier.sites.values():
@@ -302,6 +302,32 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
         result = again.run(2)
     assert nodes["south"].vault.load().applied == 4
     assert result.digest == uninterrupted(case)
+
+
+class Stubborn(Direct):
+    """A node that is connected, and answers everything with the same."""
+
+    def __init__(self, sites, node, answer):
+        super().__init__(sites)
+        self.node, self.answer = node, answer
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        if self.node in tickets:
+            self.answers[tickets[self.node]] = self.answer
+        return tickets
+
+
+@pytest.mark.parametrize("answer", [codec.pack({"refused": "no"}), codec.pack({"failed": "no"}), b"nonsense", None])
+def test_a_run_that_is_over_does_not_wait_for_ever_for_a_node_that_only_refuses(answer, tmp_path):
+    case, time = deadline_case(), Clock()
+    courier = Stubborn(sites(case, tmp_path), "west", answer)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(4)
+    assert result.rounds == 4
+    assert 60.0 < time.now < 200.0
+    assert sum(node == "west" for node, _ in courier.questions) < time.now / 10 + 3  # and it is not asked at once again
+    assert list(made.host.trouble) == ["west"]
 
 
 def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):

@@ -51,6 +51,7 @@ class Asked:
     since: float
     tickets: set[str] = field(default_factory=set)
     last: float = -math.inf  # when it was last sent
+    failures: tuple[float, float] | None = None  # when the first and the latest answer came that was of no use
 
 
 class RemoteHost:
@@ -110,9 +111,17 @@ class RemoteHost:
         for activation in activations:
             if activation.outcome is None:
                 activation.due = self.now()
-                # one that is connected may take as long as it likes
-                sign = max(self.asked[activation.node].since, self.seen.get(activation.node, -math.inf))
-                activation.lost = self.clock() - sign > self.plan.pace.patience
+                activation.lost = self._lost(activation.node)
+
+    def _lost(self, node: str) -> bool:
+        """Whether a node has been away for too long, or has for as long only refused and failed.
+
+        One that is connected and works may take as long as it likes.
+        """
+        asked, patience = self.asked[node], self.plan.pace.patience
+        first, latest = asked.failures or (0.0, 0.0)
+        away = self.clock() - max(asked.since, self.seen.get(node, -math.inf))
+        return max(away, latest - first) > patience
 
     def _stamp(self, activation: Activation) -> None:
         """A reaction here has taken as long as it has."""
@@ -165,7 +174,8 @@ class RemoteHost:
         return codec.pack({**about, **more})
 
     def _collect(self, activations: dict[str, Activation]) -> bool:
-        """Take in what has come; whether anything has."""
+        """Take in what has come; whether any of it was of use."""
+        taken = 0
         holders = {t: node for node in activations for t in self.asked[node].tickets}
         answers = self.courier.collect(list(holders)) if holders else {}
         for ticket, data in answers.items():
@@ -173,10 +183,9 @@ class RemoteHost:
             if node not in self.asked:
                 continue  # it has answered twice
             self.asked[node].tickets.discard(ticket)
-            if data is None:
-                log.info("%s gave no answer: it will be asked again", node)
-                continue
             try:
+                if data is None:
+                    raise Refused("gave no answer; it will be asked again")
                 outcome = self._outcome(activations[node], data)
             except Exception as error:  # whatever a hostile answer makes it raise
                 text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
@@ -185,9 +194,12 @@ class RemoteHost:
             activations[node].outcome = outcome
             del self.asked[node]
             self.trouble.pop(node, None)
-        return bool(answers)
+            taken += 1
+        return taken > 0
 
     def _complain(self, node: str, text: str) -> None:
+        asked, clock = self.asked[node], self.clock()
+        asked.failures = (asked.failures or (clock,))[0], clock
         if self.trouble.get(node) != text:
             log.warning("%s: %s", node, text)
         self.trouble[node] = text
