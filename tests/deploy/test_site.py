@@ -1,5 +1,6 @@
 """A node at home: each question is applied once, whatever happens; nothing leaves but what may; the rest is refused."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -12,6 +13,7 @@ from heterophony import codec
 from heterophony.deploy.call import DeployError
 from heterophony.deploy.vault import Vault
 from heterophony.engines import local
+from heterophony.record.disk import Disk
 from record.crashing import Photographer
 from toys.deployed import CASES
 
@@ -117,6 +119,48 @@ def test_a_damaged_state_is_found_and_left_alone(asked, tmp_path):
     assert "failed" in codec.unpack(here.answer(asked[1]))
     assert here.vault.file.read_bytes() == bytes(data)
     assert "is damaged" in here.vault.rows("incidents")[-1]["detail"]
+
+
+class Full(Disk):
+    """A disk without room, but for a first piece of what is to be written."""
+
+    def write(self, path, data):
+        path.write_bytes(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def append(self, path, data):
+        with open(path, "ab") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_on_a_full_disk_a_node_fails_keeps_what_it_has_and_goes_on_later(asked, tmp_path, caplog):
+    whole = site(FEDAVG, "north", tmp_path / "whole")
+    answers = [whole.answer(question) for question in asked]
+    here = site(FEDAVG, "north", tmp_path / "full")
+    assert here.answer(asked[0]) == answers[0]
+    state = here.vault.file.read_bytes()
+    here.vault.disk = Full()
+    for _ in range(2):
+        assert "failed" in codec.unpack(here.answer(asked[1]))
+    assert here.vault.file.read_bytes() == state
+    assert "No space left on device" in caplog.text
+    here.vault.disk = Disk()
+    assert here.answer(asked[1]) == answers[1]
+    for table in ("ledger", "metrics"):
+        assert here.vault.rows(table) == whole.vault.rows(table)
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
+    vault = Vault(tmp_path, "cut-off-federation")
+    vault.note("refused", "one")
+    for table in ("incidents", "ledger"):
+        with open(vault.table(table), "a") as file:
+            file.write('{"at": "2026-')
+    assert [row["detail"] for row in vault.rows("incidents")] == ["one"]
+    assert vault.rows("ledger") == []
+    vault.note("refused", "two")
+    assert [row["detail"] for row in vault.rows("incidents")] == ["one", "two"]
 
 
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):

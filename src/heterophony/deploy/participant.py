@@ -7,6 +7,7 @@ import logging
 import secrets
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,9 @@ def _answer(address: str, task: Any, here: Site, known: Path) -> int:
     from heterophony.deploy import flower
 
     def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
-        if not known.exists() or known.read_text() != str(node):
-            Disk().replace(known, str(node).encode())
+        with suppress(OSError):  # a full disk: the number only saves a minute after the SuperNode was killed
+            if not known.exists() or known.read_text() != str(node):
+                Disk().replace(known, str(node).encode())
         if kind != flower.QUESTION:
             data = Refused("no question of ours")
         if isinstance(data, Refused):
