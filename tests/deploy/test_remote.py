@@ -157,6 +157,10 @@ SPOILS = {
     "no group": lambda a: _with(a, groups={"cohort": ("nobody",)}),
     "no round": lambda a: _with(a, round=-4),
     "a round that is none": lambda a: _sends(a, round=False),
+    "for a round to come": lambda a: _sends(a, round=7),
+    "from a round to come": lambda a: _with(a, round=5000),
+    "twice to the same": lambda a: _sends(a, to=("server", "server")),
+    "too many messages": lambda a: _with(a, sends=a["outcome"]["sends"] * 200),
     "half a character in a weight's name": lambda a: _half(
         _sends(a, body={"weights": {"XYZ": torch.zeros(1)}, "examples": 1.0})
     ),

@@ -22,10 +22,13 @@ from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
+from heterophony.mailbox import Inbox
 from heterophony.message import HEADER_LIMIT, Body, Message, Send
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
+SENDS = 16  # messages in one answer, for each node of the federation
+LEAP = 1000  # rounds of its own that a node may go through in one reaction
 NAMES = ("product", "set", "split", "quantity")  # of a figure
 LARGEST = 1e100  # of a figure: sums and squares of some are numbers still
 log = logging.getLogger("heterophony.coordinator")
@@ -222,8 +225,13 @@ class RemoteHost:
                 raise Refused("malformed: no answer")
         if not _whole(round):
             raise Refused("malformed: no round")
+        known = max([activation.round, *(m.round for m in _messages(activation.mail))])
+        if round > known + LEAP:
+            raise Refused(f"round {round} after round {known}")
+        if len(sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
+            raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
         end = max(activation.start, self.now())
-        sent = [(end, self._send(activation, send)) for send in sends]
+        sent = [(end, self._send(activation, send, max(known, round))) for send in sends]
         incidents = [("refused", f"{text:.300}") for text in refused if isinstance(text, str)]
         return Outcome(end, sent, self._rows(activation.node, rows), round, self._groups(activation, groups), incidents)
 
@@ -233,7 +241,7 @@ class RemoteHost:
         except codec.Malformed as error:
             raise Refused(f"malformed: {error}") from None
 
-    def _send(self, activation: Activation, value: Any) -> Send:
+    def _send(self, activation: Activation, value: Any, latest: int) -> Send:
         match value:
             case (str(name), tuple(to), int(round), dict() | None as body) if _whole(round):
                 pass
@@ -246,6 +254,12 @@ class RemoteHost:
         for receiver in to:
             if not isinstance(receiver, str) or not links.has(kind.to, receiver):
                 raise Refused(f"{name!r} goes to the node's {kind.to}; {receiver!r:.40} is none of them")
+        if len(set(to)) < len(to):
+            raise Refused(f"{name!r} names a receiver twice")
+        # Mail for rounds to come lies unread until they do. (An inner node may answer its parent in the round of mail
+        # that it had long before.)
+        if round > latest and not activation.links.children:
+            raise Refused(f"{name!r} of round {round}, but the node has only come to round {latest}")
         if body is None:
             return Send(kind, to, round, Body({}), withheld=True)
         made = Body(body)
@@ -293,6 +307,13 @@ class RemoteHost:
         except ValueError:
             pass
         return b""
+
+
+def _messages(mail: Message | Inbox | None) -> list[Message]:
+    """All messages that a reaction was given."""
+    if mail is None:
+        return []
+    return [*([mail] if isinstance(mail, Message) else mail), *mail.also]
 
 
 def _whole(value: Any) -> bool:
