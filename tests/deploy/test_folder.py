@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from heterophony.cli import app
-from heterophony.deploy import keys
+from heterophony.deploy import keys, status
 from heterophony.deploy.call import Call, DeployError
 from heterophony.deploy.coordinator import Listen
 from heterophony.deploy.folder import toml, write
@@ -197,6 +197,13 @@ def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
     done = deploy("status", tmp_path)
     assert done.exit_code == 2
     assert "federation.toml is missing" in done.output
+
+
+def test_status_shows_what_others_have_said_in_one_printable_line():
+    run = {"round": 0, "rounds": 2, "incidents": 0, "age": 1.0, "waits_for": ["west"]}
+    run["trouble"] = {"west": "no\nfinished: 2 rounds\x1b[2J"}
+    found = {"who": "coordinator", "federation": "ward", "nodes": {"west": "online"}, "run": run, "result": None}
+    assert status.lines(found)[-1] == "west: no finished: 2 rounds [2J"
 
 
 @pytest.mark.parametrize(

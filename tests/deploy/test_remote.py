@@ -237,6 +237,38 @@ def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
     assert made.host.trouble == {}  # it has answered since
 
 
+FORGED = "no\n2026-12-01 00:00:00 heterophony.coordinator: finished after 30 rounds\x1b[2J\u202e"
+
+
+def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog):
+    case, time = deadline_case(), Clock()
+    courier = Stubborn(sites(case, tmp_path), "west", codec.pack({"refused": FORGED}))
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    made.run(4)
+    said = [record.getMessage() for record in caplog.records if "finished after" in record.getMessage()]
+    assert said
+    assert all(text.isprintable() for text in [*said, *made.host.trouble.values()])
+
+
+def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
+    case = CASES["fedavg"]
+    courier = Direct(sites(case, tmp_path))
+    send = courier.send
+
+    def forge(questions):
+        tickets = send(questions)
+        for ticket in tickets.values():
+            answer = codec.unpack(courier.answers[ticket])
+            if "outcome" in answer:
+                courier.answers[ticket] = _with(answer, refused=[FORGED])
+        return tickets
+
+    courier.send = forge
+    incidents = engine(case, courier).run(1).ledger.incidents
+    assert len(incidents) == 4
+    assert all(row["detail"].isprintable() for row in incidents)
+
+
 def test_figures_are_those_of_their_own_node(tmp_path):
     """A node cannot write into the server's results."""
     case = CASES["fedavg"]

@@ -46,6 +46,7 @@ def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp
     before = files(tmp_path)
     again = site(FEDAVG, "north", tmp_path)  # another process, after a restart
     assert again.answer(asked[0]) == first
+    again.plan = FEDAVG.plan(rounds=9)
     assert again.answer(changed(asked[0], rounds=9, start=123.0)) == first  # the same question, in a longer run
     after = files(tmp_path)
     after.pop(f"{here.plan.id}.incidents.jsonl")
@@ -192,6 +193,10 @@ HOSTILE = {
     "mail of another form": (lambda q: changed(q, mail=None), "in a form that it never has"),
     "no mail": (lambda q: changed(q, mail={"inbox": 3, "also": []}), "no mail"),
     "nested mail": (lambda q: with_mail(q, also=[codec.unpack(q)["mail"]]), "takes no"),
+    "more rounds than were agreed": (
+        lambda q: changed(q, rounds=3),
+        "a question for 3 rounds, but federation.toml here",
+    ),
     "a negative round": (lambda q: changed(q, round=-1), "no activation"),
     "a negative number": (lambda q: changed(q, number=-1), "no activation"),
 }
@@ -204,6 +209,13 @@ def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, t
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
     assert not here.vault.file.exists()
     assert why in here.vault.rows("incidents")[-1]["detail"]
+
+
+def test_what_the_coordinator_says_is_one_printable_line_here(asked, tmp_path, caplog):
+    here = site(FEDAVG, "north", tmp_path)
+    here.answer(changed(asked[0], ask="x\nfailed: \x1b[2J"))
+    assert here.vault.rows("incidents")[-1]["detail"] == "malformed: nobody can ask for x failed: [2J"
+    assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
 def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):

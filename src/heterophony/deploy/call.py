@@ -16,6 +16,12 @@ class DeployError(ValueError):
     """A deployment that cannot work as it is written down; one line that names the file or the field."""
 
 
+def one_line(text: str, most: int = 500) -> str:
+    """A text from outside as one printable line: in a log it must not pass for several, or for our own."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(shown.split())[:most]
+
+
 def beside(folder: Path) -> None:
     """Let modules that lie in the folder be found, as well as installed ones."""
     if str(folder) not in sys.path:
@@ -46,5 +52,4 @@ class Call(Strict):
             function = getattr(importlib.import_module(module), name)
             return function(**self.arguments)
         except Exception as error:  # whatever an organisation's own code does
-            reason = " ".join(str(error).split())
-            raise DeployError(f"{self.call}: {type(error).__name__}: {reason}") from error
+            raise DeployError(f"{self.call}: {type(error).__name__}: {one_line(str(error))}") from error

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.call import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
@@ -142,7 +142,7 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
         with flower.grid_of(address, task, ca) as grid:
             run(folder, plan, flower.Post(grid, names, plan.limit))
     except (DeployError, Stalled, ValueError) as error:
-        log.error("%s", error)
+        log.error("%s", one_line(str(error), 2000))  # it may quote what participants have sent
         return GIVE_UP
     except Exception:
         log.exception("the run failed")

@@ -71,9 +71,10 @@ class Rehearsal(Engine):
         super().__init__(made, RemoteHost(self.plan, made, Nobody()), **options)
 
     def run(self, rounds: int | None = None) -> Result:
+        plan = self.plan.model_copy(update={"rounds": max(self.rounds, rounds or 1)})  # nodes go no further than theirs
         with (
             TemporaryDirectory(prefix="heterophony-") as place,
-            _started(self.plan, Path(place), self.ports) as courier,
+            _started(plan, Path(place), self.ports) as courier,
         ):
             assert isinstance(self.host, RemoteHost)
             self.host.courier, self.host.origin = courier, self.host.clock()  # time begins when everyone is there

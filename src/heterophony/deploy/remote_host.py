@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from heterophony import codec
+from heterophony.deploy.call import one_line
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.site import FORMAT
 from heterophony.engines.host import Activation, Outcome
@@ -201,7 +202,7 @@ class RemoteHost:
         return taken > 0
 
     def _complain(self, node: str, text: str) -> None:
-        asked, clock = self.asked[node], self.clock()
+        text, asked, clock = one_line(text), self.asked[node], self.clock()
         asked.failures = (asked.failures or (clock,))[0], clock
         if self.trouble.get(node) != text:
             log.warning("%s: %s", node, text)
@@ -232,7 +233,7 @@ class RemoteHost:
             raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
         end = max(activation.start, self.now())
         sent = [(end, self._send(activation, send, max(known, round))) for send in sends]
-        incidents = [("refused", f"{text:.300}") for text in refused if isinstance(text, str)]
+        incidents = [("refused", one_line(text, 300)) for text in refused if isinstance(text, str)]
         return Outcome(end, sent, self._rows(activation.node, rows), round, self._groups(activation, groups), incidents)
 
     def _unpacked(self, data: bytes) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.numerics import numerics
+from heterophony.deploy.call import one_line
 from heterophony.deploy.organisation import Egress
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.vault import Memory, Vault
@@ -62,6 +63,7 @@ class Site:
             return codec.pack({"failed": "it could not react; its own log says why"})
 
     def _note(self, what: str, detail: str) -> None:
+        detail = one_line(detail)
         log.warning("%s: %s: %s", self.name, what, detail)
         self.vault.note(what, detail)
 
@@ -99,6 +101,8 @@ class Site:
                 pass
             case _:
                 raise Refused("malformed: no activation")
+        if rounds > self.plan.rounds:
+            raise Refused(f"a question for {rounds} rounds, but federation.toml here says rounds = {self.plan.rounds}")
         reaction = next((r for r in self.federation.method.reactions if r.name == name and self.role in r.roles), None)
         if reaction is None:
             raise Refused(f"no reaction of a {self.role} is called {name:.40}")
