@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from heterophony.cli import app
 from heterophony.deploy import keys, status
-from heterophony.deploy.call import Call, DeployError
+from heterophony.deploy.call import Call, DeployError, beside
 from heterophony.deploy.coordinator import Listen
 from heterophony.deploy.folder import toml, write
 from heterophony.deploy.organisation import Organisation
@@ -147,6 +147,7 @@ def test_check_says_what_would_leave(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"], egress={"kinds": []})
     done = deploy("check", here)
     assert done.exit_code == 0, done.output
+    assert done.output.startswith("the plan runs toys.deployed:network here (networks.common), with {'hidden': 12}\n")
     assert "model 'model': 108 parameters" in done.output
     assert "data 'train': 40 rows" in done.output
     assert "message 'meme' (weights) to parent: is withheld" in done.output
@@ -167,8 +168,9 @@ def test_check_says_what_would_leave(tmp_path):
 def test_check_names_what_is_wrong(changes, text, tmp_path):
     done = deploy("check", participant(tmp_path / "ward", CASES["fml"], **changes))
     assert done.exit_code == 2
-    assert text in done.output
-    assert len(done.output.strip().splitlines()) == 1
+    *calls, said = done.output.strip().splitlines()
+    assert text in said
+    assert all(line.startswith("the plan runs toys.deployed:") for line in calls)
 
 
 def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch):
@@ -180,6 +182,52 @@ def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch)
     done = deploy("check", here)
     assert done.exit_code == 0, done.output
     assert "data 'train': 40 rows" in done.output
+
+
+@pytest.mark.parametrize(
+    ("changes", "module"),
+    [
+        ({"tests": {"call": "os:remove", "arguments": {"path": "MARK"}}}, "os"),
+        ({"tests": {"call": "northern:remove", "arguments": {"path": "MARK"}}}, "posix"),  # found there, but not of it
+        ({"tests": {"call": "heterophony.deploy.keys:node", "arguments": {}}}, "heterophony.deploy.keys"),
+        (
+            {"tests": {"call": "heterophony.models:create", "arguments": {"name": "antigravity:fly"}}},
+            "antigravity",
+        ),
+        ({"tests": "toys.deployed:tests", "networks": {"common": "toys.deployed:network"}}, "toys.deployed"),
+    ],
+)
+def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, module, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    here = participant(tmp_path / "ward", CASES["fml"], modules=[])
+    (here / "northern.py").write_text("from os import remove\nfrom toys.deployed import network, tests\n")
+    mark = tmp_path / "mark"
+    mark.write_text("")
+    plan = CASES["fml"].plan(**{"networks": {"common": "heterophony.models:create"}, **changes})
+    text = toml(plan.model_dump(mode="json")).replace("MARK", str(mark))
+    (here / "federation.toml").write_text(text)
+    done = deploy("check", here)
+    assert done.exit_code == 2
+    *calls, said = done.output.strip().splitlines()
+    assert len(calls) == 2
+    assert f"runs {module!r}, which is not in this folder" in said
+    assert "name it under modules in organisation.toml" in said
+    assert mark.exists()
+
+
+def test_a_recipe_is_for_rehearsals(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    (here / "federation.toml").write_text(toml(CASES["fml"].plan(recipe="{}").model_dump(mode="json")))
+    done = deploy("check", here)
+    assert done.exit_code == 2
+    assert "recipe is for rehearsals" in done.output
+
+
+def test_a_file_in_the_folder_does_not_stand_in_for_an_installed_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    beside(tmp_path)
+    assert sys.path[-1] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1
 
 
 def test_a_new_key_replaces_the_old_one(tmp_path):

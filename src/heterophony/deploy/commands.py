@@ -90,7 +90,10 @@ def check(folder: Folder) -> None:
 
     with complaints():
         from heterophony.deploy.participant import site
+        from heterophony.deploy.plan import FILE, Plan
 
+        for field, call in Plan.load(folder / FILE).calls().items():  # before any of them runs
+            print(f"the plan runs {call.call} here ({field}), with {call.arguments or 'no arguments'}", flush=True)
         here = site(folder.resolve())
         own = here.federation.node(here.name)
         for name, slot in own.slots.items():

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from heterophony import codec
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.call import DeployError, beside, permit
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
@@ -32,6 +32,9 @@ def site(folder: Path) -> Site:
     """The participant whose folder this is, with its data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
+    if plan.recipe is not None and not own.rehearsal:
+        raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
+    permit(plan.calls(), own.modules, folder)
     federation = own.build(plan)
     federation.node(own.name)  # its model can be built, or we say so now
     return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)

@@ -92,6 +92,11 @@ class Plan(Strict):
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
+    def calls(self) -> dict[str, Call]:
+        """By field, the functions that everyone runs who works with this plan."""
+        named = {"networks.common": self.networks.common, "public": self.public, "tests": self.tests}
+        return {field: call for field, call in named.items() if call is not None}
+
     # -- what follows from it --------------------------------------------------------------------------------
     def build_method(self) -> Method:
         entry = registry.lookup(self.method)

@@ -104,7 +104,8 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
         start(superlink(coordinator, listen, secret), flower.environment(coordinator / "flwr-home"))
         for name, port in zip(plan.participants, ports[1:], strict=False):
             home = place / "participants" / name
-            own = {"name": name, "federation": plan.id, "port": port, "egress": {"metrics": list(SPLITS)}}
+            own: dict[str, Any] = {"name": name, "federation": plan.id, "port": port, "rehearsal": True}
+            own["egress"] = {"metrics": list(SPLITS)}
             (home / FILE).write_text(folders.toml(own))
             start([sys.executable, "-m", "heterophony", "deploy", "node", str(home)], dict(os.environ))
         ca = (coordinator / "ca.crt").read_bytes()
