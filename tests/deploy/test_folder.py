@@ -7,6 +7,7 @@ import sys
 import tomllib
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
@@ -17,9 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from heterophony.cli import app
 from heterophony.deploy import keys, status
 from heterophony.deploy.call import Call, DeployError, beside
-from heterophony.deploy.coordinator import Listen
+from heterophony.deploy.coordinator import Listen, public_keys
 from heterophony.deploy.folder import toml, write
 from heterophony.deploy.organisation import Organisation
+from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
 
@@ -75,6 +77,16 @@ def test_keys_are_the_owners_own_and_differ(ward):
     assert len(public) == 2
     assert not [*(ward / "participants").rglob("ca.key")]
     assert not [*(ward / "coordinator").rglob("node.key")]
+
+
+def test_two_participants_with_one_key_are_refused(tmp_path):
+    write(tmp_path / "ward", "fml", ["north", "south"], common="toys.deployed:network")
+    place = tmp_path / "ward" / "coordinator"
+    plan = Plan.load(place / "federation.toml")
+    assert public_keys(place, plan).keys() == {"north", "south"}
+    (place / "keys" / "south.pub").write_text((place / "keys" / "north.pub").read_text().strip() + " of the south\n")
+    with pytest.raises(DeployError, match=r"north\.pub and south\.pub are the same key"):
+        public_keys(place, plan)
 
 
 def test_nothing_of_a_template_is_left_open(ward):
@@ -182,6 +194,18 @@ def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch)
     done = deploy("check", here)
     assert done.exit_code == 0, done.output
     assert "data 'train': 40 rows" in done.output
+
+
+def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkeypatch):
+    """A process that has used a GPU cannot fork children that do; and here there may be none at all."""
+    here = participant(tmp_path / "ward", CASES["fml"], device="cuda")
+    devices = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device, **_: (devices.append(device), module)[1])
+    made = site(here)
+    assert devices
+    assert set(devices) == {"cpu"}
+    assert made.federation.device == "cuda"
+    assert not torch.cuda.is_initialized()
 
 
 @pytest.mark.parametrize(

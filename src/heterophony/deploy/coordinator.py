@@ -46,7 +46,14 @@ class Listen(Strict):
 
 
 def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
-    return {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+    """By participant; whose node it is that connects is known by its key alone, so that no two may have the same."""
+    found = {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+    owners: dict[bytes, str] = {}
+    for name, key in found.items():
+        other = owners.setdefault(keys.public_bytes(key), name)
+        if other != name:
+            raise DeployError(f"{folder / 'keys'}: {other}.pub and {name}.pub are the same key")
+    return found
 
 
 def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:

@@ -72,7 +72,13 @@ def node(folder: Path) -> None:
     """`node.key`, which stays with the organisation, and `node.pub`, which the coordinator registers."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_secret(folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    (folder / "node.pub").write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    (folder / "node.pub").write_bytes(public_bytes(key.public_key()) + b"\n")
+
+
+def public_bytes(key: Any) -> bytes:
+    """A public key as it stands in a `.pub` file, without a comment."""
+    found: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return found
 
 
 def public(path: Path) -> Any:

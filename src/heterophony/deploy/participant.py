@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def site(folder: Path) -> Site:
         raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
     permit(plan.calls(), own.modules, folder)
     federation = own.build(plan)
-    federation.node(own.name)  # its model can be built, or we say so now
+    # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
+    replace(federation, device="cpu").node(own.name)
     return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)
 
 
