@@ -79,6 +79,12 @@ def test_keys_are_the_owners_own_and_differ(ward):
     assert not [*(ward / "coordinator").rglob("node.key")]
 
 
+def test_nobody_else_can_look_into_a_folder(ward):
+    places = [ward / "coordinator", *(ward / "participants").iterdir()]
+    assert len(places) == 3
+    assert {stat.S_IMODE(place.stat().st_mode) for place in places} == {0o700}
+
+
 def test_two_participants_with_one_key_are_refused(tmp_path):
     write(tmp_path / "ward", "fml", ["north", "south"], common="toys.deployed:network")
     place = tmp_path / "ward" / "coordinator"
@@ -134,6 +140,8 @@ def test_an_existing_folder_is_not_overwritten(ward):
         (["--method", "fml", "--participants", "a", "--set", "lrr=1"], "fml has no option 'lrr'"),
         (["--method", "fml", "--participants", "a,a"], "node ids must be different"),
         (["--method", "fml", "--participants", "a b"], "node id 'a b'"),
+        (["--method", "hierfavg", "--participants", "../../x,b"], "node id '../../x'"),
+        (["--method", "hierfavg", "--participants", ".."], "node id '..'"),
         (["--method", "fml", "--participants", ""], "participants"),
         (["--method", "fml", "--participants", "a", "--address", "here"], "address"),
     ],
@@ -257,9 +265,16 @@ def test_a_file_in_the_folder_does_not_stand_in_for_an_installed_module(tmp_path
 def test_a_new_key_replaces_the_old_one(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"])
     before = (here / "node.pub").read_text()
-    assert deploy("key", here).exit_code == 0
+    done = deploy("key", here)
+    assert done.exit_code == 2
+    assert "node.key is there already" in done.output
+    assert (here / "node.pub").read_text() == before
+    assert deploy("key", here, "--force").exit_code == 0
     assert (here / "node.pub").read_text() != before
     assert keys.private(here / "node.key").public_key() == keys.public(here / "node.pub")
+    (here / "node.key").unlink()
+    assert deploy("key", here).exit_code == 0
+    assert stat.S_IMODE((here / "node.key").stat().st_mode) == 0o600
 
 
 def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):

@@ -31,10 +31,14 @@ YEARS = 10  # of the authority; the server's certificate lasts two
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    """A file that only its owner can read, from its first byte on; it is the old one or the new one at any moment."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def authority(folder: Path, name: str) -> None:

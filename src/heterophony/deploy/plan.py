@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from torch import nn
 
 from heterophony import registry
@@ -26,7 +26,7 @@ from heterophony.method import Method
 from heterophony.parts import levels
 from heterophony.profile import Profile
 from heterophony.settings.setting import Strict
-from heterophony.topology import Topology, complete, graph, random_pairs, ring, star, tree
+from heterophony.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -80,6 +80,12 @@ class Plan(Strict):
     recipe: str | None = None  # of a rehearsal (`rehearsal.py`): a setting from which everything else follows, as JSON
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
+
+    @field_validator("participants")
+    @classmethod
+    def _folders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        check_names(names)  # before any topology is built: each becomes the name of a folder
+        return names
 
     @classmethod
     def load(cls, path: Path) -> Plan:
