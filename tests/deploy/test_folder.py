@@ -112,6 +112,8 @@ def test_the_proxy_takes_flowers_chunks(ward):
     from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
     text = (ward / "coordinator" / "nginx.conf").read_text()
+    plan = Plan.load(ward / "coordinator" / "federation.toml")
+    assert text.count(f"{plan.id}_connections") == 2  # names of its own: a machine may have several federations
     (size,) = re.findall(r"client_max_body_size (\d+)m;", text)
     assert FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE < int(size) * 2**20 < 2 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 
