@@ -57,7 +57,10 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
     if header_limit is not None and length > header_limit:
         raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
     try:
-        header = json.loads(bytes(data[start:end]).decode())
+        text = bytes(data[start:end]).decode()
+        header = json.loads(text)
+        if "\\u" in text:  # an escape can write half a character, which nobody could write again
+            _JSON.encode(header).encode()
         block = safetensors.torch.load(bytes(data[end:])) if end < len(data) else {}
         value = _value(header, block)
     except Malformed:

@@ -254,6 +254,8 @@ class Scalar:
     def sound(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise Refused(f"expected a finite number, got {value!r:.40}")
+        if isinstance(value, int) and abs(value) >= 2**53:  # sums of such need not be numbers that a float can hold
+            raise Refused(f"expected a number that a float holds, got {value!r:.40}")
         if not self.low <= value <= self.high:
             raise Refused(f"{value} is outside [{self.low}, {self.high}]")
 

@@ -50,9 +50,7 @@ class Topology:
     pairs: bool = False
 
     def __post_init__(self) -> None:
-        for node in self.roles:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", node):
-                raise ValueError(f"node id {node!r}: use letters, digits, '.', '_' and '-'")
+        check_names(self.roles)
 
     def links(self, node: str, round: int = 0, seed: int = 0) -> Links:
         """A node's links in a round (only random pairs depend on round and seed)."""
@@ -116,6 +114,13 @@ def _matching(nodes: tuple[str, ...], seed: int, round: int) -> dict[str, str]:
     random.Random(derive(seed, "pairs", round)).shuffle(everyone)
     pairs = list(zip(everyone[::2], everyone[1::2], strict=False))
     return dict(pairs) | {b: a for a, b in pairs}
+
+
+def check_names(nodes: Iterable[str]) -> None:
+    """Raise unless these can be ids of nodes, and so names of folders."""
+    for node in nodes:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", node):
+            raise ValueError(f"node id {node!r}: use letters, digits, '.', '_' and '-'")
 
 
 def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ def test_every_method_ends_as_in_one_process(row, tmp_path):
     federation = row.build()
     topology = federation.topology
     remote = [node for node, links in topology.static.items() if links.parent or links.peers]
-    agreed = {"id": "conformance", "method": "solo", "rounds": 1, "address": "nowhere:1", "participants": remote}
-    plan = Plan.model_validate({**agreed, "pace": {"poll": 0.001}})
+    agreed = {"id": "conformance", "method": "solo", "address": "nowhere:1", "participants": remote}
+    plan = Plan.model_validate({**agreed, "rounds": row.rounds, "pace": {"poll": 0.001}})
     sites = {node: Site(plan, node, row.build(), Vault(tmp_path / node, plan.id)) for node in remote}
     result = Engine(federation, RemoteHost(plan, federation, Direct(sites))).run(row.rounds)
     here = local(row.build()).run(row.rounds)

@@ -1,11 +1,13 @@
 """What `deploy init` writes can be used as it is, and the commands say clearly what is missing."""
 
 import ipaddress
+import re
 import stat
 import sys
 import tomllib
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
@@ -14,11 +16,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from heterophony.cli import app
-from heterophony.deploy import keys
-from heterophony.deploy.call import Call, DeployError
-from heterophony.deploy.coordinator import Listen
+from heterophony.deploy import keys, status
+from heterophony.deploy.call import Call, DeployError, beside
+from heterophony.deploy.coordinator import Listen, public_keys
 from heterophony.deploy.folder import toml, write
 from heterophony.deploy.organisation import Organisation
+from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
 
@@ -76,6 +79,22 @@ def test_keys_are_the_owners_own_and_differ(ward):
     assert not [*(ward / "coordinator").rglob("node.key")]
 
 
+def test_nobody_else_can_look_into_a_folder(ward):
+    places = [ward / "coordinator", *(ward / "participants").iterdir()]
+    assert len(places) == 3
+    assert {stat.S_IMODE(place.stat().st_mode) for place in places} == {0o700}
+
+
+def test_two_participants_with_one_key_are_refused(tmp_path):
+    write(tmp_path / "ward", "fml", ["north", "south"], common="toys.deployed:network")
+    place = tmp_path / "ward" / "coordinator"
+    plan = Plan.load(place / "federation.toml")
+    assert public_keys(place, plan).keys() == {"north", "south"}
+    (place / "keys" / "south.pub").write_text((place / "keys" / "north.pub").read_text().strip() + " of the south\n")
+    with pytest.raises(DeployError, match=r"north\.pub and south\.pub are the same key"):
+        public_keys(place, plan)
+
+
 def test_nothing_of_a_template_is_left_open(ward):
     for path in ward.rglob("*"):
         if path.is_file() and path.suffix in {".sh", ".service", ".toml", ".md", ".py"}:
@@ -87,6 +106,21 @@ def test_nothing_of_a_template_is_left_open(ward):
     assert "proxy_set_header Host $host;" in text
     for script in (ward / "coordinator" / "serve.sh", ward / "participants" / "north" / "start.sh"):
         assert script.stat().st_mode & stat.S_IXUSR
+
+
+def test_the_proxy_takes_flowers_chunks(ward):
+    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+    text = (ward / "coordinator" / "nginx.conf").read_text()
+    plan = Plan.load(ward / "coordinator" / "federation.toml")
+    assert text.count(f"{plan.id}_connections") == 2  # names of its own: a machine may have several federations
+    (size,) = re.findall(r"client_max_body_size (\d+)m;", text)
+    assert FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE < int(size) * 2**20 < 2 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
+
+def test_units_bound_memory_and_let_nobody_else_read(ward):
+    for unit in ward.rglob("*.service"):
+        assert {"MemoryMax=80%", "UMask=0077"} <= set(unit.read_text().splitlines())
 
 
 def test_flower_accepts_the_stub_app(ward):
@@ -108,6 +142,8 @@ def test_an_existing_folder_is_not_overwritten(ward):
         (["--method", "fml", "--participants", "a", "--set", "lrr=1"], "fml has no option 'lrr'"),
         (["--method", "fml", "--participants", "a,a"], "node ids must be different"),
         (["--method", "fml", "--participants", "a b"], "node id 'a b'"),
+        (["--method", "hierfavg", "--participants", "../../x,b"], "node id '../../x'"),
+        (["--method", "hierfavg", "--participants", ".."], "node id '..'"),
         (["--method", "fml", "--participants", ""], "participants"),
         (["--method", "fml", "--participants", "a", "--address", "here"], "address"),
     ],
@@ -133,6 +169,7 @@ def test_check_says_what_would_leave(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"], egress={"kinds": []})
     done = deploy("check", here)
     assert done.exit_code == 0, done.output
+    assert done.output.startswith("the plan runs toys.deployed:network here (networks.common), with {'hidden': 12}\n")
     assert "model 'model': 108 parameters" in done.output
     assert "data 'train': 40 rows" in done.output
     assert "message 'meme' (weights) to parent: is withheld" in done.output
@@ -153,8 +190,9 @@ def test_check_says_what_would_leave(tmp_path):
 def test_check_names_what_is_wrong(changes, text, tmp_path):
     done = deploy("check", participant(tmp_path / "ward", CASES["fml"], **changes))
     assert done.exit_code == 2
-    assert text in done.output
-    assert len(done.output.strip().splitlines()) == 1
+    *calls, said = done.output.strip().splitlines()
+    assert text in said
+    assert all(line.startswith("the plan runs toys.deployed:") for line in calls)
 
 
 def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch):
@@ -168,12 +206,77 @@ def test_functions_may_lie_in_the_participants_own_folder(tmp_path, monkeypatch)
     assert "data 'train': 40 rows" in done.output
 
 
+def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkeypatch):
+    """A process that has used a GPU cannot fork children that do; and here there may be none at all."""
+    here = participant(tmp_path / "ward", CASES["fml"], device="cuda")
+    devices = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device, **_: (devices.append(device), module)[1])
+    made = site(here)
+    assert devices
+    assert set(devices) == {"cpu"}
+    assert made.federation.device == "cuda"
+    assert not torch.cuda.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("changes", "module"),
+    [
+        ({"tests": {"call": "os:remove", "arguments": {"path": "MARK"}}}, "os"),
+        ({"tests": {"call": "northern:remove", "arguments": {"path": "MARK"}}}, "posix"),  # found there, but not of it
+        ({"tests": {"call": "heterophony.deploy.keys:node", "arguments": {}}}, "heterophony.deploy.keys"),
+        (
+            {"tests": {"call": "heterophony.models:create", "arguments": {"name": "antigravity:fly"}}},
+            "antigravity",
+        ),
+        ({"tests": "toys.deployed:tests", "networks": {"common": "toys.deployed:network"}}, "toys.deployed"),
+    ],
+)
+def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, module, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    here = participant(tmp_path / "ward", CASES["fml"], modules=[])
+    (here / "northern.py").write_text("from os import remove\nfrom toys.deployed import network, tests\n")
+    mark = tmp_path / "mark"
+    mark.write_text("")
+    plan = CASES["fml"].plan(**{"networks": {"common": "heterophony.models:create"}, **changes})
+    text = toml(plan.model_dump(mode="json")).replace("MARK", str(mark))
+    (here / "federation.toml").write_text(text)
+    done = deploy("check", here)
+    assert done.exit_code == 2
+    *calls, said = done.output.strip().splitlines()
+    assert len(calls) == 2
+    assert f"runs {module!r}, which is not in this folder" in said
+    assert "name it under modules in organisation.toml" in said
+    assert mark.exists()
+
+
+def test_a_recipe_is_for_rehearsals(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    (here / "federation.toml").write_text(toml(CASES["fml"].plan(recipe="{}").model_dump(mode="json")))
+    done = deploy("check", here)
+    assert done.exit_code == 2
+    assert "recipe is for rehearsals" in done.output
+
+
+def test_a_file_in_the_folder_does_not_stand_in_for_an_installed_module(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    beside(tmp_path)
+    assert sys.path[-1] == str(tmp_path)
+    assert sys.path.count(str(tmp_path)) == 1
+
+
 def test_a_new_key_replaces_the_old_one(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"])
     before = (here / "node.pub").read_text()
-    assert deploy("key", here).exit_code == 0
+    done = deploy("key", here)
+    assert done.exit_code == 2
+    assert "node.key is there already" in done.output
+    assert (here / "node.pub").read_text() == before
+    assert deploy("key", here, "--force").exit_code == 0
     assert (here / "node.pub").read_text() != before
     assert keys.private(here / "node.key").public_key() == keys.public(here / "node.pub")
+    (here / "node.key").unlink()
+    assert deploy("key", here).exit_code == 0
+    assert stat.S_IMODE((here / "node.key").stat().st_mode) == 0o600
 
 
 def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
@@ -183,6 +286,13 @@ def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
     done = deploy("status", tmp_path)
     assert done.exit_code == 2
     assert "federation.toml is missing" in done.output
+
+
+def test_status_shows_what_others_have_said_in_one_printable_line():
+    run = {"round": 0, "rounds": 2, "incidents": 0, "age": 1.0, "waits_for": ["west"]}
+    run["trouble"] = {"west": "no\nfinished: 2 rounds\x1b[2J"}
+    found = {"who": "coordinator", "federation": "ward", "nodes": {"west": "online"}, "run": run, "result": None}
+    assert status.lines(found)[-1] == "west: no finished: 2 rounds [2J"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 import os
 import shutil
+import socket
 import ssl
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,41 @@ def test_a_holder_of_the_ca_alone_gets_nowhere_through_the_proxy(tmp_path):
         log = (place / "access.log").read_text()
         assert '"POST /v1/control/start-run HTTP/1.1" 403' in log
         assert '"POST /v1/fleet/pull-messages HTTP/1.1" 200' in log
+
+
+def stranger(port, lines):
+    """A connection of somebody with neither authority nor key, on which so much has been said."""
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    made = trusting.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10))
+    made.sendall(lines.encode())
+    return made
+
+
+def test_a_stranger_gets_little_of_the_proxy_and_nothing_of_the_superlink(tmp_path):
+    """Nothing reaches the SuperLink before it is whole, and no address has all connections."""
+    with (
+        Loopback(CASES["fedavg"], tmp_path, proxy=True) as ring,
+        socket.create_server(("127.0.0.1", ring.port)) as link,  # in its place
+    ):
+        link.settimeout(0.5)
+        with nginx(ring), ExitStack() as stack:
+            ring.wait_for(lambda: listens(ring.outer), 20, "nginx did not start")
+            post = "POST /v1/fleet/push-object HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
+            large = stack.enter_context(stranger(ring.outer, post.format(9 * 2**20)))
+            assert b" 413 " in large.recv(100)
+            for _ in range(64):
+                stack.enter_context(stranger(ring.outer, post.format(5 * 2**20) + "a beginning"))
+            one_more = stack.enter_context(stranger(ring.outer, post.format(5 * 2**20) + "a beginning"))
+            assert b" 503 " in one_more.recv(100)
+            with pytest.raises(TimeoutError):
+                link.accept()
+
+
+def listens(port):
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 # -- who is let in -----------------------------------------------------------------------------------------------

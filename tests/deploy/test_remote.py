@@ -1,8 +1,10 @@
 """The engine between organisations, without a network: the same digests, each reaction once, nothing lost."""
 
+import struct
 from dataclasses import replace
 
 import pytest
+import torch
 
 from deploy.direct import Direct, engine, site, sites
 from heterophony import codec
@@ -29,7 +31,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_path):
     case = CASES["fedmd-global"]
     courier = Direct(sites(case, tmp_path))
     courier.deaf = {"north": 2, "west": 1}
-    result = engine(case, courier).run(case.rounds)
+    result = engine(case, courier, clock=(time := Clock()), sleep=time.sleep).run(case.rounds)
     assert result.digest == uninterrupted(case)
     assert len(courier.questions) == 4 * 2 * case.rounds + 3 + 4  # reactions, repetitions, digests
     for here in courier.sites.values():
@@ -122,6 +124,22 @@ def _sends(answer, **changes):
     return _with(answer, sends=[(given["kind"], given["to"], given["round"], given["body"])])
 
 
+ROW = {"round": 0, "time": 0.0, "product": "global", "node": "north", "set": "here", "split": "test"}
+ROW |= {"quantity": "accuracy", "sum": 12.0, "n": 24}
+
+
+def _row(answer, **changes):
+    return _with(answer, rows=[{**ROW, **changes}])
+
+
+def _half(data):
+    """With XYZ become half a character, which our own codec would not write."""
+    _, length = struct.unpack_from("<4sI", data)
+    header = data[8 : 8 + length].replace(b"XYZ", b"\\ud800")
+    assert len(header) > length
+    return struct.pack("<4sI", codec.MAGIC, len(header)) + header + data[8 + length :]
+
+
 SPOILS = {
     "no bytes of ours": lambda a: b"nonsense",
     "cut short": lambda a: codec.pack(a)[:-9],
@@ -138,7 +156,42 @@ SPOILS = {
     "another's figure": lambda a: _with(a, rows=[{"round": 0, "sum": float("nan"), "node": "server"}]),
     "no group": lambda a: _with(a, groups={"cohort": ("nobody",)}),
     "no round": lambda a: _with(a, round=-4),
+    "a round that is none": lambda a: _sends(a, round=False),
+    "for a round to come": lambda a: _sends(a, round=7),
+    "from a round to come": lambda a: _with(a, round=5000),
+    "twice to the same": lambda a: _sends(a, to=("server", "server")),
+    "too many messages": lambda a: _with(a, sends=a["outcome"]["sends"] * 200),
+    "half a character in a weight's name": lambda a: _half(
+        _sends(a, body={"weights": {"XYZ": torch.zeros(1)}, "examples": 1.0})
+    ),
+    "half a character in a figure": lambda a: _half(_row(a, set="XYZ")),
+    "half a character in a group": lambda a: _half(_with(a, groups={"XYZ": ("north",)})),
+    "a figure beyond all floats": lambda a: _row(a, sum=10**400),
+    "a figure whose sums are no numbers": lambda a: _row(a, sum=1e308),
+    "a figure of too many rows": lambda a: _row(a, n=10**400),
+    "a figure of fewer than no rows": lambda a: _row(a, n=-1),
+    "a figure of no round": lambda a: _row(a, round=-1),
+    "a figure at no time": lambda a: _row(a, time=float("nan")),
+    "a figure at a time beyond all floats": lambda a: _row(a, time=10**400),
+    "a number whose sums are none": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 10**308}),
 }
+
+
+def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
+    """One answer must not end the coordinator, also by a way that nobody has thought of."""
+    case, time = CASES["fedavg"], Clock()
+    made = engine(case, Direct(sites(case, tmp_path)), clock=time, sleep=time.sleep)
+    rows, calls = made.host._rows, []
+
+    def odd(node, given):
+        calls.append(node)
+        if len(calls) == 1:
+            raise OverflowError("whatever")
+        return rows(node, given)
+
+    monkeypatch.setattr(made.host, "_rows", odd)
+    assert made.run(case.rounds).digest == uninterrupted(case)
+    assert len(calls) == 4 * case.rounds + 1
 
 
 class Spoiled(Direct):
@@ -182,6 +235,38 @@ def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
     assert node == "north"
     assert "\n" not in text
     assert made.host.trouble == {}  # it has answered since
+
+
+FORGED = "no\n2026-12-01 00:00:00 heterophony.coordinator: finished after 30 rounds\x1b[2J\u202e"
+
+
+def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog):
+    case, time = deadline_case(), Clock()
+    courier = Stubborn(sites(case, tmp_path), "west", codec.pack({"refused": FORGED}))
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    made.run(4)
+    said = [record.getMessage() for record in caplog.records if "finished after" in record.getMessage()]
+    assert said
+    assert all(text.isprintable() for text in [*said, *made.host.trouble.values()])
+
+
+def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
+    case = CASES["fedavg"]
+    courier = Direct(sites(case, tmp_path))
+    send = courier.send
+
+    def forge(questions):
+        tickets = send(questions)
+        for ticket in tickets.values():
+            answer = codec.unpack(courier.answers[ticket])
+            if "outcome" in answer:
+                courier.answers[ticket] = _with(answer, refused=[FORGED])
+        return tickets
+
+    courier.send = forge
+    incidents = engine(case, courier).run(1).ledger.incidents
+    assert len(incidents) == 4
+    assert all(row["detail"].isprintable() for row in incidents)
 
 
 def test_figures_are_those_of_their_own_node(tmp_path):
@@ -253,6 +338,32 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
         result = again.run(2)
     assert nodes["south"].vault.load().applied == 4
     assert result.digest == uninterrupted(case)
+
+
+class Stubborn(Direct):
+    """A node that is connected, and answers everything with the same."""
+
+    def __init__(self, sites, node, answer):
+        super().__init__(sites)
+        self.node, self.answer = node, answer
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        if self.node in tickets:
+            self.answers[tickets[self.node]] = self.answer
+        return tickets
+
+
+@pytest.mark.parametrize("answer", [codec.pack({"refused": "no"}), codec.pack({"failed": "no"}), b"nonsense", None])
+def test_a_run_that_is_over_does_not_wait_for_ever_for_a_node_that_only_refuses(answer, tmp_path):
+    case, time = deadline_case(), Clock()
+    courier = Stubborn(sites(case, tmp_path), "west", answer)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(4)
+    assert result.rounds == 4
+    assert 60.0 < time.now < 200.0
+    assert sum(node == "west" for node, _ in courier.questions) < time.now / 10 + 3  # and it is not asked at once again
+    assert list(made.host.trouble) == ["west"]
 
 
 def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):

@@ -1,5 +1,6 @@
 """A node at home: each question is applied once, whatever happens; nothing leaves but what may; the rest is refused."""
 
+import errno
 import json
 import shutil
 from dataclasses import replace
@@ -12,6 +13,7 @@ from heterophony import codec
 from heterophony.deploy.call import DeployError
 from heterophony.deploy.vault import Vault
 from heterophony.engines import local
+from heterophony.record.disk import Disk
 from record.crashing import Photographer
 from toys.deployed import CASES
 
@@ -44,9 +46,27 @@ def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp
     before = files(tmp_path)
     again = site(FEDAVG, "north", tmp_path)  # another process, after a restart
     assert again.answer(asked[0]) == first
+    again.plan = FEDAVG.plan(rounds=9)
     assert again.answer(changed(asked[0], rounds=9, start=123.0)) == first  # the same question, in a longer run
-    assert files(tmp_path) == before
+    after = files(tmp_path)
+    after.pop(f"{here.plan.id}.incidents.jsonl")
+    assert after == before
     assert len(here.vault.rows("ledger")) == 1
+
+
+def test_what_leaves_once_more_is_noted_and_as_the_policy_of_today_allows(asked, tmp_path):
+    here = site(FEDAVG, "north", tmp_path, egress={"metrics": ["train"]})
+    first = codec.unpack(here.answer(asked[0]))["outcome"]
+    size = here.vault.rows("ledger")[0]["payload"]
+    assert codec.unpack(here.answer(asked[0]))["outcome"]["rows"] == first["rows"] != []
+    assert [(row["incident"], row["detail"]) for row in here.vault.rows("incidents")] == [
+        ("again", f"'update' of round 0 to server left once more, {size} bytes")
+    ]
+    stricter = site(FEDAVG, "north", tmp_path, egress={"kinds": [], "metrics": []})
+    again = codec.unpack(stricter.answer(asked[0]))["outcome"]
+    assert again["sends"] == [("update", ("server",), 0, None)]
+    assert again["rows"] == []
+    assert len(here.vault.rows("incidents")) == 1  # nothing left
 
 
 def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
@@ -102,6 +122,48 @@ def test_a_damaged_state_is_found_and_left_alone(asked, tmp_path):
     assert "is damaged" in here.vault.rows("incidents")[-1]["detail"]
 
 
+class Full(Disk):
+    """A disk without room, but for a first piece of what is to be written."""
+
+    def write(self, path, data):
+        path.write_bytes(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def append(self, path, data):
+        with open(path, "ab") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_on_a_full_disk_a_node_fails_keeps_what_it_has_and_goes_on_later(asked, tmp_path, caplog):
+    whole = site(FEDAVG, "north", tmp_path / "whole")
+    answers = [whole.answer(question) for question in asked]
+    here = site(FEDAVG, "north", tmp_path / "full")
+    assert here.answer(asked[0]) == answers[0]
+    state = here.vault.file.read_bytes()
+    here.vault.disk = Full()
+    for _ in range(2):
+        assert "failed" in codec.unpack(here.answer(asked[1]))
+    assert here.vault.file.read_bytes() == state
+    assert "No space left on device" in caplog.text
+    here.vault.disk = Disk()
+    assert here.answer(asked[1]) == answers[1]
+    for table in ("ledger", "metrics"):
+        assert here.vault.rows(table) == whole.vault.rows(table)
+
+
+def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
+    vault = Vault(tmp_path, "cut-off-federation")
+    vault.note("refused", "one")
+    for table in ("incidents", "ledger"):
+        with open(vault.table(table), "a") as file:
+            file.write('{"at": "2026-')
+    assert [row["detail"] for row in vault.rows("incidents")] == ["one"]
+    assert vault.rows("ledger") == []
+    vault.note("refused", "two")
+    assert [row["detail"] for row in vault.rows("incidents")] == ["one", "two"]
+
+
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]
@@ -131,6 +193,10 @@ HOSTILE = {
     "mail of another form": (lambda q: changed(q, mail=None), "in a form that it never has"),
     "no mail": (lambda q: changed(q, mail={"inbox": 3, "also": []}), "no mail"),
     "nested mail": (lambda q: with_mail(q, also=[codec.unpack(q)["mail"]]), "takes no"),
+    "more rounds than were agreed": (
+        lambda q: changed(q, rounds=3),
+        "a question for 3 rounds, but federation.toml here",
+    ),
     "a negative round": (lambda q: changed(q, round=-1), "no activation"),
     "a negative number": (lambda q: changed(q, number=-1), "no activation"),
 }
@@ -143,6 +209,13 @@ def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, t
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
     assert not here.vault.file.exists()
     assert why in here.vault.rows("incidents")[-1]["detail"]
+
+
+def test_what_the_coordinator_says_is_one_printable_line_here(asked, tmp_path, caplog):
+    here = site(FEDAVG, "north", tmp_path)
+    here.answer(changed(asked[0], ask="x\nfailed: \x1b[2J"))
+    assert here.vault.rows("incidents")[-1]["detail"] == "malformed: nobody can ask for x failed: [2J"
+    assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
 def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):

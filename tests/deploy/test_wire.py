@@ -39,7 +39,7 @@ def test_a_hostile_coordinator_is_refused_over_the_wire(tmp_path):
             task = ring.wait_for(executor.acquire, 60, "there was no task")
             assert task.run == number
             with flower.grid_of(listen.address, task, ca) as grid:
-                post = flower.Post(grid, known)
+                post = flower.Post(grid, known, ring.plan.limit)
                 ring.wait_for(lambda: "north" in post.present(), 180, "north did not come")
                 host = RemoteHost(ring.plan, ring.plan.coordinator(), post)
 

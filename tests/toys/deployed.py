@@ -72,6 +72,7 @@ class Case:
     def organisation(self, name: str, **changes: Any) -> Organisation:
         data = {"call": "toys.deployed:rows", "arguments": {"name": name}}
         plain = {"name": name, "federation": f"toy-of-{self.name}", "data": data, "model": network_call(HIDDEN[name])}
+        plain["modules"] = ["toys.deployed"]
         return Organisation.model_validate({**plain, **changes})
 
     def federation(self) -> Federation:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +14,23 @@ from pydantic import model_validator
 
 from heterophony.settings.setting import Strict
 
+OURS = ("heterophony.models", "heterophony.data")  # networks and data of our own, that every plan may name
+
 
 class DeployError(ValueError):
     """A deployment that cannot work as it is written down; one line that names the file or the field."""
 
 
+def one_line(text: str, most: int = 500) -> str:
+    """A text from outside as one printable line: in a log it must not pass for several, or for our own."""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(shown.split())[:most]
+
+
 def beside(folder: Path) -> None:
-    """Let modules that lie in the folder be found, as well as installed ones."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    """Let modules that lie in the folder be found, after installed ones: a file must not stand in for one of those."""
+    others = [place for place in sys.path if Path(place).resolve() != folder.resolve()]
+    sys.path[:] = [*others, str(folder)]
 
 
 class Call(Strict):
@@ -40,11 +51,54 @@ class Call(Strict):
             raise ValueError(f"{self.call!r}: write module:callable")
         return self
 
-    def __call__(self) -> Any:
+    def function(self) -> Any:
         module, _, name = self.call.partition(":")
-        try:
-            function = getattr(importlib.import_module(module), name)
+        with self._complaining():
+            return getattr(importlib.import_module(module), name)
+
+    def __call__(self) -> Any:
+        function = self.function()
+        with self._complaining():
             return function(**self.arguments)
+
+    @contextmanager
+    def _complaining(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:  # whatever an organisation's own code does
-            reason = " ".join(str(error).split())
-            raise DeployError(f"{self.call}: {type(error).__name__}: {reason}") from error
+            raise DeployError(f"{self.call}: {type(error).__name__}: {one_line(str(error))}") from error
+
+
+def permit(calls: Mapping[str, Call], modules: Collection[str], folder: Path) -> None:
+    """Raise unless the plan names only functions of modules in the folder, of OURS, and of those in `modules`.
+
+    A module is not even imported before; and a function must be of such a module itself, not only be found there.
+    """
+    for field, call in calls.items():
+
+        def require(module: str, about: str = f"federation.toml: {field} = {call.call!r}") -> None:
+            if not _within(module, {*OURS, *modules}) and not _lies_in(folder, module):
+                raise DeployError(
+                    f"{about} runs {module!r}, which is not in this folder; if you trust it, name it under modules in "
+                    "organisation.toml"
+                )
+
+        module = call.call.partition(":")[0]
+        require(module)
+        for text in call.arguments.values() if _within(module, OURS) else ():
+            if isinstance(text, str) and ":" in text:  # `heterophony.models` takes such a name for one's own network
+                require(text.partition(":")[0])
+        require(str(getattr(call.function(), "__module__", "")))
+
+
+def _within(module: str, allowed: Collection[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+
+def _lies_in(folder: Path, module: str) -> bool:
+    try:
+        found = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
+    return any(Path(place).resolve().is_relative_to(folder.resolve()) for place in places if place)

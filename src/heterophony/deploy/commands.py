@@ -90,7 +90,10 @@ def check(folder: Folder) -> None:
 
     with complaints():
         from heterophony.deploy.participant import site
+        from heterophony.deploy.plan import FILE, Plan
 
+        for field, call in Plan.load(folder / FILE).calls().items():  # before any of them runs
+            print(f"the plan runs {call.call} here ({field}), with {call.arguments or 'no arguments'}", flush=True)
         here = site(folder.resolve())
         own = here.federation.node(here.name)
         for name, slot in own.slots.items():
@@ -108,13 +111,18 @@ def check(folder: Folder) -> None:
 
 
 @app.command()
-def key(folder: Folder) -> None:
+def key(
+    folder: Folder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
+) -> None:
     """Make a new key for a participant; its public half goes to the coordinator, the other stays."""
     from heterophony.cli import complaints
 
     with complaints():
         from heterophony.deploy import keys
+        from heterophony.deploy.call import DeployError
 
+        if (folder / "node.key").exists() and not force:
+            raise DeployError(f"{folder / 'node.key'} is there already, and would be lost: say --force to replace it")
         keys.node(folder)
     print(f"wrote {folder / 'node.key'}, which stays here, and {folder / 'node.pub'}: send that to the coordinator")
 

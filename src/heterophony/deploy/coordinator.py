@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from pydantic import Field
 
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.call import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
@@ -46,7 +46,14 @@ class Listen(Strict):
 
 
 def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
-    return {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+    """By participant; whose node it is that connects is known by its key alone, so that no two may have the same."""
+    found = {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+    owners: dict[bytes, str] = {}
+    for name, key in found.items():
+        other = owners.setdefault(keys.public_bytes(key), name)
+        if other != name:
+            raise DeployError(f"{folder / 'keys'}: {other}.pub and {name}.pub are the same key")
+    return found
 
 
 def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:
@@ -140,9 +147,9 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     names = {flower.key_bytes(key): name for name, key in public_keys(folder, plan).items()}
     try:
         with flower.grid_of(address, task, ca) as grid:
-            run(folder, plan, flower.Post(grid, names))
+            run(folder, plan, flower.Post(grid, names, plan.limit))
     except (DeployError, Stalled, ValueError) as error:
-        log.error("%s", error)
+        log.error("%s", one_line(str(error), 2000))  # it may quote what participants have sent
         return GIVE_UP
     except Exception:
         log.exception("the run failed")

@@ -8,6 +8,7 @@ once a message. Much of this is not Flower's public interface, hence the narrow 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -15,23 +16,43 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from heterophony import codec
 from heterophony.deploy.call import DeployError
+from heterophony.fields import Refused
+
+if TYPE_CHECKING:
+    from flwr.superlink.grid import HttpGrid
 
 try:
     import httpx
     from flwr.app import Array, ArrayRecord, Message, RecordDict
-    from flwr.common.constant import SubStatus
-    from flwr.common.serde import fab_to_proto, run_from_proto
+    from flwr.app.message.arraychunk import ArrayChunk
+    from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE, SubStatus
+    from flwr.common.serde import context_from_proto, fab_to_proto, message_from_proto, run_from_proto
     from flwr.proto.control_pb2 import ListNodesRequest, ListRunsRequest, RegisterNodeRequest, StartRunRequest
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest, PullTaskInputRequest, PushTaskOutputRequest
-    from flwr.serverapp.grid import Grid
+    from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree
+    from flwr.proto.node_pb2 import Node
+    from flwr.proto.runtime_pb2 import (
+        AcquireTaskRequest,
+        PullAppMessagesRequest,
+        PullTaskInputRequest,
+        PushTaskOutputRequest,
+    )
     from flwr.supercore.constant import TaskType
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.fab import Fab
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.inflatable.inflatable_object import (
+        get_object_body,
+        get_object_children_ids_from_object_content,
+        get_object_type_from_object_content,
+        iterate_object_tree,
+    )
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+    from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
     from flwr.supercore.interceptors import (
         RuntimeTokenHttpInterceptor,
         RuntimeVersionHttpInterceptor,
@@ -44,7 +65,7 @@ try:
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.supernode.fleet_http_client import FleetHttpClient
     from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+    from flwr.supernode.runtime.run_clientapp import push_message, push_task_output
 except ImportError as error:
     raise DeployError(f"deploying needs Flower: pip install 'heterophony[flower]' ({error})") from None
 
@@ -79,20 +100,63 @@ def content(data: bytes) -> RecordDict:
     return RecordDict({RECORD: ArrayRecord({"bytes": array})})
 
 
-def data_of(message: Message) -> bytes | None:
-    """Our bytes in a message; None if there are none."""
-    if message.has_error() or not message.has_content():
-        return None
-    record = message.content.get(RECORD)
-    array = record.get("bytes") if isinstance(record, ArrayRecord) else None
-    return None if array is None else bytes(array.data)
+def pulled(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) -> bytes | Refused:
+    """Our bytes in a message that Flower holds, or why they are not taken: there are none, or more than the limit.
+
+    Flower carries equal chunks once and would repeat them as it puts a message together, so that a short message could
+    grow without bound. Hence we fetch no more than fits the limit, and put together what we have counted.
+    """
+    made: bytes | Refused
+    try:
+        made = _joined(_fetched(client, tree, node, run, limit), limit)
+    except Refused as error:
+        made = error
+    about = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=tree.object_id)
+    client.ConfirmMessageReceived(about)  # Flower need not keep it, whatever it was
+    return made
+
+
+def _fetched(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) -> dict[str, bytes]:
+    """The objects of a message."""
+    names = {each.object_id for each in iterate_object_tree(tree)}
+    if len(names) > 8 + limit // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE:
+        raise Refused(f"{len(names)} objects, too many for the limit of {limit} bytes")
+    fetch = make_pull_object_fn_protobuf(client.PullObject, node, run)
+    sizes, most = [], limit + 2**16 + 256 * len(names)  # with the heads of objects
+
+    def counted(name: str) -> bytes:
+        found = fetch(name)
+        sizes.append(len(found))
+        if sum(sizes) > most:
+            raise Refused(f"more than the limit of {limit} bytes")
+        return found
+
+    return pull_objects(sorted(names), counted)
+
+
+def _joined(contents: dict[str, bytes], limit: int) -> bytes:
+    """The bytes of the one array among a message's objects."""
+    try:
+        arrays = [o for o in contents.values() if get_object_type_from_object_content(o) == Array.__qualname__]
+        if len(arrays) != 1:
+            raise Refused("no message of ours")
+        chunks = get_object_children_ids_from_object_content(arrays[0])
+        order = [chunks[place] for place in json.loads(get_object_body(arrays[0], Array))["arraychunk_ids"]]
+        bodies = {name: get_object_body(contents.pop(name), ArrayChunk) for name in set(order)}
+    except Refused:
+        raise
+    except Exception as error:  # whatever a hostile object makes it raise
+        raise Refused(f"no message of ours ({type(error).__name__})") from None
+    if (size := sum(len(bodies[name]) for name in order)) > limit:
+        raise Refused(f"{size} bytes, the limit is {limit}")
+    return b"".join([bodies[name] for name in order])
 
 
 class Post:
     """The courier of `RemoteHost` over a Flower grid. Participants are known by their public keys."""
 
-    def __init__(self, grid: Grid, keys: Mapping[bytes, str]) -> None:
-        self.grid, self.keys = grid, keys
+    def __init__(self, grid: HttpGrid, keys: Mapping[bytes, str], limit: int) -> None:
+        self.grid, self.keys, self.limit = grid, keys, limit
         self.ids: dict[str, int] = {}
 
     def present(self) -> Collection[str]:
@@ -111,9 +175,23 @@ class Post:
         return tickets
 
     def collect(self, tickets: Collection[str]) -> dict[str, bytes | None]:
+        """As Flower's grid would, but for what it does not look at before it believes it."""
         if not tickets:
             return {}
-        return {m.metadata.reply_to_message_id: data_of(m) for m in self.grid.pull_messages(list(tickets))}
+        found = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(tickets)))
+        messages = zip(found.messages_list, found.message_object_trees, strict=True)
+        # Whose answer it is, the SuperLink says; the message itself may say anything.
+        answers = {m.metadata.reply_to_message_id: (m, tree) for m, tree in messages}
+        return {ticket: self._answer(*answers[ticket]) for ticket in tickets if ticket in answers}
+
+    def _answer(self, message: Any, tree: ObjectTree) -> bytes | None:
+        if message.HasField("error"):
+            return None
+        try:
+            data = pulled(self.grid._runtime_client, tree, self.grid.node, self.grid.run.run_id, self.limit)
+        except ObjectPullError:  # it was never sent as a whole
+            return None
+        return codec.pack({"failed": f"its answer is refused: {data}"}) if isinstance(data, Refused) else data
 
 
 # -- executors ---------------------------------------------------------------------------------------------------
@@ -154,10 +232,11 @@ class Executor:
         self.client.close()
 
 
-def answer(address: str, task: Task, reply: Callable[[int, str, bytes | None], bytes]) -> None:
+def answer(address: str, task: Task, limit: int, reply: Callable[[int, str, bytes | Refused], bytes]) -> None:
     """Work on a task of a SuperNode.
 
-    `reply` makes the answer's bytes from Flower's number of this node, the type of the message, and its bytes if any.
+    `reply` makes the answer's bytes from Flower's number of this node, the type of the message, and its bytes, or why
+    there are none.
     """
     client = RuntimeHttpClient.from_server_address(
         address,
@@ -173,8 +252,14 @@ def answer(address: str, task: Task, reply: Callable[[int, str, bytes | None], b
     heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heartbeat.start()
     try:
-        message, context, _, _ = pull_task_input(client)
-        made = reply(int(context.node_id), message.metadata.message_type, data_of(message))
+        given = client.PullTaskInput(PullTaskInputRequest())
+        TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id  # messages take it from there
+        TaskIdentity.node_id, context = given.context.node_id, context_from_proto(given.context)
+        found = client.PullMessages(PullAppMessagesRequest())
+        message, tree = message_from_proto(found.messages_list[0]), found.message_object_trees[0]
+        message.metadata.__dict__["_message_id"] = tree.object_id
+        data = pulled(client, tree, Node(node_id=context.node_id), context.run_id, limit)
+        made = reply(int(context.node_id), message.metadata.message_type, data)
         push_message(client, Message(content(made), reply_to=message), context)
         push_task_output(client, context, SubStatus.COMPLETED, "")
     finally:
@@ -183,7 +268,7 @@ def answer(address: str, task: Task, reply: Callable[[int, str, bytes | None], b
 
 
 @contextmanager
-def grid_of(address: str, task: Task, ca: bytes) -> Iterator[Grid]:
+def grid_of(address: str, task: Task, ca: bytes) -> Iterator[HttpGrid]:
     """Work on a task of a SuperLink: the grid, while it lasts."""
     from flwr.superlink.grid import HttpGrid  # late: it takes a second, and nodes do without
 

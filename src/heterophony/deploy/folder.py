@@ -73,7 +73,8 @@ def prepare(
 ) -> None:
     """Write the folders of a plan."""
     coordinator, address = folder / "coordinator", plan.address
-    (coordinator / "keys").mkdir(parents=True)
+    coordinator.mkdir(parents=True, mode=0o700)  # keys, and Flower's database of everybody's messages
+    (coordinator / "keys").mkdir()
     (coordinator / PLAN).write_text(toml(text or plan.model_dump(mode="json"), COMMENTS))
     keys.authority(coordinator, plan.id)
     keys.server(coordinator, address.rpartition(":")[0])
@@ -93,7 +94,7 @@ def prepare(
     _app(coordinator, {**words, "folder": str(coordinator.resolve())})
     for place, name in enumerate(plan.participants):
         here = folder / "participants" / name
-        here.mkdir(parents=True)
+        here.mkdir(parents=True, mode=0o700)
         keys.node(here)
         shutil.copy(here / "node.pub", coordinator / "keys" / f"{name}.pub")
         shutil.copy(coordinator / "ca.crt", here / "ca.crt")
@@ -111,7 +112,7 @@ def checked(made: Mapping[str, Any]) -> Plan:
         plan = Plan.model_validate(made)
     except ValidationError as error:
         first = error.errors()[0]
-        raise DeployError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise DeployError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}") from None
     method = plan.build_method()
     if "root" not in method.roles:
         plan.topology(method)

@@ -31,10 +31,14 @@ YEARS = 10  # of the authority; the server's certificate lasts two
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    """A file that only its owner can read, from its first byte on; it is the old one or the new one at any moment."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
 
 
 def authority(folder: Path, name: str) -> None:
@@ -72,7 +76,13 @@ def node(folder: Path) -> None:
     """`node.key`, which stays with the organisation, and `node.pub`, which the coordinator registers."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_secret(folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    (folder / "node.pub").write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    (folder / "node.pub").write_bytes(public_bytes(key.public_key()) + b"\n")
+
+
+def public_bytes(key: Any) -> bytes:
+    """A public key as it stands in a `.pub` file, without a comment."""
+    found: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    return found
 
 
 def public(path: Path) -> Any:

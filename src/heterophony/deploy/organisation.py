@@ -39,6 +39,8 @@ class Organisation(Strict):
     share: str | tuple[str, ...] = ""  # where the method averages a part of one's own model
     buffers: Literal["shared", "private"] = "shared"
     data: Call | None = None  # -> Data, or {"train": Data, "test": Data, ...}
+    modules: tuple[str, ...] = ()  # installed ones whose functions the plan may name, beside those in this folder
+    rehearsal: bool = False  # whether the plan may have a recipe, that brings networks and data of its own
     egress: Egress = Egress()
     folder: Path = Path("state")  # private state, beside this file unless absolute
     port: int = Field(default=9094, ge=1, le=65535)  # of the node's own programs, on this machine only

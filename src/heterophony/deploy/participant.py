@@ -7,6 +7,8 @@ import logging
 import secrets
 import socket
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,14 @@ from filelock import FileLock, Timeout
 
 from heterophony import codec
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError, beside
+from heterophony.deploy.call import DeployError, beside, permit
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
 from heterophony.deploy.site import Site
 from heterophony.deploy.vault import Vault
+from heterophony.fields import Refused
 from heterophony.record.disk import Disk
 
 log = logging.getLogger("heterophony.node")
@@ -30,8 +33,12 @@ def site(folder: Path) -> Site:
     """The participant whose folder this is, with its data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
+    if plan.recipe is not None and not own.rehearsal:
+        raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
+    permit(plan.calls(), own.modules, folder)
     federation = own.build(plan)
-    federation.node(own.name)  # its model can be built, or we say so now
+    # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
+    replace(federation, device="cpu").node(own.name)
     return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)
 
 
@@ -104,13 +111,16 @@ def _wait_for(address: str) -> None:
 def _answer(address: str, task: Any, here: Site, known: Path) -> int:
     from heterophony.deploy import flower
 
-    def reply(node: int, kind: str, data: bytes | None) -> bytes:
-        if not known.exists() or known.read_text() != str(node):
-            Disk().replace(known, str(node).encode())
-        if kind != flower.QUESTION or data is None:
-            here.vault.note("refused", f"a message of type {kind!r:.60}")
-            return codec.pack({"refused": "no question of ours"})
+    def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
+        with suppress(OSError):  # a full disk: the number only saves a minute after the SuperNode was killed
+            if not known.exists() or known.read_text() != str(node):
+                Disk().replace(known, str(node).encode())
+        if kind != flower.QUESTION:
+            data = Refused("no question of ours")
+        if isinstance(data, Refused):
+            here.vault.note("refused", f"a message of type {kind!r:.60}: {data}")
+            return codec.pack({"refused": str(data)})
         return here.answer(data)
 
-    flower.answer(address, task, reply)
+    flower.answer(address, task, here.plan.limit, reply)
     return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from torch import nn
 
 from heterophony import registry
@@ -26,7 +26,7 @@ from heterophony.method import Method
 from heterophony.parts import levels
 from heterophony.profile import Profile
 from heterophony.settings.setting import Strict
-from heterophony.topology import Topology, complete, graph, random_pairs, ring, star, tree
+from heterophony.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -58,7 +58,7 @@ class Pace(Strict):
     again: float = Field(default=900.0, gt=0)  # after which a node that is connected is asked again
     patience: float = Field(
         default=3600.0, gt=0
-    )  # a run that is otherwise over does not wait longer for a node that has gone
+    )  # a run that is otherwise over does not wait longer for a node that has gone, or only refuses
 
 
 class Plan(Strict):
@@ -81,6 +81,12 @@ class Plan(Strict):
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
 
+    @field_validator("participants")
+    @classmethod
+    def _folders(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        check_names(names)  # before any topology is built: each becomes the name of a folder
+        return names
+
     @classmethod
     def load(cls, path: Path) -> Plan:
         found: Plan = parsed(cls, path)
@@ -91,6 +97,11 @@ class Plan(Strict):
         """A hash of what has been agreed; where the coordinator is and how patient it is may change."""
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+
+    def calls(self) -> dict[str, Call]:
+        """By field, the functions that everyone runs who works with this plan."""
+        named = {"networks.common": self.networks.common, "public": self.public, "tests": self.tests}
+        return {field: call for field, call in named.items() if call is not None}
 
     # -- what follows from it --------------------------------------------------------------------------------
     def build_method(self) -> Method:

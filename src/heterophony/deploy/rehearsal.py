@@ -71,9 +71,10 @@ class Rehearsal(Engine):
         super().__init__(made, RemoteHost(self.plan, made, Nobody()), **options)
 
     def run(self, rounds: int | None = None) -> Result:
+        plan = self.plan.model_copy(update={"rounds": max(self.rounds, rounds or 1)})  # nodes go no further than theirs
         with (
             TemporaryDirectory(prefix="heterophony-") as place,
-            _started(self.plan, Path(place), self.ports) as courier,
+            _started(plan, Path(place), self.ports) as courier,
         ):
             assert isinstance(self.host, RemoteHost)
             self.host.courier, self.host.origin = courier, self.host.clock()  # time begins when everyone is there
@@ -103,7 +104,8 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
         start(superlink(coordinator, listen, secret), flower.environment(coordinator / "flwr-home"))
         for name, port in zip(plan.participants, ports[1:], strict=False):
             home = place / "participants" / name
-            own = {"name": name, "federation": plan.id, "port": port, "egress": {"metrics": list(SPLITS)}}
+            own: dict[str, Any] = {"name": name, "federation": plan.id, "port": port, "rehearsal": True}
+            own["egress"] = {"metrics": list(SPLITS)}
             (home / FILE).write_text(folders.toml(own))
             start([sys.executable, "-m", "heterophony", "deploy", "node", str(home)], dict(os.environ))
         ca = (coordinator / "ca.crt").read_bytes()
@@ -117,7 +119,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
             control.register(name, key)
         control.submit(coordinator / "app")
         post = flower.Post(
-            stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca)), names
+            stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca)), names, plan.limit
         )
         _wait(lambda: len(post.present()) == len(names), place)
         yield post

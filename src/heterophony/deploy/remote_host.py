@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from heterophony import codec
+from heterophony.deploy.call import one_line
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.site import FORMAT
 from heterophony.engines.host import Activation, Outcome
@@ -22,11 +23,15 @@ from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
-from heterophony.message import HEADER_LIMIT, Body, Send
+from heterophony.mailbox import Inbox
+from heterophony.message import HEADER_LIMIT, Body, Message, Send
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
-COLUMNS = {"round": int, "time": float, "product": str, "set": str, "split": str, "quantity": str, "n": int}
+SENDS = 16  # messages in one answer, for each node of the federation
+LEAP = 1000  # rounds of its own that a node may go through in one reaction
+NAMES = ("product", "set", "split", "quantity")  # of a figure
+LARGEST = 1e100  # of a figure: sums and squares of some are numbers still
 log = logging.getLogger("heterophony.coordinator")
 
 
@@ -50,6 +55,7 @@ class Asked:
     since: float
     tickets: set[str] = field(default_factory=set)
     last: float = -math.inf  # when it was last sent
+    failures: tuple[float, float] | None = None  # when the first and the latest answer came that was of no use
 
 
 class RemoteHost:
@@ -109,9 +115,17 @@ class RemoteHost:
         for activation in activations:
             if activation.outcome is None:
                 activation.due = self.now()
-                # one that is connected may take as long as it likes
-                sign = max(self.asked[activation.node].since, self.seen.get(activation.node, -math.inf))
-                activation.lost = self.clock() - sign > self.plan.pace.patience
+                activation.lost = self._lost(activation.node)
+
+    def _lost(self, node: str) -> bool:
+        """Whether a node has been away for too long, or has for as long only refused and failed.
+
+        One that is connected and works may take as long as it likes.
+        """
+        asked, patience = self.asked[node], self.plan.pace.patience
+        first, latest = asked.failures or (0.0, 0.0)
+        away = self.clock() - max(asked.since, self.seen.get(node, -math.inf))
+        return max(away, latest - first) > patience
 
     def _stamp(self, activation: Activation) -> None:
         """A reaction here has taken as long as it has."""
@@ -156,7 +170,7 @@ class RemoteHost:
             self.asked[node].last = clock
 
     def _question(self, activation: Activation) -> bytes:
-        own = {name: getattr(activation, name) for name in ("number", "reaction", "round", "rounds", "start")}
+        own = {name: getattr(activation, name) for name in ("number", "reaction", "round", "rounds", "start", "last")}
         return self._packed(activation.node, "react", **own, mail=mail_value(activation.mail))
 
     def _packed(self, node: str, ask: str, **more: Any) -> bytes:
@@ -164,7 +178,8 @@ class RemoteHost:
         return codec.pack({**about, **more})
 
     def _collect(self, activations: dict[str, Activation]) -> bool:
-        """Take in what has come; whether anything has."""
+        """Take in what has come; whether any of it was of use."""
+        taken = 0
         holders = {t: node for node in activations for t in self.asked[node].tickets}
         answers = self.courier.collect(list(holders)) if holders else {}
         for ticket, data in answers.items():
@@ -172,20 +187,23 @@ class RemoteHost:
             if node not in self.asked:
                 continue  # it has answered twice
             self.asked[node].tickets.discard(ticket)
-            if data is None:
-                log.info("%s gave no answer: it will be asked again", node)
-                continue
             try:
+                if data is None:
+                    raise Refused("gave no answer; it will be asked again")
                 outcome = self._outcome(activations[node], data)
-            except Refused as error:
-                self._complain(node, str(error))
+            except Exception as error:  # whatever a hostile answer makes it raise
+                text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
+                self._complain(node, text)
                 continue
             activations[node].outcome = outcome
             del self.asked[node]
             self.trouble.pop(node, None)
-        return bool(answers)
+            taken += 1
+        return taken > 0
 
     def _complain(self, node: str, text: str) -> None:
+        text, asked, clock = one_line(text), self.asked[node], self.clock()
+        asked.failures = (asked.failures or (clock,))[0], clock
         if self.trouble.get(node) != text:
             log.warning("%s: %s", node, text)
         self.trouble[node] = text
@@ -206,11 +224,16 @@ class RemoteHost:
                 raise Refused(f"{text:.300}")
             case _:
                 raise Refused("malformed: no answer")
-        if not 0 <= round < 2**53:
+        if not _whole(round):
             raise Refused("malformed: no round")
+        known = max([activation.round, *(m.round for m in _messages(activation.mail))])
+        if round > known + LEAP:
+            raise Refused(f"round {round} after round {known}")
+        if len(sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
+            raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
         end = max(activation.start, self.now())
-        sent = [(end, self._send(activation, send)) for send in sends]
-        incidents = [("refused", f"{text:.300}") for text in refused if isinstance(text, str)]
+        sent = [(end, self._send(activation, send, max(known, round))) for send in sends]
+        incidents = [("refused", one_line(text, 300)) for text in refused if isinstance(text, str)]
         return Outcome(end, sent, self._rows(activation.node, rows), round, self._groups(activation, groups), incidents)
 
     def _unpacked(self, data: bytes) -> Any:
@@ -219,9 +242,9 @@ class RemoteHost:
         except codec.Malformed as error:
             raise Refused(f"malformed: {error}") from None
 
-    def _send(self, activation: Activation, value: Any) -> Send:
+    def _send(self, activation: Activation, value: Any, latest: int) -> Send:
         match value:
-            case (str(name), tuple(to), int(round), dict() | None as body) if 0 <= round < 2**53:
+            case (str(name), tuple(to), int(round), dict() | None as body) if _whole(round):
                 pass
             case _:
                 raise Refused("malformed: no message")
@@ -232,10 +255,17 @@ class RemoteHost:
         for receiver in to:
             if not isinstance(receiver, str) or not links.has(kind.to, receiver):
                 raise Refused(f"{name!r} goes to the node's {kind.to}; {receiver!r:.40} is none of them")
+        if len(set(to)) < len(to):
+            raise Refused(f"{name!r} names a receiver twice")
+        # Mail for rounds to come lies unread until they do. (An inner node may answer its parent in the round of mail
+        # that it had long before.)
+        if round > latest and not activation.links.children:
+            raise Refused(f"{name!r} of round {round}, but the node has only come to round {latest}")
         if body is None:
             return Send(kind, to, round, Body({}), withheld=True)
         made = Body(body)
         kind.check(made, None)  # a receiver's door looks again, and at whether it fits
+        _ = Message(name, activation.node, "", round, (activation.number, 0), made).wire  # it can be written, or raises
         return Send(kind, to, round, made)
 
     def _rows(self, node: str, rows: list[Any]) -> list[dict[str, Any]]:
@@ -280,19 +310,31 @@ class RemoteHost:
         return b""
 
 
+def _messages(mail: Message | Inbox | None) -> list[Message]:
+    """All messages that a reaction was given."""
+    if mail is None:
+        return []
+    return [*([mail] if isinstance(mail, Message) else mail), *mail.also]
+
+
+def _whole(value: Any) -> bool:
+    """A number of rounds or rows, of a size that every reader of our files can take."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _number(value: Any, below: float) -> bool:
+    """Not NaN, and compared as it is: a whole number from outside may be too large to become a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < below
+
+
 def _row(node: str, value: Any) -> dict[str, Any]:
     """A row of the table from outside: of its own node, and nothing but what a row has."""
-    if not isinstance(value, dict) or value.keys() != {*COLUMNS, "node", "sum"}:
+    if not isinstance(value, dict) or value.keys() != {*NAMES, "round", "n", "time", "node", "sum"}:
         raise Refused("malformed: no figure")
-    for name, kind in COLUMNS.items():
-        entry = value[name]
-        if not isinstance(entry, (int, float) if kind is float else kind) or isinstance(entry, bool):
-            raise Refused("malformed: no figure")
-        if isinstance(entry, str) and len(entry) > 200:
-            raise Refused("malformed: a figure's name is too long")
-    total = value["sum"]
-    if total is not None and (
-        isinstance(total, bool) or not isinstance(total, int | float) or not math.isfinite(total)
-    ):
+    if not all(isinstance(value[name], str) for name in NAMES) or not _whole(value["round"]) or not _whole(value["n"]):
+        raise Refused("malformed: no figure")
+    if any(len(value[name]) > 200 for name in NAMES):
+        raise Refused("malformed: a figure's name is too long")
+    if not _number(value["time"], 2**53) or not (value["sum"] is None or _number(value["sum"], LARGEST)):
         raise Refused("malformed: no figure")
     return {**value, "node": node}

@@ -14,6 +14,7 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.numerics import numerics
+from heterophony.deploy.call import one_line
 from heterophony.deploy.organisation import Egress
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.vault import Memory, Vault
@@ -62,6 +63,7 @@ class Site:
             return codec.pack({"failed": "it could not react; its own log says why"})
 
     def _note(self, what: str, detail: str) -> None:
+        detail = one_line(detail)
         log.warning("%s: %s: %s", self.name, what, detail)
         self.vault.note(what, detail)
 
@@ -99,16 +101,17 @@ class Site:
                 pass
             case _:
                 raise Refused("malformed: no activation")
+        if rounds > self.plan.rounds:
+            raise Refused(f"a question for {rounds} rounds, but federation.toml here says rounds = {self.plan.rounds}")
         reaction = next((r for r in self.federation.method.reactions if r.name == name and self.role in r.roles), None)
         if reaction is None:
             raise Refused(f"no reaction of a {self.role} is called {name:.40}")
         links = self.federation.topology.links(self.name, round, self.federation.seed)
-        return (
-            Activation(
-                self.name, number, name, self._mail(mail, reaction), links, round, rounds, frozenset(), float(start)
-            ),
-            reaction,
-        )
+        asked = Activation(
+            self.name, number, name, self._mail(mail, reaction), links, round, rounds, frozenset(), float(start),
+            last=question.get("last") is True,
+        )  # fmt: skip
+        return asked, reaction
 
     def _mail(self, value: Any, reaction: Reaction) -> Message | Inbox | None:
         try:
@@ -174,7 +177,7 @@ class Site:
         if activation.number == memory.applied and memory.answer is not None:
             if asked != memory.asked:
                 raise Refused(f"activation {activation.number} was another one when it was done: {ANEW}")
-            return memory.answer
+            return self._again(memory.answer)
         if activation.number <= memory.applied:
             raise Refused(f"activation {activation.number} is past, {memory.applied} have been done: {ANEW}")
         if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
@@ -202,14 +205,14 @@ class Site:
         """The answer as the egress policy allows it, and the rows for the node's own tables."""
         sends, ledger = [], []
         for index, (_, send) in enumerate(outcome.sends):
-            allowed = self.egress.kinds is None or send.kind.name in self.egress.kinds
+            allowed = self._may_leave(send.kind.name)
             sends.append((send.kind.name, send.to, send.round, dict(send.body) if allowed else None))
             message = Message(send.kind.name, self.name, "", send.round or 0, (activation.number, index), send.body)
             row = {"round": send.round, "kind": send.kind.name, "from": self.name}
             sizes = {"payload": send.kind.payload(send.body), "wire": message.wire}
             status = "sent" if allowed else "withheld"
             ledger += [{**row, "to": to, "status": status, **sizes} for to in send.to or ()]
-        told = [row for row in outcome.rows if (row["split"] or "note") in self.egress.metrics]
+        told = self._told(outcome.rows)
         answer = {
             "outcome": {
                 "number": activation.number,
@@ -221,6 +224,24 @@ class Site:
             }
         }
         return answer, ledger, outcome.rows
+
+    def _again(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer that was kept, as the policy of today allows it: that may have become stricter since."""
+        outcome, sends = answer["outcome"], []
+        for kind, to, round, body in outcome["sends"]:
+            allowed = body is not None and self._may_leave(kind)
+            sends.append((kind, to, round, body if allowed else None))
+            if allowed:
+                size = self.kinds[kind].payload(body)
+                self._note("again", f"{kind!r} of round {round} to {', '.join(to)} left once more, {size} bytes")
+        return {"outcome": {**outcome, "sends": sends, "rows": self._told(outcome["rows"])}}
+
+    def _may_leave(self, kind: str) -> bool:
+        return self.egress.kinds is None or kind in self.egress.kinds
+
+    def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The figures that the coordinator hears of."""
+        return [row for row in rows if (row["split"] or "note") in self.egress.metrics]
 
     def _digest(self) -> dict[str, Any]:
         if not self.egress.digest:

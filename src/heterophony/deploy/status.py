@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.deploy import coordinator
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.call import DeployError, one_line
 from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
@@ -78,7 +78,11 @@ def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """For a person."""
+    """For a person; some of it is what others have said."""
+    return [one_line(line) for line in _lines(found)]
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
     text = [f"{found['who']} of federation {found['federation']}"]
     if found["who"] != "coordinator":
         text.append(f"{found['reactions']} reactions done")

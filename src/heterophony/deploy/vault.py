@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from heterophony.record.disk import Disk
 FORMAT = 1
 TABLES = ("ledger", "metrics")
 _SUM = struct.Struct("32s")
+log = logging.getLogger("heterophony.node")
 
 
 @dataclass
@@ -94,11 +97,29 @@ class Vault:
         return self.folder / f"{self.federation}.{name}.jsonl"
 
     def note(self, what: str, detail: str) -> None:
-        """A line in the log of what was refused or went wrong; no part of the state."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """A line in the log of what was refused or went wrong; no part of the state, and no reason to fail."""
         row = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "incident": what, "detail": detail}
-        self.disk.append(self.table("incidents"), (json.dumps(row) + "\n").encode())
+        path = self.table("incidents")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.disk.append(path, (_newline(path) + json.dumps(row) + "\n").encode())
+        except OSError as error:  # a full disk, most likely
+            log.error("%s: %s could not be noted (%s)", path, what, error.strerror)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table but for one that was cut off: its writer was killed, or is at it."""
         path = self.table(table)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        found = []
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with suppress(json.JSONDecodeError):
+                found.append(json.loads(line))
+        return found
+
+
+def _newline(path: Path) -> str:
+    """What must come before the next line: the last one may have been cut off."""
+    if not path.exists() or not path.stat().st_size:
+        return ""
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return "" if file.read() == b"\n" else "\n"
