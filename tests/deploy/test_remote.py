@@ -237,6 +237,22 @@ def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
     assert made.host.trouble == {}  # it has answered since
 
 
+class Forged(Direct):
+    """Every outcome has these parts instead of its own."""
+
+    def __init__(self, sites, **parts):
+        super().__init__(sites)
+        self.parts = parts
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        for ticket in tickets.values():
+            answer = codec.unpack(self.answers[ticket])
+            if "outcome" in answer:
+                self.answers[ticket] = _with(answer, **self.parts)
+        return tickets
+
+
 FORGED = "no\n2026-12-01 00:00:00 heterophony.coordinator: finished after 30 rounds\x1b[2J\u202e"
 
 
@@ -252,18 +268,7 @@ def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog
 
 def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
     case = CASES["fedavg"]
-    courier = Direct(sites(case, tmp_path))
-    send = courier.send
-
-    def forge(questions):
-        tickets = send(questions)
-        for ticket in tickets.values():
-            answer = codec.unpack(courier.answers[ticket])
-            if "outcome" in answer:
-                courier.answers[ticket] = _with(answer, refused=[FORGED])
-        return tickets
-
-    courier.send = forge
+    courier = Forged(sites(case, tmp_path), refused=[FORGED])
     incidents = engine(case, courier).run(1).ledger.incidents
     assert len(incidents) == 4
     assert all(row["detail"].isprintable() for row in incidents)
@@ -272,20 +277,9 @@ def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_
 def test_figures_are_those_of_their_own_node(tmp_path):
     """A node cannot write into the server's results."""
     case = CASES["fedavg"]
-    courier = Direct(sites(case, tmp_path))
     row = {"round": 0, "time": 0.0, "product": "global", "node": "server", "set": "here", "split": "test"}
     row |= {"quantity": "accuracy", "sum": 48.0, "n": 48}
-    send = courier.send
-
-    def forge(questions):
-        tickets = send(questions)
-        for ticket in tickets.values():
-            answer = codec.unpack(courier.answers[ticket])
-            if "outcome" in answer:
-                courier.answers[ticket] = _with(answer, rows=[row])
-        return tickets
-
-    courier.send = forge
+    courier = Forged(sites(case, tmp_path), rows=[row])
     table = engine(case, courier).run(1).table
     assert {r["node"] for r in table if r["sum"] == 48.0} >= {"north", "south"}
     assert table.select(node="server", set="here", quantity="accuracy").rows[0]["sum"] < 48.0

@@ -97,7 +97,7 @@ class Cohort:
     def _place(self, fits: Sequence[tuple[int, Job]]) -> list[Seated]:
         """A lane for each fit that can have one; fits of one kind that are always pending together choose together."""
         groups: dict[tuple[Kind, tuple[Hashable, ...]], list[Entry]] = {}
-        self.signatures.programs.clear()
+        self.signatures.programs.clear()  # reactions have run since: closures may hold other values
         for i, job in fits:
             try:
                 rows = Rows(job.node, job.work)  # type: ignore[arg-type]

@@ -39,19 +39,9 @@ def claimed(difference: Interval | None, margin: float | None = None) -> str | N
     """Of a claim that one thing is more than another, or as much up to a margin, by the differences seed by seed."""
     if difference is None:
         return None
-    if margin is not None:
-        return _equal(difference, margin)
+    by = difference.mean if margin is None else margin - abs(difference.mean)  # how much there is in its favour
     if difference.n < SEEDS or difference.half is None:
-        return f"{'as' if difference.mean > 0 else 'not as'} claimed, {FEW}"
-    if difference.mean - difference.half > 0:
+        return f"{'as' if by > 0 else 'not as'} claimed, {FEW}"
+    if by - difference.half > 0:
         return "holds"
-    return "does not hold" if difference.mean + difference.half < 0 else WITHIN
-
-
-def _equal(difference: Interval, margin: float) -> str:
-    off = abs(difference.mean)
-    if difference.n < SEEDS or difference.half is None:
-        return f"{'as' if off < margin else 'not as'} claimed, {FEW}"
-    if off + difference.half < margin:
-        return "holds"
-    return "does not hold" if off - difference.half > margin else WITHIN
+    return "does not hold" if by + difference.half < 0 else WITHIN

@@ -12,7 +12,6 @@ Heterogeneous FL, 2022.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -77,11 +76,10 @@ class FedMD(Method):
         client.round = mail.round
         if "initialised" not in client.vars:
             client.vars["initialised"] = True
-            first = partial(self.local.fit, "model", cross_entropy, steps=None, once=True)
             if self.initial_public:
-                yield first(data="public", epochs=self.initial_public)
-            if self.initial_local:
-                yield first(epochs=self.initial_local)
+                on_public = {"data": "public", "epochs": self.initial_public, "steps": None}
+                yield self.local.fit("model", cross_entropy, once=True, **on_public)
+            yield from self.local.first(client, cross_entropy, self.initial_local)
             yield Mark("initial", once=True)
         logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
         return LOGITS(logits=logits.half() if self.half else logits)
