@@ -17,7 +17,7 @@ from rounds import PflCnn
 from torch.utils.flop_counter import FlopCounterMode
 
 from heterophony import Data
-from heterophony.compute.choice import COMPILED, LAST, PRODUCTS, STACKED
+from heterophony.compute.choice import COMPILED, COMPILED_LAST, LAST, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.numerics import numerics
@@ -138,6 +138,7 @@ def main() -> None:
 WAYS = {
     "branches": lambda p: Cohort(precision=p),
     "channels-last": lambda p: Cohort(precision=p, only=LAST),
+    "channels-last, compiled": lambda p: Cohort(precision=p, only=COMPILED_LAST),
     "stacked": lambda p: Cohort(precision=p, executor="stacked", only=STACKED),
     "compiled": lambda p: Cohort(precision=p, executor="stacked", only=COMPILED),
     "products": lambda p: Cohort(precision=p, executor="stacked", only=PRODUCTS),

@@ -14,7 +14,7 @@ from torch import nn
 
 from heterophony import Data, Federation, codec
 from heterophony.compute import signature
-from heterophony.compute.choice import COMPILED, STACKED, Choices, Way
+from heterophony.compute.choice import COMPILED, COMPILED_BRANCHES, STACKED, Choices, Way
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.kind import capacity
@@ -215,7 +215,7 @@ def test_stacked_weights_lie_as_their_gradients_do(channels, products):
     node = Node("c", "client", slots={"model": Slot(nn.Sequential(made, nn.Flatten(), nn.Linear(144, 4)))})
     node.data["train"] = Data(x=torch.randn(8, channels, 8, 8), y=torch.randint(4, (8,)), classes=4)
     work = Fit("model", cross_entropy, batch=4)
-    stack = Stack(Job(node, work, "0"), Rows(node, work), "fp32", seats=3, products=products)
+    stack = Stack(Job(node, work, "0"), Rows(node, work), "fp32", Way("", products=products), seats=3)
     stack.prepare(Job(node, work, "0"))
     assert all(p.is_contiguous() and p.stride() == p.grad.stride() for p in stack.parameters["model"].values())
 
@@ -410,6 +410,75 @@ def test_a_way_that_errs_for_the_last_batch_alone_is_found_out(monkeypatch):
         Product, "forward", lambda self, x: forward(self, x).flip(1) if len(x) == 1 else forward(self, x)
     )
     assert not Cohort()._agrees(written_out, entries)
+
+
+def conv_net(width=4):
+    layers = [nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Dropout(0.0), nn.Flatten()]
+    return nn.Sequential(*layers, nn.Linear(36 * width, 4))
+
+
+def fits(factory, sizes, batch=4):
+    """One fit for each number of rows."""
+    jobs = []
+    for i, rows in enumerate(sizes):
+        with seeded("fits", i):
+            node = Node(f"c{i}", "client", slots={"model": Slot(factory())})
+            node.data["train"] = Data(x=torch.randn(rows, 3, 8, 8), y=torch.randint(4, (rows,)), classes=4)
+        jobs.append(Job(node, Training(batch=batch).fit("model", cross_entropy), "0"))
+    return jobs
+
+
+def test_branches_are_compiled_once_for_equal_networks_and_whole_batches(monkeypatch):
+    """Their last batches are of five sizes; networks of two widths."""
+    compiling, compiled = torch.compile, []
+
+    def backend(module, inputs):
+        compiled.append(len(inputs))
+        return module.forward
+
+    monkeypatch.setattr(torch, "compile", lambda step, **how: compiling(step, backend=backend, **how))
+    jobs = [*fits(conv_net, (8, 9, 10, 11)), *fits(partial(conv_net, 5), (4, 6))]
+    twins = deepcopy(jobs)
+    cohort = Cohort(executor="auto", only=COMPILED_BRANCHES)
+    cohort(jobs)
+    assert not cohort.alone
+    Eager()(twins)
+    for job, twin in zip(jobs, twins, strict=True):
+        torch.testing.assert_close(job.node.weights(), twin.node.weights())
+    assert len(compiled) == 2
+
+
+@pytest.mark.slow
+def test_compiled_branches_compute_what_eager_does():
+    """With the real compiler, and running statistics."""
+    jobs = fits(conv_net, (8, 9))
+    twins = deepcopy(jobs)
+    cohort = Cohort(executor="auto", only=COMPILED_BRANCHES)
+    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(jobs)]
+    assert cohort._agrees(COMPILED_BRANCHES, entries)
+    cohort(jobs)
+    assert not cohort.alone
+    Eager()(twins)
+    for job, twin in zip(jobs, twins, strict=True):
+        torch.testing.assert_close(job.node.weights(), twin.node.weights(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_branch_that_errs_is_found_out(monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+
+    def backend(module, inputs):
+        return lambda *args: [2 * out if out.dim() else out for out in module(*args)]
+
+    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(fits(conv_net, (8, 9)))]
+    compiling = torch.compile
+    with monkeypatch.context() as context:
+        context.setattr(torch, "compile", lambda step, **how: compiling(step, backend="eager", **how))
+        assert Cohort()._agrees(COMPILED_BRANCHES, entries)
+        torch._dynamo.reset()
+        context.setattr(torch, "compile", lambda step, **how: compiling(step, backend=backend, **how))
+        assert not Cohort()._agrees(COMPILED_BRANCHES, entries)
+    assert "cannot be checked" not in caplog.text
+    torch._dynamo.reset()
 
 
 def test_any_number_of_stacks_is_compiled(monkeypatch):

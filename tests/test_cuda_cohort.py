@@ -9,7 +9,7 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.compute import cohort as cohort_module
-from heterophony.compute.choice import COMPILED, LAST, PRODUCTS, STACKED
+from heterophony.compute.choice import COMPILED, EVERY, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.stack import Stack
 from heterophony.engines import local
@@ -62,7 +62,7 @@ def test_ways_agree_with_one_at_a_time_within_rounding(executor, norm):
 
 
 @pytest.mark.parametrize(("channels", "norm"), [(1, False), (1, True), (3, True)])
-@pytest.mark.parametrize("way", [LAST, STACKED, COMPILED, PRODUCTS], ids=lambda way: way.name)
+@pytest.mark.parametrize("way", EVERY, ids=lambda way: way.name)
 def test_each_way_agrees(way, channels, norm):
     factory = lambda: small(norm=norm, channels=channels)  # noqa: E731
     made = federation(factory, channels=channels)
@@ -81,7 +81,9 @@ def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
     checked = []
     agrees = cohort._agrees
     monkeypatch.setattr(cohort, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
-    monkeypatch.setattr(cohort_module, "COMPILING", (0.0, 0.0))  # it always pays
+    monkeypatch.setattr(
+        cohort_module, "COMPILING", dict.fromkeys(cohort_module.COMPILING, (0.0, 0.0, 1.0))
+    )  # always pays
     local(made, compute=cohort).run(2)
     chosen = [entry["way"] for entry in cohort.choices.made.values()]
     assert len(checked) == sum("compiled" in way for way in chosen)  # and none was turned down

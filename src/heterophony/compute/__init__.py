@@ -15,7 +15,8 @@ from heterophony.compute.workers import Workers
 if TYPE_CHECKING:
     from heterophony.federation import Federation
 
-# Read when CUDA starts, which asking whether there is a GPU may do already; without it all streams share eight queues.
+# Read when CUDA starts, which asking whether there is a GPU may do already. Under NVIDIA's multi-process service a
+# client has so few queues by itself that no two lanes run at once.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 

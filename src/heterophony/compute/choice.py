@@ -37,10 +37,13 @@ class Way:
 
 BRANCHES = Way("branches")
 LAST = Way("branches, channels-last", channels_last=True)
+COMPILED_BRANCHES = Way("branches, compiled", compiled=True)
+COMPILED_LAST = Way("branches, channels-last, compiled", channels_last=True, compiled=True)
 STACKED = Way("stacked", stacked=True)
 COMPILED = Way("stacked, compiled", stacked=True, compiled=True)
 PRODUCTS = Way("stacked, as products, compiled", stacked=True, compiled=True, products=True)
-WAYS = {way.name: way for way in (BRANCHES, LAST, STACKED, COMPILED, PRODUCTS)}
+EVERY = BRANCHES, LAST, COMPILED_BRANCHES, COMPILED_LAST, STACKED, COMPILED, PRODUCTS
+WAYS = {way.name: way for way in EVERY}
 
 
 class Choices:

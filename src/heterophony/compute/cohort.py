@@ -5,15 +5,28 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 
 from heterophony.compute import signature
-from heterophony.compute.choice import BRANCHES, COMPILED, LAST, PRODUCTS, STACKED, WAYS, Choices, Way, key_of
+from heterophony.compute.choice import (
+    BRANCHES,
+    COMPILED,
+    COMPILED_BRANCHES,
+    COMPILED_LAST,
+    LAST,
+    PRODUCTS,
+    STACKED,
+    WAYS,
+    Choices,
+    Way,
+    key_of,
+)
 from heterophony.compute.eager import Eager, Job, loss_rows
 from heterophony.compute.kind import Kind, Signatures, kind_of
 from heterophony.compute.lane import DEPTHS, Lane, Pairs, Rows, Track
@@ -37,8 +50,9 @@ class Seated:
 
 
 Entry = tuple[int, Job, Rows]
-COMPILING = (10.0, 1.0)  # seconds that compiling takes, and more for each of a network's tensors: to be earned back
-GAIN = 0.4  # the share of a step that compiling is expected to save
+# Compiling a stack, or a branch: seconds that it takes, more for each of a network's tensors, and the share of a step
+# that it is expected to save. Branches run beside each other, so that of what one of them saves little is left.
+COMPILING = {"stacked": (10.0, 1.0, 0.4), "branch": (10.0, 0.1, 0.12)}
 CLOSE = 0.1  # how far compiled gradients may be from uncompiled ones, as a share of them
 STREAMS = 4  # on which predictions run side by side
 
@@ -110,8 +124,9 @@ class Cohort:
                 together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
                 groups.setdefault((kind, together), []).append((i, job, rows))
         found: list[Seated] = []
+        alike = Counter(kind[:-1] for (kind, _), entries in groups.items() for _ in entries)
         for (kind, pending), entries in groups.items():
-            way = self._way(kind, pending[1:], entries)
+            way = self._way(kind, pending[1:], entries, alike[kind[:-1]])
             try:
                 found += self._stack(kind, entries, way) if way.stacked else self._branch(kind, entries, way)
             except torch.OutOfMemoryError:
@@ -131,7 +146,7 @@ class Cohort:
             lane = mine.get(i) or (free.pop() if free else None)
             if lane is None:
                 track = self._track(job.node, lanes)
-                lane = Lane(job, rows, self.precision, channels_last=way.channels_last, track=track)
+                lane = Lane(job, rows, self.precision, way, track=track)
                 lanes.append(lane)
             lane.served, lane.used = job.node.id, self.calls
             found.append(Seated(lane, kind, [i], [job], [rows]))
@@ -144,7 +159,7 @@ class Cohort:
         lane = next((lane for lane in lanes if lane.used != self.calls), None)
         if lane is None:
             track = self._track(job.node, lanes)
-            lane = Stack(job, rows, self.precision, len(entries), way.compiled, way.products, track)
+            lane = Stack(job, rows, self.precision, way, len(entries), track)
             lanes.append(lane)
         lane.used = self.calls
         places, jobs, views = (list(part) for part in zip(*entries, strict=True))
@@ -163,8 +178,8 @@ class Cohort:
         return found
 
     # -- the choice ------------------------------------------------------------------------------------------
-    def _way(self, kind: Kind, sizes: tuple[Hashable, ...], entries: Sequence[Entry]) -> Way:
-        """How these fits are computed: as asked, as remembered, or as timed now."""
+    def _way(self, kind: Kind, sizes: tuple[Hashable, ...], entries: Sequence[Entry], alike: int) -> Way:
+        """How these fits are computed: as asked, as remembered, or as timed now; `alike` are pending in all."""
         job = entries[0][1]
         many = bool(sizes) and len(entries) > 1
         if self.only is not None and (many or not self.only.stacked):
@@ -172,7 +187,7 @@ class Cohort:
         if self.executor == "branches" or job.node.device == "cpu":
             return STACKED if many and self.executor == "stacked" else BRANCHES
         program = kind[:-1]  # how many rows there is room for does not matter to the choice
-        parts = program, sizes, len(entries) if many else 1, self.precision, self.executor
+        parts = program, sizes if many else (), len(entries) if many else 1, self.precision, self.executor
         key = self.keys.get(parts)
         if key is None:
             if len(self.keys) > 256:
@@ -180,10 +195,10 @@ class Cohort:
             key = self.keys[parts] = key_of(*parts)
         chosen = self.choices.way(key)
         if chosen is None:
-            chosen = self._timed(key, kind, entries, many)
+            chosen = self._timed(key, kind, entries, many, alike)
         return chosen if many or not chosen.stacked else BRANCHES
 
-    def _timed(self, key: str, kind: Kind, entries: Sequence[Entry], many: bool) -> Way:
+    def _timed(self, key: str, kind: Kind, entries: Sequence[Entry], many: bool, alike: int) -> Way:
         """Try the ways on this work, before any state comes in, and remember the fastest."""
         ways = [] if many and self.executor == "stacked" else [BRANCHES, LAST]
         ways += [STACKED] if many else []
@@ -193,15 +208,11 @@ class Cohort:
         job = entries[0][1]
         node, work = job.node, job.work
         assert isinstance(work, Fit)
-        if many and times:
-            steps = job.left * len(work.sizes(node))
-            tensors = sum(len(node.slots[name].tensors()) for name in work.names)
-            if steps * min(times.values()) * GAIN > COMPILING[0] + COMPILING[1] * tensors:
-                began = time.perf_counter()
-                self._try(COMPILED, kind, entries, times)
-                if tensors <= DEPTHS[0]:  # written out, a deep network's convolutions gain nothing
-                    self._try(PRODUCTS, kind, entries, times)
-                log.info("compiling took %.0f s", time.perf_counter() - began)
+        began, tried = time.perf_counter(), len(times)
+        for way in self._worth_compiling(job, many, alike / len(entries), times) if times else ():
+            self._try(way, kind, entries, times)
+        if len(times) > tried:
+            log.info("compiling took %.0f s", time.perf_counter() - began)
         if not times:
             return BRANCHES  # which will say why it cannot be
         best = self._fastest(kind, times)
@@ -213,6 +224,27 @@ class Cohort:
         self.choices.keep(key, best, times, f"{len(entries)} x {names}, batch {work.batch}")
         return best
 
+    def _worth_compiling(self, job: Job, many: bool, groups: float, times: Mapping[str, float]) -> list[Way]:
+        """Compiled ways that should earn back the seconds they take, in what is left of the run for such groups."""
+        node, work = job.node, job.work
+        assert isinstance(work, Fit)
+        best = WAYS[min(times, key=lambda name: times[name])]
+        tensors = sum(len(node.slots[name].tensors()) for name in work.names)
+        left = job.left * len(work.sizes(node)) * groups * times[best.name]
+
+        def pays(kind: str) -> bool:
+            once, each, gain = COMPILING[kind]
+            return left * gain > once + each * tensors
+
+        ways: list[Way] = []
+        if not best.stacked and pays("branch"):
+            ways.append(COMPILED_LAST if best.channels_last else COMPILED_BRANCHES)
+        if many and pays("stacked"):
+            ways.append(COMPILED)
+            if tensors <= DEPTHS[0]:  # written out, a deep network's convolutions gain nothing
+                ways.append(PRODUCTS)
+        return ways
+
     def _fastest(self, kind: Kind, times: Mapping[str, float]) -> Way:
         """The fastest way; the lanes of all others give their memory back."""
         best = WAYS[min(times, key=lambda name: times[name])]
@@ -223,14 +255,15 @@ class Cohort:
 
     def _agrees(self, way: Way, entries: Sequence[Entry]) -> bool:
         """Whether gradients are those of the uncompiled step, chance (dropout) and rounding aside: compilers err."""
-        _, jobs, rows = (list(part) for part in zip(*entries, strict=True))
-        seats = len(jobs)
+        _, jobs, rows = (list(part) for part in zip(*(entries if way.stacked else entries[:1]), strict=True))
+        made = Stack if way.stacked else Lane
         found: list[list[torch.Tensor]] = []  # by way and size of a batch
         try:
-            for each in (STACKED, way):
-                stack = Stack(jobs[0], rows[0], self.precision, seats, each.compiled, each.products, chance=False)
-                found.append(stack.gradients(jobs, rows))
-                stack.descent = None  # which refers to the stack: its memory would be held
+            for each in (replace(way, compiled=False, products=False), way):
+                lane = made(jobs[0], rows[0], self.precision, each, len(jobs), chance=False)
+                found.append(lane.gradients(jobs, rows))
+                if isinstance(lane, Stack):
+                    lane.descent = None  # which refers to the stack: its memory would be held
         except Exception as error:
             log.info("%s: cannot be checked: %s", way.name, _line(error))
             return False

@@ -329,7 +329,7 @@ def _optimiser(
     return optimiser
 
 
-def teacher(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def teacher(model: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     """A model that can only be asked."""
 
     def ask(x: Tensor) -> Tensor:

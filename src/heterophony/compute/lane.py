@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.compute import signature
+from heterophony.compute.choice import BRANCHES, Way
+from heterophony.compute.compiled import certain, in_batches_of
 from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
 from heterophony.compute.kind import capacity
 from heterophony.data.augment import Augmentation
@@ -113,14 +115,16 @@ class Lane:
         job: Job,
         rows: Rows,
         precision: str = "fp32",
+        way: Way = BRANCHES,
         seats: int = 1,
-        channels_last: bool = False,
         track: Track | None = None,
+        chance: bool = True,
     ) -> None:
         node, work = job.node, job.work
         assert isinstance(work, Fit)
-        self.work, self.device, self.precision, self.seats = work, torch.device(node.device), precision, seats
-        self.cuda, self.channels_last = self.device.type == "cuda", channels_last
+        self.work, self.device, self.precision = work, torch.device(node.device), precision
+        self.way, self.seats, self.chance = way, seats, chance  # without chance there is no dropout
+        self.cuda = self.device.type == "cuda"
         self.classes, self.transforms = rows.view.classes, transforms_of(work)
         self._furnish({name: node.models[name] for name in (*work.names, *work.teachers)})
         self.homes = self._homes()
@@ -150,18 +154,24 @@ class Lane:
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         """Networks and optimisers of its own."""
         work = self.work
-        copies = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
+        copies = self._copies(modules)
         if self.cuda:  # on a CPU, as the node has it
-            layout = torch.channels_last if self.channels_last else torch.contiguous_format
+            layout = torch.channels_last if self.way.channels_last else torch.contiguous_format
             for module in copies.values():
                 laid_out(module, layout)
         self.slots = [Slot(module) for module in copies.values()]
         self.tensors = {name: slot.tensors() for name, slot in zip(copies, self.slots, strict=True)}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
-        nets: dict[str, Callable[[Tensor], Tensor]] = {name: copies[name] for name in work.names}
-        nets |= {name: teacher(copies[name]) for name in work.teachers}
+        nets: dict[str, Callable[[Tensor], Tensor]] = dict(copies)
+        if self.way.compiled:
+            nets = {name: in_batches_of(work.batch or 1, module) for name, module in copies.items()}
+        nets |= {name: teacher(nets[name]) for name in work.teachers}
         self.nets = {name: precise(net, self.precision) for name, net in nets.items()}
+
+    def _copies(self, modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+        copies = {name: deepcopy(module).train(name in self.work.names) for name, module in modules.items()}
+        return copies if self.chance else {name: certain(module) for name, module in copies.items()}
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
         """By seat and model: where its tensors are, in the order of a node's own."""
@@ -346,7 +356,7 @@ class Lane:
         columns = {n: c.index_select(0, rows) for n, c in self.columns.items()}
         if self.augment is not None:
             columns["x"] = self.augment.apply(columns["x"], self.drawn.index_select(0, places))
-        if self.channels_last:
+        if self.way.channels_last:
             columns = {n: _last(column) for n, column in columns.items()}
         batch = Data(classes=self.classes, **columns)
         loss = signature.with_numbers(self.work.loss, self.numbers) if self.cuda else self.work.loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ def numerics(device: str, precision: str, deterministic: bool) -> Iterator[None]
         (torch.backends.cudnn, "benchmark", not deterministic),
         (memory, "fill_uninitialized_memory", False),
     ]
+    if deterministic:
+        # which of a compiled reduction's forms is used, with sums in another order, is not a matter of timing then
+        compiler: Any = importlib.import_module("torch._inductor.config")
+        if hasattr(compiler, "deterministic"):  # torch 2.9 and later
+            wanted.append((compiler, "deterministic", True))
     before = [(where, name, getattr(where, name)) for where, name, _ in wanted]
     strict = torch.are_deterministic_algorithms_enabled()
     try:

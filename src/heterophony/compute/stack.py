@@ -6,25 +6,22 @@ batched product here. Optimisers work element by element, so torch's own step a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from heterophony.compute import signature
+from heterophony.compute.compiled import compiled
 from heterophony.compute.eager import Job, backward, kept, precise, teacher, terms_of
-from heterophony.compute.lane import Lane, Rows, Track, resident
+from heterophony.compute.lane import Lane, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.node import Slot
 from heterophony.work import Fit
-
-FORMS = 10_000
 
 
 def stackable(job: Job) -> bool:
@@ -43,51 +40,19 @@ def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
     return (given[0].float(),)
 
 
-def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step compiled, whole, for each form of its arguments apart: these are few, and a graph has one of them.
-
-    To torch the steps of all stacks are one function (its own, around ours), of which it would compile eight forms
-    and then, without a word, no more.
-    """
-    made = torch.compile(step, fullgraph=True, dynamic=False)
-
-    def call(*args: Any) -> Any:
-        with torch._dynamo.config.patch(recompile_limit=FORMS, accumulated_recompile_limit=FORMS):
-            return made(*args)
-
-    return call
-
-
 class Stack(Lane):
     """A lane with several seats."""
 
-    def __init__(
-        self,
-        job: Job,
-        rows: Rows,
-        precision: str,
-        seats: int,
-        compiled: bool = False,
-        products: bool = False,
-        track: Track | None = None,
-        chance: bool = True,
-    ) -> None:
-        self.compiled, self.products, self.chance = compiled, products, chance
-        self.reached: dict[str, set[str]] | None = None  # parameters that the loss depends on, by model
-        super().__init__(job, rows, precision, seats, track=track)
+    reached: dict[str, set[str]] | None = None  # parameters that the loss depends on, by model
 
     def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
-        self.skeletons = {name: deepcopy(module).train(name in work.names) for name, module in modules.items()}
-        if not self.chance:
-            for module in (part for own in self.skeletons.values() for part in own.modules()):
-                if isinstance(module, _DropoutNd):
-                    module.p = 0.0
+        self.skeletons = self._copies(modules)
         if self.precision == "bf16":
             for module in (part for own in self.skeletons.values() for part in own.modules()):
                 if isinstance(module, _BatchNorm):  # whose gradient vmap cannot take apart in two precisions
                     module.register_forward_pre_hook(_in_float)
-        if self.products:
+        if self.way.products:
             self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
         self.slots = [Slot(module) for module in self.skeletons.values()]
         weights = {
@@ -105,7 +70,7 @@ class Stack(Lane):
         self.parameters = {name: weights[name] for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
-        self.descent: Any = _compiled(step) if self.compiled else step
+        self.descent: Any = compiled(step) if self.way.compiled else step
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
         seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}
