@@ -14,43 +14,18 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
 from heterophony import registry
 from heterophony.experiments import Experiment, shipped
 from heterophony.message import Kind
+from heterophony.options import described
 from heterophony.reaction import Count, Each, Every, Reaction, Round
 from heterophony.registry import Entry
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "methods"
-
-
-# What options are that many methods have, where the method itself says nothing of them.
-COMMON = {
-    "fraction": "share of the clients that a round asks",
-    "quorum": "answers that are enough when the deadline has come: a count, or a share",
-    "deadline": "virtual seconds that a window stays open; none: until all have answered",
-    "weighted": "the mean counts a client by its examples",
-    "epochs": "over the data, between two messages",
-    "batch": "rows of a step",
-    "lr": "learning rate",
-    "momentum": "of SGD",
-    "weight_decay": "L2 penalty",
-    "data": "what is seen: private rows, those and the own domain's public ones, or those and all public ones",
-    "steps": "so many batches instead of whole epochs",
-    "sample": "public rows of a round; none: all",
-    "fresh": "other public rows in each round",
-    "half": "logits travel as float16",
-    "average": "how logits are combined",
-    "mu": "how strong the pull to the global model is",
-    "rate": "of the node's optimiser: 1 takes over what comes, less keeps something of one's own",
-    "beta1": "of momentum, Adam, Yogi",
-    "beta2": "of Adam, Yogi",
-    "tau": "of Adam, Yogi, Adagrad: keeps the step finite",
-}
 
 
 def pages() -> dict[str, str]:
@@ -72,9 +47,9 @@ def page(entry: Entry) -> str:
     out += ["## What travels", ""]
     if "Leaves" in doc:
         out += [doc["Leaves"], ""]
-    if entry.base.kinds:
+    if entry.sends():
         out += ["| message | to | carries |", "|---|---|---|"]
-        out += [f"| `{kind.name}` | {kind.to} | {_carries(kind)} |" for kind in entry.base.kinds]
+        out += [f"| `{kind.name}` | {kind.to} | {_carries(kind)} |" for kind in entry.sends()]
     else:
         out += ["No message is declared, so that nothing can leave a node."]
     out += ["", "## Who does what, and when", "", "| role | reaction | when |", "|---|---|---|"]
@@ -119,7 +94,7 @@ def _file(entry: Entry) -> str:
 
 
 def _sends(entry: Entry) -> str:
-    return ", ".join(dict.fromkeys(name for kind in entry.base.kinds for name in kind.fields)) or "nothing"
+    return ", ".join(dict.fromkeys(name for kind in entry.sends() for name in kind.fields)) or "nothing"
 
 
 def _carries(kind: Kind) -> str:
@@ -151,34 +126,10 @@ def _needs(entry: Entry) -> str:
 
 
 def _options(entry: Entry) -> Iterator[str]:
-    notes = {**_comments(entry.base), **_comments(entry.make)}
     yield "| option | default | |"
     yield "|---|---|---|"
-    for name, (hint, default) in entry.options().items():
-        note = notes.get(name, "") or _part_note(entry, name)
-        note = note or COMMON.get(name.rpartition(".")[2], "")
-        choices = list(dict.fromkeys(re.findall(r"'([^']*)'", str(hint)))) if "Literal" in str(hint) else []
-        kind = f"one of {', '.join(choices)}" if choices else ""
-        yield f"| `{name}` | {_shown(default)} | {'; '.join(filter(None, (note, kind)))} |"
-
-
-def _part_note(entry: Entry, name: str) -> str:
-    """What the part itself says of the option: `local.steps` is a field of `Training`."""
-    outer, _, inner = name.partition(".")
-    part = entry._own().get(outer, (None, None))[1]
-    return _comments(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
-
-
-def _comments(thing: Any) -> dict[str, str]:
-    """field -> the comment behind it."""
-    if not inspect.isclass(thing):
-        return {}
-    found = {}
-    for line in inspect.getsource(thing).splitlines():
-        hit = re.match(r"\s+(\w+): .*?#\s*(.+)$", line)
-        if hit:
-            found[hit[1]] = hit[2].split("type: ignore")[0].strip()
-    return found
+    for option in described(entry):
+        yield f"| `{option.name}` | {_shown(option.default)} | {option.note} |"
 
 
 def _shown(value: Any) -> str:

@@ -20,7 +20,7 @@ from heterophony.federation import Federation
 from heterophony.record import trackers
 from heterophony.record.disk import Disk
 from heterophony.record.result import Result
-from heterophony.record.run import Run, RunError
+from heterophony.record.run import Run, RunError, first_difference
 from heterophony.settings import Setting, assemble
 
 FILE = "order.json"
@@ -74,8 +74,11 @@ class Order:
             raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
         for key, value in self.terms().items():
             if terms.get(key) != value:
-                what = "other options" if key == "changes" else f"another {key}"
-                raise RunError(f"{self.folder} was run with {what}: choose another folder")
+                where, was, asked = first_difference(key, terms.get(key), value)
+                where = where.removeprefix("changes.")
+                raise RunError(
+                    f"{self.folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another --out"
+                )
         return known if known is not None and known["rounds"] == self.goal else None
 
 

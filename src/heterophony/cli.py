@@ -71,7 +71,7 @@ def _top(
 # -- commands ------------------------------------------------------------------------------------------------
 @app.command()
 def run(
-    method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
+    method: Annotated[str, typer.Argument(help="A method (`heterophony methods` lists them), or module:callable.")],
     on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
@@ -80,11 +80,10 @@ def run(
     tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found; --set wins.")] = None,
     engine: EngineName = "local",
     address: Address = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    executor: Annotated[str, typer.Option(help="How pending work is computed: auto (what was timed as the fastest), "
-                                          "eager, branches or stacked.")] = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
-    deterministic: Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")] = True,
+    device: results.Device = "auto",
+    executor: results.Executor = "auto",
+    precision: results.Precision = "fp32",
+    deterministic: results.Deterministic = True,
     workers: CpuWorkers = 0,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
@@ -200,19 +199,20 @@ def models(as_json: Json = False) -> None:
 
 @app.command()
 def methods(
-    name: Annotated[str | None, typer.Argument(help="One method, to see its options.")] = None, as_json: Json = False
+    name: Annotated[str | None, typer.Argument(help="One method, or module:callable, to see its options.")] = None,
+    as_json: Json = False,
 ) -> None:
     """List the methods; or of one what leaves a node, where it differs from its paper, and its options."""
     from heterophony import registry
+    from heterophony.options import described
 
     if name is not None:
         with complaints():
             entry = registry.lookup(name)
-            options = entry.options()
-        rows = [{"option": key, "default": default} for key, (_, default) in options.items()]
+            rows = [vars(option) for option in described(entry)]
         if not as_json:
             print(f"{entry.about}\n")
-        _list(rows, as_json, ("option", "default"))
+        _list(rows, as_json, ("name", "default", "note"))
         return
     with complaints():
         known, broken = registry.sound_methods()
@@ -220,7 +220,7 @@ def methods(
             {
                 "name": name,
                 "summary": entry.summary,
-                "sends": [kind.name for kind in entry.base.kinds],
+                "sends": [kind.name for kind in entry.sends()],
                 "options": {key: default for key, (_, default) in entry.options().items()},
             }
             for name, entry in known.items()

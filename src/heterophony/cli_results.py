@@ -17,18 +17,30 @@ DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Executor = Annotated[
+    str,
+    typer.Option(
+        help="How pending work is computed: auto (what was timed as the fastest), eager, branches or stacked."
+    ),
+]
+Precision = Annotated[str, typer.Option(help="fp32, tf32 or bf16.")]
+Deterministic = Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each with one core; 1: one run, with all cores.")]
 
 
 def compare(
-    methods: Annotated[list[str], typer.Argument(help="Methods; `heterophony methods` lists them.")],
+    methods: Annotated[list[str], typer.Argument(help="Methods (see `heterophony methods`), or module:callable.")],
     on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="For all; as the setting says if not given.")] = None,
     options: Annotated[Path | None, typer.Option(help="A TOML file with a table of options a method.")] = None,
+    tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found, for all of them.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all of them. Repeatable.")] = None,
     metric: Annotated[str, typer.Option(help="What decides which is best: acc, wdp, cdp, inter, worst, ...")] = "acc",
     device: Device = "auto",
+    executor: Executor = "auto",
+    precision: Precision = "fp32",
+    deterministic: Deterministic = True,
     jobs: Jobs = 1,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folders: OUT/METHOD/seed-N.")] = None,
@@ -40,7 +52,7 @@ def compare(
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
-    from heterophony.cli import _device, complaints
+    from heterophony.cli import _device, _tuned, complaints
 
     with complaints():
         from heterophony import campaign, comparison, registry
@@ -50,6 +62,9 @@ def compare(
         setting = Setting.load(on)
         folder = to or Path("runs/compare") / setting.name
         given = comparison.read_options(options) if options is not None else {}
+        changes = dict(registry.parse(text) for text in set_ or [])
+        if tuned is not None:  # what was found; a file of options wins, and --set over both
+            given = {name: _tuned(tuned, setting.name, name, given.get(name, {})) for name in methods}
         if metric not in comparison.METRICS:
             raise ValueError(f"there is no metric {metric!r}; it is one of {', '.join(comparison.METRICS)}")
         wanted = comparison.orders(
@@ -59,8 +74,13 @@ def compare(
             folder=folder,
             rounds=rounds,
             options=given,
-            changes=dict(registry.parse(text) for text in set_ or []),
-            compute={"device": _device(device)},
+            changes=changes,
+            compute={
+                "device": _device(device),
+                "executor": executor,
+                "precision": precision,
+                "deterministic": deterministic,
+            },
             data=data,
         )
         with stoppable():
@@ -96,7 +116,7 @@ def reproduce(
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Take this share of the rounds.")] = 1.0,
     table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of what is finished.")] = False,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16.")] = "fp32",
+    precision: Precision = "fp32",
     jobs: Jobs = 1,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folders and tables.")] = None,

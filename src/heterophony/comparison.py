@@ -29,7 +29,8 @@ class Line:
 
     label: str
     figures: dict[str, Interval | None]  # by metric
-    by_seed: dict[int, float]  # of the metric that is compared
+    by_seed: dict[int, float]  # of the metric that is compared; without seeds whose runs diverged
+    diverged: tuple[int, ...]  # seeds in which models gave outputs that are no numbers
     p: float | None  # of being as good as the best; None for the best itself and where it is not known
     rounds: int
     bytes: float  # mean over seeds
@@ -45,6 +46,7 @@ class Line:
             "method": self.label,
             "figures": figures,
             "by_seed": self.by_seed,
+            "diverged": list(self.diverged),
             "p": self.p,
             "rounds": self.rounds,
             "bytes": self.bytes,
@@ -146,7 +148,12 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
         label: {seed: v for seed, f in own.items() if (v := f["metrics"].get(metric)) is not None}
         for label, own in by_label.items()
     }
-    means = {label: sum(own.values()) / len(own) for label, own in by_seed.items() if own}
+    lost = {
+        label: tuple(seed for seed, f in sorted(own.items()) if f.get("diverged")) for label, own in by_label.items()
+    }
+    # Whoever came to nothing in one of the seeds cannot be the best by the others.
+    whole = {label: own for label, own in by_seed.items() if own and len(own) == len(by_label[label])}
+    means = {label: sum(own.values()) / len(own) for label, own in whole.items()}
     best = max(means, key=means.__getitem__) if means else None
     raw = {label: paired(own, by_seed[best]) for label, own in by_seed.items() if best is not None and label != best}
     ps = holm(raw)
@@ -156,7 +163,8 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
         figures = {name: interval([f["metrics"].get(name) for f in ordered]) for name in METRICS}
         total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
         rounds = ordered[-1]["rounds"]
-        lines.append(Line(label, figures, by_seed[label], ps.get(label), rounds, total or 0.0, clock, seconds))
+        known = by_seed[label], lost[label], ps.get(label)
+        lines.append(Line(label, figures, *known, rounds, total or 0.0, clock, seconds))
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
     return Comparison(setting, metric, seeds, tuple(lines), best)
 
@@ -188,14 +196,16 @@ def tested(comparison: Comparison) -> bool:
 
 def columns(comparison: Comparison) -> list[str]:
     """The figures that are shown: what is compared, then those that anyone has."""
-    names = dict.fromkeys((comparison.metric, *COLUMNS))
-    return [name for name in names if any(line.figures[name] is not None for line in comparison.lines)]
+    others = [name for name in COLUMNS if any(line.figures[name] is not None for line in comparison.lines)]
+    return list(dict.fromkeys((comparison.metric, *others)))
 
 
 def cells(comparison: Comparison) -> list[list[str]]:
     found = []
     for line in comparison.lines:
         figures = [figure(line.figures[name]) for name in columns(comparison)]
+        if line.diverged and line.figures[comparison.metric] is None:
+            figures[0] = "diverged"
         p = "best" if line.label == comparison.best else "-" if line.p is None else _p(line.p)
         rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
         found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
@@ -224,9 +234,16 @@ def note(comparison: Comparison) -> str:
     """What the figures mean."""
     seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
     title = TITLES.get(comparison.metric, comparison.metric)
-    none = f"; none is best by {title}, which none of them has" if comparison.best is None else ""
     text = f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
-    if len(comparison.seeds) == 1:
-        return text + none
-    text += ": mean and half of the 95 % interval (t)"
-    return text + (none or f"; p: paired t test by seed, with Holm's correction, against the best by {title}")
+    if len(comparison.seeds) > 1:
+        text += ": mean and half of the 95 % interval (t)"
+    among = f" of {len(comparison.seeds)} seeds" if len(comparison.seeds) > 1 else ""
+    lost = [
+        line.label + (f" in {len(line.diverged)}{among}" if among else "") for line in comparison.lines if line.diverged
+    ]
+    if lost:
+        text += f"; outputs are no numbers any more (a lower learning rate may help): {', '.join(lost)}"
+    if comparison.best is None:
+        return text + f"; none is best by {title}, which none of them has"
+    tests = f"; p: paired t test by seed, with Holm's correction, against the best by {title}"
+    return text + (tests if len(comparison.seeds) > 1 else "")

@@ -14,9 +14,11 @@ import torch
 from torch import nn
 
 from heterophony.data.table import Data
+from heterophony.message import LINKS
 from heterophony.method import Method
 from heterophony.node import Node, Slot, laid_out
 from heterophony.profile import Dropout, Profile
+from heterophony.reaction import Every
 from heterophony.seeds import seeded
 from heterophony.topology import Topology
 
@@ -101,10 +103,24 @@ class Federation:
                 raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
         if not 0 <= self.resident <= 1:
             raise ValueError(f"resident is a share in [0, 1], got {self.resident}")
+        self._check_quorums()
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
             if unknown := set(allowed) - kinds:
                 raise ValueError(f"egress of {node}: {type(self.method).__name__} has no kind {min(unknown)!r}")
+
+    def _check_quorums(self) -> None:
+        """A node that waits for more children than it has would skip every round."""
+        for reaction in self.method.reactions:
+            if not isinstance(reaction.trigger, Every) or reaction.trigger.of in {*LINKS} - {"children"}:
+                continue
+            for node, role in self.topology.roles.items() if reaction.trigger.quorum != 1 else ():
+                children = len(self.topology.static[node].children)
+                wanted = self.method.setting(reaction.trigger.quorum, node, role)
+                if role in reaction.roles and isinstance(wanted, int) and wanted > children > 0:
+                    raise ValueError(
+                        f"quorum is {wanted}, but {node} can hear from {children}; a share in (0, 1] fits all"
+                    )
 
     def of(self, table: Mapping[str, Any], node: str) -> Any:
         """An entry for a node: its own, or that of its role."""

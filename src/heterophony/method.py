@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
 
 
+NETWORKS = ("own", "kin", "global", "same", "alike", "each")  # what `models` may say
+
+
 class MethodError(TypeError):
     """A method that cannot work as it is written."""
 
@@ -66,6 +69,10 @@ class Method:
         """The `models` that it needs with these options."""
         return self.models
 
+    def sends(self) -> tuple[Kind, ...]:
+        """The `kinds` that leave a node with these options."""
+        return self.kinds
+
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
         raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
@@ -111,6 +118,12 @@ def _check(cls: type[Method]) -> None:
         _check_numbers(cls, reaction, fail)
     if deaf := set(names) - {kind for _, kind in taken}:
         fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
+    for role, needed in cls.models.items():
+        if role not in cls.roles:
+            fail(f".models: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
+        for name, word in needed.items():
+            if word not in NETWORKS:
+                fail(f".models: {role}.{name} = {word!r}; it is one of {', '.join(NETWORKS)}")
     if not any(isinstance(reaction.trigger, Round) for reaction in cls.reactions):
         fail(": nothing begins a round; attach a reaction to Round")
 

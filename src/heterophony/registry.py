@@ -11,7 +11,9 @@ from importlib.metadata import entry_points
 from typing import Any, get_type_hints
 
 from heterophony import methods
+from heterophony.message import Kind
 from heterophony.method import Method
+from heterophony.named import named
 
 GROUP = "heterophony.methods"  # entry points of other packages
 BUILT_IN: dict[str, Callable[..., Method]] = {
@@ -61,7 +63,10 @@ class Entry:
             return self.make
         if isinstance(self.make, type) or not callable(self.make):
             raise OptionError(f"method {self.name!r} is no Method, and no function that makes one: {self.make!r:.60}")
-        found = get_type_hints(self.make).get("return")
+        try:
+            found = get_type_hints(self.make).get("return")
+        except (NameError, TypeError):  # an object that can be called, or names that nothing stands for
+            found = None
         if isinstance(found, type) and issubclass(found, Method):
             return found
         try:
@@ -78,6 +83,10 @@ class Entry:
         """What its file says: what leaves a node, equations, deviations, reference."""
         return inspect.getdoc(inspect.getmodule(self.make)) or inspect.getdoc(self.make) or ""
 
+    def sends(self) -> tuple[Kind, ...]:
+        """What may leave a node, with options as they are by default."""
+        return self.build({}).sends()
+
     @property
     def summary(self) -> str:
         return (inspect.getdoc(self.make) or "").split("\n")[0]
@@ -86,7 +95,7 @@ class Entry:
         """name -> (type, default) of everything that can be set; parts are reached by a dot (`local.lr`)."""
         found: dict[str, tuple[Any, Any]] = {}
         fixed = getattr(self.make, "fixed", ())  # what the function itself decides
-        for name, (hint, default) in self._own().items():
+        for name, (hint, default) in self.parts().items():
             if is_dataclass(default) and not isinstance(default, type):
                 hints = get_type_hints(type(default))
                 for part in fields(default):
@@ -96,7 +105,8 @@ class Entry:
                 found[name] = hint, default
         return found
 
-    def _own(self) -> dict[str, tuple[Any, Any]]:
+    def parts(self) -> dict[str, tuple[Any, Any]]:
+        """name -> (type, default) of everything it is made of."""
         hints = get_type_hints(self.base)
         own = {field.name: (hints[field.name], field.default) for field in fields(self.base)}  # type: ignore[arg-type]
         if not isinstance(self.make, type):
@@ -121,7 +131,7 @@ class Entry:
         """The method with these options, checked against their types."""
         from pydantic import TypeAdapter, ValidationError
 
-        known, own = self.options(), self._own()
+        known, own = self.options(), self.parts()
         given: dict[str, Any] = {}
         for key, value in settings.items():
             name = self.full_name(key)
@@ -181,6 +191,14 @@ def _all() -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def lookup(name: str) -> Entry:
+    """A method by its name, or by where it is written: `module:callable`."""
+    if ":" in name:
+        try:
+            entry = Entry(name, named("method", name))
+        except ValueError as error:
+            raise OptionError(str(error)) from error
+        entry.options()  # raises where it makes no method
+        return entry
     known, broken = _all()
     if name in known:
         return known[name]
@@ -188,7 +206,10 @@ def lookup(name: str) -> Entry:
         raise OptionError(f"method {name!r} of another package cannot be loaded: {broken[name]}")
     near = get_close_matches(name, known, n=1)
     meant = f", perhaps you meant {near[0]!r}" if near else ""
-    raise OptionError(f"there is no method {name!r}{meant}; `heterophony methods` lists {', '.join(known)}")
+    raise OptionError(
+        f"there is no method {name!r}{meant}; `heterophony methods` lists {', '.join(known)}, "
+        "and one of your own is module:callable, of a module in this folder or on PYTHONPATH"
+    )
 
 
 def parse(text: str) -> tuple[str, Any]:

@@ -16,7 +16,7 @@ from heterophony.record.folder import lines as lines_of
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.machine import machine
-from heterophony.record.metrics import best_round, conflicts, measure
+from heterophony.record.metrics import best_round, conflicts, diverged, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
 from heterophony.record.table import Table
@@ -69,10 +69,19 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         **({"newcomers": newcomers(table, spec["joins"], homes, product)} if spec.get("joins") else {}),
         **(_language(table, parents, homes, product) if recipe.get("sequences") else {}),
         "bytes": {"total": sum(kinds.values()), **kinds},
-        "incidents": len(ledger.incidents),
+        **({"diverged": lost} if (lost := diverged(table, product)) else {}),
+        **_unmarked(table, product),
+        "incidents": len(troubles := [row for row in ledger.incidents if row["incident"] != "joined"]),
+        **({"skipped": skipped} if (skipped := sum(row["incident"] == "skipped" for row in troubles)) else {}),
         "leaks": spec.get("leaks", []),
         **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
+
+
+def _unmarked(table: Table, product: str) -> dict[str, Any]:
+    """What was marked, where the product that a method says is its headline never was."""
+    marked = list(dict.fromkeys(row["product"] for row in table if row["quantity"] == "accuracy"))
+    return {"marked": marked} if marked and product not in marked else {}
 
 
 def _clients(table: Table, homes: dict[str, str], product: str) -> dict[str, Any]:
@@ -221,11 +230,20 @@ def lines(summary: dict[str, Any]) -> list[str]:
         told = ", ".join(f"{name} {percent(rates['mean'])}" for name, rates in sets.items())
         text.append(f"on who took no part, {kind!r}: {told}")
     for name, seen in summary.get("newcomers", {}).items():
-        steps = ", ".join(percent(at["own"]) for at in seen["since"][:4])
+        steps = ", ".join(percent(at["own"]) for at in seen["since"][:4]) or "not evaluated yet"
         text.append(f"{name} joined at {seen['joined']:g} s: own data before {percent(seen['before'])}, then {steps}")
     if found := summary.get("clients"):
         text.append(clients.line(found, found["against"]))
-    text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {summary['incidents']} incidents")
+    if found := summary.get("marked"):
+        text.append(f"the method's headline {summary['product']!r} was never marked; marked were {', '.join(found)}")
+    if found := summary.get("diverged"):
+        who = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        text.append(f"DIVERGED: the outputs of {who} are no numbers any more; a lower learning rate (lr) may help")
+    troubles = f"{summary['incidents']} incident{'' if summary['incidents'] == 1 else 's'}"
+    if skipped := summary.get("skipped"):
+        troubles += f", among them {skipped} skipped merge{'' if skipped == 1 else 's'} (too few answers)"
+    troubles += ": see `heterophony ledger`" if summary["incidents"] else ""
+    text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {troubles}")
     if fought := summary.get("conflicts"):
         share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))
         text.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,8 +45,7 @@ def tune(
         wanted = tuning.grid(grid, method)
 
         def tell(trial: tuning.Trial) -> None:
-            value = "diverged" if trial.value is None else f"{trial.value:.4f}"
-            print(f"{_said(trial.options)}: {trial.by} {value}", file=sys.stderr, flush=True)
+            print(f"{_said(trial.options)}: {trial.by} {_figure(trial)}", file=sys.stderr, flush=True)
 
         trials = tuning.tune(
             method,
@@ -66,8 +66,16 @@ def tune(
     if as_json:
         print(json.dumps({"options": chosen.options, "value": chosen.value, "by": by, "tried": len(trials)}))
     else:
-        print(f"best of {len(trials)}: {_said(chosen.options)}, validation {by} {chosen.value:.4f}")
-        print(f"heterophony run {method} --on {on} --tuned {to / 'tuned.toml'}")
+        print(f"best of {len(trials)}: {_said(chosen.options)}, validation {by} {_figure(chosen)}")
+        same = [f"--rounds {rounds}"] if rounds else []
+        same += [f"--set {shlex.quote(text)}" for text in set_ or []]
+        print(" ".join([f"heterophony run {method} --on {on}", *same, f"--tuned {to / 'tuned.toml'}"]))
+
+
+def _figure(trial: Any) -> str:
+    if trial.value is None:
+        return "diverged"
+    return f"{trial.value:.4f}" if trial.by == "loss" else f"{100 * trial.value:.2f} %"
 
 
 def _said(options: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ def test_an_unfinished_run_goes_on(small, runs, tmp_path):
 def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
     common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
-    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with other options")
+    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with lr = None, not 0.5: choose another --out")
     refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
     order = folder / "solo" / "seed-0" / "order.json"
     order.write_text("[]\n")
@@ -146,6 +146,54 @@ def test_an_undefined_figure_is_no_zero():
     found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
     assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]
     assert [line.p for line in found.lines][1] is None
+
+
+def test_who_diverged_in_one_seed_is_not_the_best():
+    runs = _runs(a=[0.5, 0.6, 0.55], b=[0.7, None, 0.72])
+    runs = [
+        (label, seed, {**f, **({"diverged": ["M0"]} if f["metrics"]["acc"] is None else {})}) for label, seed, f in runs
+    ]
+    found = comparison.compare("toy", runs)
+    assert found.best == "a"
+    assert [row[1] for row in comparison.cells(found)] == ["55.0 ± 12.4", "diverged"]
+    assert "(a lower learning rate may help): b in 1 of 3 seeds" in comparison.note(found)
+    assert found.as_dict()["methods"][1]["diverged"] == [1]
+
+
+def test_all_that_diverge_are_still_a_table(small, tmp_path):
+    words = ("compare", "solo", "fedavg", "--on", small, "--set", "lr=1e9", "--seeds", 1, "--out", tmp_path / "out")
+    table = " ".join(call(*words).stdout.split())
+    assert "solo diverged" in table
+    assert "none is best by all" in table
+    shown = " ".join(call("show", tmp_path / "out" / "solo" / "seed-0").stdout.split())
+    assert "DIVERGED: the outputs of a, b are no numbers any more" in shown
+
+
+def test_options_that_were_tuned_are_for_all(small, tmp_path):
+    for method in ("solo", "fedavg"):
+        words = (
+            "tune",
+            method,
+            "--on",
+            small,
+            "--grid",
+            "lr=0.02,0.03",
+            "--budget",
+            2,
+            "--rounds",
+            1,
+            "--set",
+            "batch=8",
+        )
+        answer = call(*words, "--out", tmp_path / "tuned")
+        assert "--rounds 1 --set batch=8 --tuned" in " ".join(answer.stdout.split())
+    file = tmp_path / "tuned" / "tuned.toml"
+    call("compare", "solo", "fedavg", "--on", small, "--seeds", 1, "--tuned", file, "--out", tmp_path / "out")
+    for method in ("solo", "fedavg"):
+        lr = json.loads((tmp_path / "out" / method / "seed-0" / "order.json").read_text())["changes"]["local.lr"]
+        assert f'"local.lr" = {lr}' in file.read_text()
+    common = ("compare", "solo", "fml", "--on", small, "--seeds", 1, "--tuned", file, "--out", tmp_path / "other")
+    refused(call(*common), "has nothing for fml")
 
 
 def test_what_nobody_has_makes_nobody_the_best():

@@ -101,6 +101,8 @@ class Plan(Strict):
     def calls(self) -> dict[str, Call]:
         """By field, the functions that everyone runs who works with this plan."""
         named = {"networks.common": self.networks.common, "public": self.public, "tests": self.tests}
+        if ":" in self.method and self.recipe is None:
+            named["method"] = Call(call=self.method)
         return {field: call for field, call in named.items() if call is not None}
 
     # -- what follows from it --------------------------------------------------------------------------------

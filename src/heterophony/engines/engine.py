@@ -24,7 +24,7 @@ from heterophony.engines.network import Network
 from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused
-from heterophony.mailbox import Mailbox
+from heterophony.mailbox import Inbox, Mailbox
 from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, ask_together
 from heterophony.reaction import Every, Round
 from heterophony.record.ledger import Ledger
@@ -237,7 +237,7 @@ class Engine:
         links = self.links(box.node, box.round)
         activation = Activation(
             box.node, box.activations, ready.reaction.name, ready.mail, links, box.round, self.rounds,
-            frozenset(self.outside), self.clock, self.clock, wave=self.waves, last=self._last(box),
+            frozenset(self.outside), self.clock, self.clock, wave=self.waves, last=self._last(box, ready.mail),
         )  # fmt: skip
         self.host.begin(activation)
         self._post_early(activation)
@@ -276,9 +276,15 @@ class Engine:
         """A node of the leading role that has done its rounds takes no more part."""
         return box.role == self.method.roles[0] and box.round >= self.rounds
 
-    def _last(self, box: Mailbox) -> bool:
-        """Whether all who lead a follower are in their last round, whichever it is by the follower's own count."""
+    def _last(self, box: Mailbox, mail: Message | Inbox | None) -> bool:
+        """Whether all who lead a follower are in their last round, whichever it is by the follower's own count.
+
+        What a leader sent in a round before may still be on its way then: that is not the last to come.
+        """
         if self.federation.evaluate == 1 or box.role == self.method.roles[0]:
+            return False
+        letters = [mail] if isinstance(mail, Message) else mail or ()
+        if any(letter.sender in self.leads and letter.round < self.rounds - 1 for letter in letters):
             return False
         return all(node in self.boxes and self.boxes[node].round >= self.rounds - 1 for node in self.leads)
 

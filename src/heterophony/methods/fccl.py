@@ -190,6 +190,9 @@ class FCCL(Method):
         terms = {"inter": self.lambda_loc * inter, "intra": self.lambda_loc * intra}
         return {"model": {"ce": F.cross_entropy(logits, batch.y), **terms}}
 
+    def sends(self) -> tuple[Kind, ...]:
+        return self.kinds if self.averaging else (ASK, LOGITS, CONSENSUS)
+
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
         sent = logits_traffic(server, self.fraction, rounds, self.sample, self.half)

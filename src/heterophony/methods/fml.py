@@ -4,7 +4,8 @@ Leaves a client: the weights of its copy of the global model (the meme), nothing
 the global model is shared, its other layers (adaptors, of each client's own number of classes) stay with the client.
 Equations: Algorithm 1, Eq. 5; KL summed over classes, mean over the batch, temperature 1; the other model's prediction
 is a constant in each loss; both models step from the same forward pass; unweighted mean (Section 6).
-Deviations: none known; alpha and beta are 0.5 as in the authors' code.
+Deviations: alpha and beta are 0.5, as in the authors' code, or change over rounds; where a part of the global model is
+shared, the server's is not evaluated.
 Reference: Shen et al., Federated Mutual Learning, 2020.
 """
 
@@ -41,7 +42,7 @@ class FML(Method):
     headline = "personalised"
     tasks = True  # where what is shared ends before the outputs
 
-    alpha: Scheduled = 0.5  # Eq. 5; larger early and smaller late, or the other way round, with a Ramp (Section 6)
+    alpha: Scheduled = 0.5  # Eq. 5; Section 6: larger early and smaller late, or the other way round
     beta: Scheduled = 0.5
     fraction: float = 1.0
     quorum: int | float = 1

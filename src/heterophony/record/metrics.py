@@ -113,6 +113,17 @@ def best_rounds(table: Rows, homes: Mapping[str, str], product: str) -> dict[str
     return {node: round for node, (_, round) in best.items()}
 
 
+def diverged(table: Rows, product: str) -> list[str]:
+    """Whose model of this product gave, when it was evaluated last, outputs that are no numbers."""
+    last: dict[str, tuple[int, bool]] = {}
+    for row in table:
+        if row["product"] == product and row["quantity"] == "accuracy":
+            round, lost = last.get(row["node"], (-1, False))
+            if row["round"] >= round:
+                last[row["node"]] = row["round"], row["sum"] is None or (lost and row["round"] == round)
+    return sorted(node for node, (_, lost) in last.items() if lost)
+
+
 def conflicts(table: Rows) -> dict[str, dict[str, float]]:
     """Of each node that noted the cosine of its two gradients (FedH2L): in how many rounds, the share of them in which
     the gradients conflicted, and the mean cosine there (minus it is the share of a gradient that projection removes).

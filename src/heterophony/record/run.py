@@ -75,9 +75,13 @@ class Run:
         run = cls(folder, **options)
         found = cls.spec(folder)
         if spec is not None:
-            for key, value in json.loads(json.dumps(spec)).items():
+            given = json.loads(json.dumps(spec))
+            methods = [(recipe.get("recipe") or {}).get("method") for recipe in (found, given)]
+            if all(methods) and methods[0] != methods[1]:  # said by the names that users give, before what follows
+                raise RunError(f"{folder} was run with {methods[0]}, not {methods[1]}: choose another folder")
+            for key, value in given.items():
                 if found.get(key) != value:
-                    where, was, asked = _first_difference(key, found.get(key), value)
+                    where, was, asked = first_difference(key, found.get(key), value)
                     raise RunError(
                         f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another folder"
                     )
@@ -245,10 +249,10 @@ class Run:
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
 
 
-def _first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+def first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
     """The first place where two specs differ."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *b]:
             if a.get(key) != b.get(key):
-                return _first_difference(f"{where}.{key}", a.get(key), b.get(key))
+                return first_difference(f"{where}.{key}", a.get(key), b.get(key))
     return where, a, b

@@ -240,7 +240,7 @@ def _check_tables(setting: Setting) -> None:
         if key not in known:
             raise SettingError(f"{setting.name}: [local] has no {key!r}; it has {', '.join(known)}")
     for name in setting.methods:
-        if name not in registry.all_methods():
+        if ":" not in name and name not in registry.all_methods():
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
 
 
@@ -270,6 +270,8 @@ def _topology(name: str, method: Method, setting: Setting, world: worlds.World, 
 
 def _models(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, Model]]:
     channels, side, first = world.shape
+    if not any(method.networks().values()):
+        raise SettingError(f'{type(method).__name__} does not say which networks it needs: models = {{"client": ...}}')
 
     def model(network: str, classes: int, common: bool = False) -> Model:
         build = partial(create, network, in_channels=channels, size=side, classes=classes)
