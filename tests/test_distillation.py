@@ -463,3 +463,11 @@ def test_products_that_come_once_are_evaluated_whatever_the_round(method):
 
 
 PRODUCTS = {FedMD: {"initial": [0], "personalised": [2, 3]}, FCCL: {"initial": [0], "local": [2, 3]}}
+
+
+@pytest.mark.parametrize("method", [FedMD, FCCL], ids=lambda method: method.__name__.lower())
+def test_followers_are_evaluated_when_their_server_is_due(method):
+    """Their server is in its last round already while they do what it sent in the one before."""
+    table = local(logits_star(method(local=B16), "previous", "pretrained", evaluate=2)).run(6).table
+    product = method.headline
+    assert sorted({row["round"] for row in table.select(product=product)}) == [1, 3, 5]

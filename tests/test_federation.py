@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from heterophony import Federation, show
+from heterophony import Dropout, Federation, show
 from heterophony.methods import FedAvg, Solo
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
@@ -71,3 +71,25 @@ def test_without_homes_accuracy_is_over_all_sets():
 def test_a_product_that_there_is_not():
     with pytest.raises(ValueError, match="no product 'globul'; there are global"):
         federation().run(1).metrics("globul")
+
+
+def test_a_quorum_that_cannot_be_met_is_refused():
+    method = FedAvg(local=Training(batch=16), quorum=3)
+    models = {role: {"model": net(12)} for role in ("server", "client")}
+    data = {c: {"train": points(c)} for c in CLIENTS}
+    with pytest.raises(ValueError, match="quorum is 3, but server can hear from 2"):
+        Federation(method, star(CLIENTS), models, data, TESTS)
+
+
+def test_skipped_merges_and_divergence_are_said_and_a_join_is_no_trouble(tmp_path):
+    skipped = federation(dropout=Dropout(1.0)).run(2, tmp_path / "skipped")
+    assert {row["incident"] for row in skipped.ledger.incidents} == {"skipped"}
+    text = " ".join(show.lines(show.load(tmp_path / "skipped")))
+    assert "2 incidents, among them 2 skipped merges (too few answers): see `heterophony ledger`" in text
+    federation(joins={"c1": 0.01}).run(2, tmp_path / "joined")
+    assert "; 0 incidents" in " ".join(show.lines(show.load(tmp_path / "joined")))
+    wild = Training(batch=16, lr=1e30)
+    data = {c: {"train": points(c)} for c in CLIENTS}
+    Federation(Solo(local=wild), complete(CLIENTS), {"peer": {"model": net()}}, data, TESTS).run(2, tmp_path / "wild")
+    text = " ".join(show.lines(show.load(tmp_path / "wild")))
+    assert "DIVERGED: the outputs of c0, c1 are no numbers any more" in text

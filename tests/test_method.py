@@ -62,6 +62,11 @@ SIDE = Kind("side", to="peers")
             "Toy.gather: deadline names 'patients', which is no hyper-parameter",
         ),
         ({"gather": reaction(Count(UP, n="some"), "server")}, "Toy.gather: n names 'some'"),
+        (
+            {"models": {"client": {"model": "shared"}}},
+            "Toy.models: client.model = 'shared'; it is one of own, kin, global",
+        ),
+        ({"models": {"clinet": {"model": "own"}}}, "Toy.models: unknown role 'clinet'; the roles are server, client"),
     ],
 )
 def test_mistakes_are_named(members, text):

@@ -157,7 +157,7 @@ def test_the_command_and_a_run_with_what_it_found(tmp_path):
         assert call(*tuned, *more, "--out", out).exit_code == 0
         assert json.loads((out / "spec.json").read_text())["settings"]["local"]["lr"] == lr
     for words, text in (
-        (("tune", "fedavg", *base, "--grid", "lr=0.1", "--by", "luck"), "it is acc, own or loss"),
+        (("tune", "fedavg", *base, "--grid", "lr=0.1", "--by", "luck"), "it is all, own or loss"),
         (("tune", "fedavg", *base, "--grid", "lr=0.1", "--seeds", "a"), "write whole numbers"),
         (("tune", "fedavg", *base, "--grid", "lr=0.1", "--set", "data.validation=0.0"), "no validation data"),
         (("run", "solo", "--on", file, "--tuned", place / "tuned.toml"), "nothing for solo on small"),

@@ -36,7 +36,7 @@ def compare(
     options: Annotated[Path | None, typer.Option(help="A TOML file with a table of options a method.")] = None,
     tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found, for all of them.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all of them. Repeatable.")] = None,
-    metric: Annotated[str, typer.Option(help="What decides which is best: acc, wdp, cdp, inter, worst, ...")] = "acc",
+    metric: Annotated[str, typer.Option(help="What decides which is best: all, own, others, worst, ...")] = "all",
     device: Device = "auto",
     executor: Executor = "auto",
     precision: Precision = "fp32",
@@ -65,8 +65,7 @@ def compare(
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:  # what was found; a file of options wins, and --set over both
             given = {name: _tuned(tuned, setting.name, name, given.get(name, {})) for name in methods}
-        if metric not in comparison.METRICS:
-            raise ValueError(f"there is no metric {metric!r}; it is one of {', '.join(comparison.METRICS)}")
+        metric = comparison.metric_of(metric)
         wanted = comparison.orders(
             methods,
             setting,

@@ -134,14 +134,22 @@ def read_options(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def metric_of(name: str) -> str:
+    """A metric, by its own name or by the heading of its column."""
+    headings = {title.split()[0]: metric for metric, title in TITLES.items()}
+    if (found := headings.get(name, name)) not in METRICS:
+        known = [TITLES.get(metric, metric).split()[0] for metric in METRICS]
+        raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(known)}")
+    return found
+
+
 def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
     """What runs (label, seed, and what `heterophony show --json` prints) say.
 
     The best has the highest mean; the others' p is of a paired test against it, corrected.
     The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
     """
-    if metric not in METRICS:
-        raise ComparisonError(f"there is no metric {metric!r}; it is one of {', '.join(METRICS)}")
+    metric = metric_of(metric)
     labels = list(dict.fromkeys(label for label, _, _ in runs))
     by_label = {label: {seed: found for name, seed, found in runs if name == label} for label in labels}
     by_seed: dict[str, dict[int, float]] = {

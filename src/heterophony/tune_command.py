@@ -17,7 +17,7 @@ def tune(
     grid: Annotated[list[str], typer.Option(help="key=value,value,...: an option and what to try. Repeatable.")],
     budget: Annotated[int, typer.Option(min=1, help="Trials; of a larger grid so many are drawn. The same for all.")],
     seeds: Annotated[str, typer.Option(help="Every trial is run with each of these: 0,1,2.")] = "0",
-    by: Annotated[str, typer.Option(help="What to choose by, on validation data: acc, own or loss.")] = "acc",
+    by: Annotated[str, typer.Option(help="What to choose by, on validation data: all, own or loss.")] = "all",
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all trials. Repeatable.")] = None,
     to: Annotated[Path, typer.Option("--out", help="Where tuned.toml and tried.jsonl go.")] = Path("tuned"),
@@ -36,8 +36,9 @@ def tune(
         from heterophony import registry, tuning
         from heterophony.settings import Setting, SettingError
 
+        by = {"all": "acc", "wdp": "own"}.get(by, by)  # as papers call them
         if by not in ("acc", "own", "loss"):
-            raise SettingError(f"--by {by}: it is acc, own or loss")
+            raise SettingError(f"--by {by}: it is all, own or loss")
         try:
             numbers = [int(seed) for seed in seeds.split(",")]
         except ValueError:
