@@ -330,6 +330,8 @@ def test_export_needs_no_data(digits, tmp_path):
 
 
 def test_export_names_the_file_as_it_is(example, tmp_path):
+    refused = call("export", example.folder, "--node", "a", "--to", tmp_path / "nowhere" / "m.safetensors")
+    assert f"there is no folder {tmp_path / 'nowhere'}" in refused.stderr
     answer = call("export", example.folder, "--node", "a", "--to", tmp_path / "a[b].safetensors")
     assert "a[b].safetensors" in answer.stderr.replace("\n", "")
 

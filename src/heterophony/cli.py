@@ -303,7 +303,7 @@ def export(
     to: Annotated[Path, typer.Option(help="File to write (.safetensors).")],
     model: Annotated[str | None, typer.Option(help="Which of its models; the first if not given.")] = None,
 ) -> None:
-    """Write a trained model to a file, with what is needed to load it."""
+    """Write a model, as it was after the last round, to a file, with what is needed to load it."""
     from heterophony import exported
 
     with complaints():

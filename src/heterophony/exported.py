@@ -32,6 +32,8 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     name = model or next(iter(networks), None)
     if name is None or name not in networks:
         raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
+    if not to.parent.is_dir():
+        raise RunError(f"{to}: there is no folder {to.parent}")
     with Run.open(folder) as run:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
