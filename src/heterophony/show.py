@@ -248,9 +248,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if found := summary.get("diverged"):
         who = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         text.append(f"DIVERGED: the outputs of {who} are no numbers any more; a lower learning rate (lr) may help")
-    troubles = f"{summary['incidents']} incident{'' if summary['incidents'] == 1 else 's'}"
+    troubles = counted(summary["incidents"], "incident")
     if skipped := summary.get("skipped"):
-        troubles += f", among them {skipped} skipped merge{'' if skipped == 1 else 's'} (too few answers)"
+        troubles += f", among them {counted(skipped, 'skipped merge')} (too few answers)"
     troubles += ": see `heterophony ledger`" if summary["incidents"] else ""
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {troubles}")
     if fought := summary.get("conflicts"):
