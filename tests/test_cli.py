@@ -276,10 +276,11 @@ def test_ledger_adds_up(example):
         ("data", {"digits-embedded", "mnist"}),
     ],
 )
-def test_lists(command, expected):
+def test_lists(command, expected, monkeypatch):
     found = said(call(command, "--json"))
     assert expected <= {entry["name"] for entry in found}
     assert all(entry["summary"] for entry in found)
+    monkeypatch.setenv("COLUMNS", "80")
     answer = call(command)
     assert answer.exit_code == 0
     table = [line for line in answer.stdout.splitlines() if not line.startswith("looked in")]  # a path may be long
@@ -923,7 +924,7 @@ def test_runs_on_other_data_are_not_compared(example, small, tmp_path):
     assert call("run", "solo", "--on", small, "--set", "data.side=20", "--out", tmp_path / "side").exit_code == 0
     refused(call("show", example.folder, "--against", tmp_path / "side"), "differ in their data")
     assert call("run", "solo", "--on", small, "--rounds", 1, "--out", tmp_path / "short").exit_code == 0
-    assert "(after 1 rounds)" in call("show", example.folder, "--against", tmp_path / "short").stdout
+    assert "(after 1 round)" in call("show", example.folder, "--against", tmp_path / "short").stdout
 
 
 NETS = """

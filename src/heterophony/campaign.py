@@ -127,7 +127,7 @@ def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterat
             yield order, found
     said = len(orders) - len(open_)
     if said:
-        _say(f"{said} of {len(orders)} runs are there already")
+        _say(f"{said} of {show.counted(len(orders), 'run')} {'is' if said == 1 else 'are'} there already")
     for order, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
         said += 1
         acc = show.percent(found["metrics"]["acc"])

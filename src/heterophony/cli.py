@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from heterophony import cli_results as results
-from heterophony import progress, tune_command
+from heterophony import listing, progress, tune_command
 from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
 
@@ -225,7 +225,7 @@ def methods(
             }
             for name, entry in known.items()
         ]
-    _list(found, as_json, ("name", "summary", "sends"))
+    _list(found, as_json, ("name", "summary", "sends"), spare=("sends",))
     for name, reason in broken.items():
         print(f"not listed: {name} of another package: {reason}", file=sys.stderr)
     if not as_json:
@@ -256,7 +256,7 @@ def settings(as_json: Json = False) -> None:
                 }
             )
     found.sort(key=lambda setting: (len(setting["missing"]), setting["name"]))  # type: ignore[arg-type]
-    _list(found, as_json, ("name", "summary", "rounds", "missing"))
+    _list(found, as_json, ("name", "summary", "rounds", "missing"), spare=("rounds",))
 
 
 @app.command("data")
@@ -286,10 +286,13 @@ def data_sets(
             }
             for listing in known(data)
         ]
-    _list(found, as_json, ("name", "summary", "found", "train", "test"))
+    rows, members = (found, {}) if as_json else listing.families(found)
+    _list(rows, as_json, ("name", "summary", "found", "train", "test"), spare=())
     if not as_json:
         from heterophony.data.root import folder
 
+        for name, own in members.items():
+            out.print(f"{name}: {', '.join(own)}", highlight=False)
         print(f"looked in {folder(data)}")
         for row in found:
             if row["problem"]:
@@ -425,9 +428,15 @@ def _print(summary: dict[str, Any], as_json: bool) -> None:
         print(line)
 
 
-def _list(rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]) -> None:
+def _list(
+    rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...], spare: tuple[str, ...] | None = None
+) -> None:
+    """A table that wraps; or, with `spare`, a line each, without these columns where there is no room for them."""
     if as_json:
         print(json.dumps(rows))
+        return
+    if spare is not None:
+        listing.show(rows, columns, spare, _cell)
         return
     grid = Grid(*columns)
     for row in rows:

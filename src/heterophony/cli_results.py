@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -100,9 +100,10 @@ def compare(
     if as_json:
         print(json.dumps(about))
         return
-    show_table(setting.name, head, rows)
+    left_out = show_table(setting.name, head, rows, ("wall", "virtual", "rounds", "sent", "others"))
     print(note)
-    print(f"{folder / 'comparison.md'}; figures: heterophony report {folder}")
+    whole = f", with {', '.join(left_out)}" if left_out else ""
+    print(f"{folder / 'comparison.md'}{whole}; figures: heterophony report {folder}")
     if others := {path.parent.parent.name for path in folder.glob("*/seed-*/result.json")} - set(methods):
         print(f"There before, and not in this table: {', '.join(sorted(others))}; name them too, and they are reused")
 
@@ -139,7 +140,7 @@ def reproduce(
             here = {listing.entry.name for listing in catalogue.known(data) if listing.found}
             lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
             listed = [{"name": e.name, "title": e.title, "missing": m} for e, m in zip(known, lacking, strict=True)]
-            _list(listed, as_json, ("name", "title", "missing"))
+            _list(listed, as_json, ("name", "title", "missing"), spare=())
             return
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
@@ -188,14 +189,16 @@ def report(
 
     with complaints():
         from heterophony import report as reports
+        from heterophony.show import counted
 
         found = reports.write(folders, to, figures=figures, title=title)
     if as_json:
         print(json.dumps(found))
         return
-    print(f"{found['page']}: {len(found['figures'])} figures of {found['runs']} runs, {found['bytes'] / 1e6:.1f} MB")
+    drawn, of = counted(len(found["figures"]), "figure"), counted(found["runs"], "run")
+    print(f"{found['page']}: {drawn} of {of}, {found['bytes'] / 1e6:.1f} MB")
     if figures is not None:
-        print(f"{figures}: {len(found['files'])} files")
+        print(f"{figures}: {counted(len(found['files']), 'file')}")
 
 
 @contextmanager
@@ -208,18 +211,15 @@ def stoppable() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show_table(title: str, head: list[str], rows: list[list[str]]) -> None:
-    """A table for a terminal, never cut: a narrow one wraps its lines."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+def show_table(title: str, head: list[str], rows: list[list[str]], spare: Sequence[str] = ()) -> list[str]:
+    """A table for a terminal, never cut; `spare` columns are left out where it is narrow. Says which."""
+    from heterophony import terminal
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, column in enumerate(head):
-        made.add_column(column, justify="left" if place == 0 else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*row)
-    Console(width=Console(width=1000).measure(made).maximum).print(made)
+    shown = terminal.fitting(head, rows, spare, terminal.room())
+    print()
+    terminal.show([head[j] for j in shown], [[row[j] for j in shown] for row in rows], title, right=True)
+    print()
+    return [name for j, name in enumerate(head) if j not in shown]
 
 
 def register(app: typer.Typer) -> None:

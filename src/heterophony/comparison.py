@@ -205,7 +205,15 @@ def tested(comparison: Comparison) -> bool:
 def columns(comparison: Comparison) -> list[str]:
     """The figures that are shown: what is compared, then those that anyone has."""
     others = [name for name in COLUMNS if any(line.figures[name] is not None for line in comparison.lines)]
+    if one_domain(comparison):
+        others = [name for name in others if name != "wdp"]  # the same as all
     return list(dict.fromkeys((comparison.metric, *others)))
+
+
+def one_domain(comparison: Comparison) -> bool:
+    """Whether everyone's own domain is all there is."""
+    figures = [line.figures for line in comparison.lines]
+    return all(own["cdp"] is None and own["wdp"] == own["acc"] for own in figures)
 
 
 def cells(comparison: Comparison) -> list[list[str]]:
@@ -242,7 +250,8 @@ def note(comparison: Comparison) -> str:
     """What the figures mean."""
     seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
     title = TITLES.get(comparison.metric, comparison.metric)
-    text = f"Per cent on test data of all, the own and the others' domains, last round, {seeds}"
+    where = "" if one_domain(comparison) else " of all, the own and the others' domains"
+    text = f"Per cent on test data{where}, last round, {seeds}"
     if len(comparison.seeds) > 1:
         text += ": mean and half of the 95 % interval (t)"
     among = f" of {len(comparison.seeds)} seeds" if len(comparison.seeds) > 1 else ""

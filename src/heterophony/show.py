@@ -126,7 +126,7 @@ def against(folder: Path, other: Path) -> dict[str, Any]:
 
     found = clients.gains(figures(folder, specs[0]), figures(other, specs[1]))
     rounds = [load(place)["rounds"] for place in (folder, other)]
-    after = "" if rounds[0] == rounds[1] else f" (after {rounds[1]} rounds)"
+    after = "" if rounds[0] == rounds[1] else f" (after {counted(rounds[1], 'round')})"
     return {"against": f"{other}{after}", **found}
 
 
@@ -186,9 +186,7 @@ def table(summary: dict[str, Any]) -> Any:
     on = "" if summary["setting"] is None else f" on {summary['setting']}"
     grid = Grid(title=f"{summary['method']}{on}, seed {summary['seed']}", title_justify="left")
     metrics = summary["metrics"]
-    columns = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains"}
-    if metrics["private"] is not None:
-        columns["private"] = "private test"
+    columns = _columns([metrics, *metrics["participants"].values()])
     grid.add_column("participant")
     for column in columns.values():
         grid.add_column(column, justify="right")
@@ -199,14 +197,25 @@ def table(summary: dict[str, Any]) -> Any:
     return grid
 
 
+def _columns(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Of the figures those that say something, and their titles: one domain is the own and all there is."""
+    titles = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains", "private": "private test"}
+    known = {
+        key: title for key, title in titles.items() if key == "acc" or any(row.get(key) is not None for row in rows)
+    }
+    if "cdp" not in known and all(row["wdp"] == row["acc"] for row in rows):
+        known = {"acc": "accuracy"} | {key: known[key] for key in known if key == "private"}
+    return known
+
+
 def lines(summary: dict[str, Any]) -> list[str]:
     """What goes below the table."""
     kinds = ", ".join(f"{kind} {size(n)}" for kind, n in summary["bytes"].items() if kind != "total") or "nothing"
     resume = "Federation.resume" if summary["setting"] is None else "heterophony resume"
     if not summary["rounds"]:
         return [f"no round is finished yet: `{resume}` continues it"]
-    text = [f"after {summary['rounds']} rounds, product {summary['product']!r}; worst participant on its own domain "
-            f"{percent(summary['metrics']['worst'])}"]  # fmt: skip
+    text = [f"after {counted(summary['rounds'], 'round')}, product {summary['product']!r}; "
+            f"worst participant on its own domain {percent(summary['metrics']['worst'])}"]  # fmt: skip
     if summary["best"] is not None:
         text.append(
             f"best by validation: round {summary['best']['round'] + 1}, all domains {percent(summary['best']['acc'])}"
@@ -239,9 +248,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
     if found := summary.get("diverged"):
         who = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         text.append(f"DIVERGED: the outputs of {who} are no numbers any more; a lower learning rate (lr) may help")
-    troubles = f"{summary['incidents']} incident{'' if summary['incidents'] == 1 else 's'}"
+    troubles = counted(summary["incidents"], "incident")
     if skipped := summary.get("skipped"):
-        troubles += f", among them {skipped} skipped merge{'' if skipped == 1 else 's'} (too few answers)"
+        troubles += f", among them {counted(skipped, 'skipped merge')} (too few answers)"
     troubles += ": see `heterophony ledger`" if summary["incidents"] else ""
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {troubles}")
     if fought := summary.get("conflicts"):
@@ -263,6 +272,11 @@ def percent(value: float | None) -> str:
 
 def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
+
+
+def counted(n: int, what: str) -> str:
+    """1 round, 2 rounds."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def size(n: float) -> str:

@@ -142,6 +142,34 @@ def test_the_table_by_hand():
     assert json.loads(json.dumps(found.as_dict()))["best"] == "b"
 
 
+def test_a_narrow_table_leaves_out_what_it_costs_and_says_so(small, runs, monkeypatch):
+    command = ("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 2, "--out", runs)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert " wall " in call(*command).stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    table, _, rest = call(*command).stdout.partition("Per cent")
+    assert max(map(len, table.splitlines())) <= 80
+    assert "wall" not in table
+    assert "virtual, wall;" in " ".join(rest.split())
+    assert "wall" in (runs / "comparison.md").read_text()
+
+
+def test_one_domain_is_said_once():
+    """The own domain is left out where it is all there is, unless it is what was asked for; machines are told all."""
+    runs = _runs(a=[0.1, 0.2], b=[0.3, 0.4])
+    for _, _, found in runs:
+        found["metrics"]["wdp"] = found["metrics"]["acc"]
+    found = comparison.compare("toy", runs)
+    assert comparison.columns(found) == ["acc"]
+    assert "domains" not in comparison.note(found)
+    assert found.as_dict()["methods"][0]["figures"]["wdp"] is not None
+    assert comparison.columns(comparison.compare("toy", runs, "wdp")) == ["wdp", "acc"]
+    runs[0][2]["metrics"]["cdp"] = 0.1  # one of two seeds: still nothing to show
+    assert comparison.columns(comparison.compare("toy", runs)) == ["acc"]
+    runs[1][2]["metrics"]["cdp"] = 0.1
+    assert comparison.columns(comparison.compare("toy", runs)) == ["acc", "wdp", "cdp"]
+
+
 def test_an_undefined_figure_is_no_zero():
     found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
     assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]

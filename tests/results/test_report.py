@@ -10,9 +10,9 @@ import pytest
 
 from heterophony.record.folder import Folder
 from heterophony.report import figure as figure_module
-from heterophony.report import figures, interactive, palette, rerun, story, tables
+from heterophony.report import figures, interactive, palette, rerun, static, story, tables, ticks
 from heterophony.report.figure import Dots, Heat, Line
-from heterophony.report.figures import domains
+from heterophony.report.figures import bubbles, domains
 from heterophony.settings import Setting
 from results.conftest import call, refused, said
 
@@ -39,6 +39,19 @@ def peers(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("peers") / "run"
     assert call("run", "fedh2l", "--on", small, "--rounds", 3, "--out", folder).exit_code == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_domain(tmp_path_factory):
+    """One round in one domain, alone and together."""
+    folder = tmp_path_factory.mktemp("one")
+    (folder / "one.toml").write_text(
+        'rounds = 1\n[data]\nsource = "digits-embedded"\nclients = 3\nrows = 60\ntest = 0.1\ntest_rows = 20\n'
+        'side = 16\n[models]\nparticipants = "mlp"\n'
+    )
+    command = ("compare", "solo", "fedavg", "--on", folder / "one.toml", "--seeds", 1, "--out", folder / "runs")
+    assert call(*command).exit_code == 0
+    return folder / "runs"
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +160,44 @@ def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
     assert lines["solo"].dash
 
 
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([9e6], ["8 MB", "10 MB", "12 MB"]),
+        ([2e5, 2.3e5], ["200 kB", "250 kB", "300 kB"]),
+        ([2e5, 8e5], ["200 kB", "400 kB", "600 kB", "800 kB"]),
+        ([1e5, 3e6], ["100 kB", "200 kB", "500 kB", "1 MB", "2 MB"]),
+        ([37e3, 3.9e6], ["30 kB", "100 kB", "300 kB", "1 MB", "3 MB"]),
+        ([1e3, 1e9], ["1 kB", "10 kB", "100 kB", "1 MB", "10 MB", "100 MB", "1 GB"]),
+        ([1], ["1 B"]),
+    ],
+)
+def test_an_axis_of_bytes_has_a_few_round_labels(values, labels):
+    from matplotlib.figure import Figure as Drawing
+
+    panel = figure_module.Panel([Line(values, values, "a")], log=True, bytes=True)
+    low, high = ticks.ends(values)
+    assert low < min(values) <= max(values) < high
+    assert interactive.panel(panel)["layout"]["xaxis"]["ticktext"] == labels
+    axis = Drawing().add_subplot()
+    static._draw(axis, panel)
+    axis.figure.canvas.draw()
+    assert [text.get_text() for text in axis.get_xticklabels()] == labels
+    assert not any(text.get_text() for text in axis.get_xticklabels(minor=True))
+
+
+def test_who_sends_nothing_is_a_line_even_beside_a_single_point(one_domain):
+    (chapter,) = story.chapters([one_domain])
+    lines = {line.name: line for line in figures.draw(chapter)[1].panels[0].marks}
+    assert lines["solo"].x[0] < lines["fedavg"].x[0] < lines["solo"].x[1]
+
+
+def test_a_heat_map_says_which_side_is_the_model(runs):
+    (chapter,) = story.chapters([runs])
+    (figure,) = domains.draw(chapter)
+    assert {(panel.x, panel.y) for panel in figure.panels} == {("test domain", "model of")}
+
+
 def test_a_legend_names_only_what_is_drawn(runs):
     (chapter,) = story.chapters([runs])
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "products"]
@@ -172,6 +223,20 @@ def test_bubbles_count_the_training_rows(runs):
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "bubbles"]
     counts = [int(re.search(r": (\d+) of", text)[1]) for dots in figure.panels[0].marks for text in dots.hover]
     assert sum(counts) == 2 * 32
+    assert not figure.legend  # a domain each: the axis names them
+    assert figure.sizes[-1] == (
+        f"{max(counts)} rows",
+        max(size for dots in figure.panels[0].marks for size in dots.size),
+    )
+
+
+def test_bubbles_have_colours_where_participants_share_a_domain(tree_runs):
+    (chapter,) = story.chapters([tree_runs])
+    (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "bubbles"]
+    assert len(figure.legend) == 2
+    assert bubbles._examples(1, 14) == [1, 5, 14]
+    assert bubbles._examples(57, 75) == [57, 75]
+    assert bubbles._examples(3, 3) == [3]
 
 
 def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
@@ -191,13 +256,36 @@ def test_tables_show_every_participant_and_the_worst(runs):
     assert "mean of each seed's worst" in own.note
     at = tables.methods(chapter).head.index("worst client")
     for row, shown in zip(tables.methods(chapter).rows, own.rows[2][3:], strict=True):
-        assert row[at].startswith(shown)  # one page, one figure
+        assert row[at] == shown  # one page, one figure
     for sheet in (tables.methods(chapter), own, everywhere):
         tex = sheet.latex()
         assert tex.count("\\\\") == len(sheet.rows) + 1
         assert "±" not in tex
         assert len(sheet.markdown().splitlines()) >= len(sheet.rows) + 4
     assert tables.Sheet("a", "50 % & _", ["x_1"], [["<±>"]]).latex().count("\\%") == 1
+
+
+def test_bold_is_best_and_a_dagger_is_worst(runs):
+    (chapter,) = story.chapters([runs])
+    best, own = tables.methods(chapter), tables.participants(chapter)[0]
+    assert "**" in best.markdown()
+    assert "In bold the highest" in best.latex()
+    assert "†" not in best.markdown()
+    assert not own.strong
+    assert "**" not in own.markdown()
+    for i, j in own.weak:
+        assert float(own.rows[i][j].split()[0]) == min(float(row[j].split()[0]) for row in own.rows[:2])
+    assert own.markdown().count("†") == len(own.weak) + 1  # the note explains it
+    assert own.latex().count(r"$^\dagger$") == len(own.weak) + 1
+    assert all("±" in cell for row in own.rows for cell in row[3:])
+
+
+def test_nobody_is_worst_off_where_all_have_the_same(one_domain):
+    (chapter,) = story.chapters([one_domain])
+    (sheet,) = tables.participants(chapter)  # one domain: no second table of the own one
+    assert sheet.name == "participants-all"
+    assert {j for _, j in sheet.weak} == {3}  # the global model is everyone's
+    assert "own" not in tables.methods(chapter).head
 
 
 def test_a_setting_can_be_run_again_from_its_text(runs, tree_runs, tmp_path):
@@ -329,7 +417,7 @@ def test_the_first_sentence_claims_no_test_that_was_not_made(seeds, p, said):
     from heterophony.report.page import _finding
 
     def line(label, mean, p):
-        return Line(label, {"acc": Interval(mean, None, None, 1)}, {}, p, 1, 0.0, None, None)
+        return Line(label, {"acc": Interval(mean, None, None, 1)}, {}, (), p, 1, 0.0, None, None)
 
     found = Comparison("s", "acc", seeds, (line("a", 0.9, None), line("b", 0.8, p)), "a")
     assert said in _finding(found)

@@ -311,7 +311,7 @@ def test_one_network_for_methods_that_average_parameters():
     mixed = {"models.participants": ["mlp", "cnn1-3x3"], "models.same": "lenet5"}
     assert networks(assemble("fedavg", setting(**mixed))) == {n: {"model": "LeNet5"} for n in ("server", "M0", "M20")}
     assert networks(assemble("solo", setting(**mixed))) == {"M0": {"model": "MLP"}, "M20": {"model": "CNN1"}}
-    with pytest.raises(ValueError, match="did you mean 'lenet5'"):
+    with pytest.raises(ValueError, match="perhaps you meant 'lenet5'"):
         assemble("solo", setting(**{"models.same": "lenet6"}))
 
 
@@ -514,7 +514,7 @@ def test_methods_that_speak_about_public_data_are_refused_without_them(method):
 
 
 def test_an_unknown_network_is_refused_at_once():
-    with pytest.raises(ValueError, match="did you mean 'lenet5'"):
+    with pytest.raises(ValueError, match="perhaps you meant 'lenet5'"):
         assemble("solo", setting(**{"models.participants": "lenet6"}))
 
 

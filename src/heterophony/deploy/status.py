@@ -15,7 +15,7 @@ from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.vault import Vault
-from heterophony.show import size, written
+from heterophony.show import counted, size, written
 
 
 def of(folder: Path) -> dict[str, Any]:
@@ -85,21 +85,19 @@ def lines(found: dict[str, Any]) -> list[str]:
 def _lines(found: dict[str, Any]) -> list[str]:
     text = [f"{found['who']} of federation {found['federation']}"]
     if found["who"] != "coordinator":
-        text.append(f"{found['reactions']} reactions done")
+        text.append(f"{counted(found['reactions'], 'reaction')} done")
         text += [f"left: {what}, {size(n)}" for what, n in found["left"].items()]
         return text + [f"{i['at']} {i['incident']}: {i['detail']}" for i in found["incidents"]]
     if not found["nodes"]:
         text.append("no SuperLink is running here")
     text += [f"{name}: {state}" for name, state in found["nodes"].items()]
     if run := found["run"]:
-        text.append(
-            f"round {run['round']} of {run['rounds']}, {run['incidents']} incidents, as of {run['age']:g} s ago"
-        )
+        incidents = counted(run["incidents"], "incident")
+        text.append(f"round {run['round']} of {run['rounds']}, {incidents}, as of {run['age']:g} s ago")
         if run["waits_for"]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
     if (done := found["result"]) is not None:
-        text.append(
-            f"finished: {done['rounds']} rounds, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}"
-        )
+        rounds = counted(done["rounds"], "round")
+        text.append(f"finished: {rounds}, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}")
     return text

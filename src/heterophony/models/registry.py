@@ -86,7 +86,9 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
         module, kind, further, _ = _TABLE[name]
     else:
         nearest = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.0)[0]
-        raise ValueError(f"unknown network {name!r}; did you mean {nearest!r}? `heterophony models` lists them all")
+        raise ValueError(
+            f"unknown network {name!r}, perhaps you meant {nearest!r}; `heterophony models` lists them all"
+        )
     factory = getattr(importlib.import_module(f"heterophony.models.{module}"), kind)
     network: nn.Module = factory(in_channels=in_channels, size=size, classes=classes, **further)
     # A third faster on a CPU. Not done to users' modules: `view` after a convolution would fail.

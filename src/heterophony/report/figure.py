@@ -72,8 +72,13 @@ class Panel:
     bare: bool = False  # no axes at all
     square: bool = False
     span: tuple[float, float] | None = None  # of the y axis
-    bytes: bool = False  # the x axis counts bytes
+    bytes: bool = False  # the x axis counts bytes, and is logarithmic
     whole: bool = False  # the y axis has whole numbers
+
+    @property
+    def places(self) -> list[float]:
+        """All places on the x axis that are numbers."""
+        return [x for mark in self.marks if not isinstance(mark, Heat) for x in mark.x if not isinstance(x, str)]
 
     @property
     def counted(self) -> bool:
@@ -93,4 +98,5 @@ class Figure:
     alt: str
     panels: Sequence[Panel]
     legend: Sequence[tuple[str, str]] = field(default_factory=tuple)  # name and colour
+    sizes: Sequence[tuple[str, float]] = field(default_factory=tuple)  # what dots so many pixels across stand for
     width: Literal["wide", "middle", "small"] = "middle"  # of a panel

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from heterophony.report import ticks
 from heterophony.report.figure import Dots, Heat, Line, Panel
 
 
@@ -117,9 +119,12 @@ def _layout(made: Panel) -> dict[str, Any]:
     x: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.x}, "showgrid": False}  # type: ignore[dict-item]
     y: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.y}, "nticks": 6}  # type: ignore[dict-item]
     if made.log:
-        x |= {"type": "log", "dtick": 1}
+        x |= {"type": "log"}
     if made.bytes:
-        x |= {"tickformat": "~s", "ticksuffix": "B"}
+        low, high = ticks.ends(made.places)
+        places = ticks.ticks(low, high)
+        x |= {"range": [math.log10(low), math.log10(high)], "tickformat": "~s"}
+        x |= {"tickvals": places, "ticktext": [ticks.label(place) for place in places], "ticksuffix": "B"}  # of a hover
     if made.counted:
         x |= {"dtick": 1, "tick0": 0}
     if made.whole:

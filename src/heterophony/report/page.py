@@ -20,6 +20,7 @@ from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
 from heterophony.report.sheet import Sheet
 from heterophony.report.story import Chapter, chapters, listed
+from heterophony.show import counted
 
 
 class ReportError(ValueError):
@@ -192,7 +193,7 @@ def _lead(found: Sequence[Chapter]) -> str:
     seeds = sorted({seed for chapter in found for arm in chapter.arms for seed in arm.seeds})
     runs = sum(len(arm.runs) for chapter in found for arm in chapter.arms)
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    return f"{listed(labels)}; {runs} run{'s' if runs > 1 else ''}, {which}."
+    return f"{listed(labels)}; {counted(runs, 'run')}, {which}."
 
 
 def _foot() -> str:
@@ -243,12 +244,16 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
         f"<h3>{html.escape(figure.title)}</h3>",
     ]
     text.append(f"<figcaption>{html.escape(figure.caption)}</figcaption>")
-    if figure.legend:
+    if figure.legend or figure.sizes:
         chips = [
             f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
             f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
             f"{html.escape(name)}</button></li>"
             for name, color in figure.legend
+        ]
+        chips += [
+            f'<li class="size"><i class="dot" style="--d: {pixels:.1f}px"></i>{html.escape(name)}</li>'
+            for name, pixels in figure.sizes
         ]
         text.append(f'<ul class="legend" aria-label="Legend; press to hide">{"".join(chips)}</ul>')
     across = len(figure.panels) if len(figure.panels) < 6 else 4

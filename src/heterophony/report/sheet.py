@@ -11,7 +11,8 @@ from heterophony.comparison import markdown
 
 @dataclass(frozen=True)
 class Sheet:
-    """Names in the first column, figures in the others; `strong` are cells (row, column) to look at first."""
+    """Names in the first column, figures in the others; of cells (row, column), `strong` are the best and `weak` the
+    worst: bold and a dagger."""
 
     name: str
     title: str
@@ -19,6 +20,7 @@ class Sheet:
     rows: Sequence[Sequence[str]]
     note: str = ""
     strong: frozenset[tuple[int, int]] = frozenset()
+    weak: frozenset[tuple[int, int]] = frozenset()
     colors: Sequence[str] = field(default_factory=tuple)  # of the rows' names
 
     def html(self) -> str:
@@ -28,8 +30,7 @@ class Sheet:
             chip = f'<i class="chip" style="--c: var(--c{self.colors[i]})"></i>' if self.colors else ""
             cells = [f'<th scope="row">{chip}{html.escape(row[0])}</th>']
             for j, cell in enumerate(row[1:], 1):
-                text = html.escape(cell)
-                cells.append(f"<td>{f'<strong>{text}</strong>' if (i, j) in self.strong else text}</td>")
+                cells.append(f"<td>{self._marked(i, j, html.escape(cell), '<strong>{}</strong>', HTML_DAGGER)}</td>")
             body.append(f"<tr>{''.join(cells)}</tr>")
         note = f"<p class='note'>{html.escape(self.note)}</p>" if self.note else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
@@ -38,7 +39,7 @@ class Sheet:
 
     def markdown(self) -> str:
         rows = [
-            [f"**{cell}**" if (i, j) in self.strong else cell for j, cell in enumerate(row)]
+            [self._marked(i, j, cell, "**{}**", DAGGER) for j, cell in enumerate(row)]
             for i, row in enumerate(self.rows)
         ]
         lines = [f"### {self.title}", "", *markdown(self.head, rows)]
@@ -50,17 +51,26 @@ class Sheet:
         lines += [f"\\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}", "\\toprule"]
         lines += [" & ".join(map(_tex, self.head)) + " \\\\", "\\midrule"]
         for i, row in enumerate(self.rows):
-            cells = [f"\\textbf{{{_tex(c)}}}" if (i, j) in self.strong else _tex(c) for j, c in enumerate(row)]
+            cells = [self._marked(i, j, _tex(c), "\\textbf{{{}}}", TEX_DAGGER) for j, c in enumerate(row)]
             lines.append(" & ".join(cells) + " \\\\")
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}"]) + "\n"
+        note = [f"\\par\\smallskip{{\\footnotesize {_tex(self.note)}\\par}}"] if self.note else []
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *note, "\\end{table}"]) + "\n"
+
+    def _marked(self, i: int, j: int, text: str, bold: str, dagger: str) -> str:
+        text = bold.format(text) if (i, j) in self.strong else text
+        return text + dagger if (i, j) in self.weak else text
 
 
+DAGGER = "†"
+HTML_DAGGER = f"<sup>{DAGGER}</sup>"
+TEX_DAGGER = r"\rlap{$^\dagger$}"  # takes no room, so that figures stay in line
 SPECIAL = {
     **{letter: f"\\{letter}" for letter in "%&_#${}"},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    DAGGER: r"$^\dagger$",
     "<": "$<$",
     ">": "$>$",
 }

@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-from heterophony.report import palette
+from heterophony.report import palette, ticks
 from heterophony.report.figure import Dots, Figure, Heat, Line, Panel
 
 KINDS = ("png", "svg", "pdf")
 WIDTH = {"wide": 7.0, "middle": 3.4, "small": 2.3}  # inches of a panel
+POINTS = 0.72  # of a pixel
 HEIGHT = {"wide": 2.8, "middle": 2.5, "small": 2.4}
 
 
@@ -26,10 +27,7 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
     axes = [made.add_subplot(rows, columns, place + 1) for place in range(len(figure.panels))]
     for axis, panel in zip(axes, figure.panels, strict=True):
         _draw(axis, panel)
-    if figure.legend:
-        from matplotlib.lines import Line2D
-
-        handles = [Line2D([], [], color=palette.color(color), label=name, lw=3) for name, color in figure.legend]
+    if handles := _handles(figure):
         across = max(1, int(2.2 * columns if figure.width != "wide" else 8))
         made.legend(
             handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False, fontsize=8
@@ -40,6 +38,15 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
         metadata = {"Date": None} if path.suffix == ".svg" else {"CreationDate": None} if path.suffix == ".pdf" else {}
         made.savefig(path, dpi=200, metadata=metadata)
     return paths
+
+
+def _handles(figure: Figure) -> list[Any]:
+    """What the legend shows: a dash of each colour, and dots of some sizes."""
+    from matplotlib.lines import Line2D
+
+    faint: dict[str, Any] = {"color": "none", "marker": "o", "mew": 0, "mfc": palette.color("faint")}
+    dots = [Line2D([], [], ms=POINTS * pixels, label=name, **faint) for name, pixels in figure.sizes]
+    return [Line2D([], [], color=palette.color(color), label=name, lw=3) for name, color in figure.legend] + dots
 
 
 def _draw(axis: Any, panel: Panel) -> None:
@@ -58,9 +65,13 @@ def _draw(axis: Any, panel: Panel) -> None:
         else:
             _heat(axis, mark)
     if panel.bytes:
-        from heterophony.show import size
+        from matplotlib.ticker import NullFormatter
 
-        axis.xaxis.set_major_formatter(lambda value, _: size(value).replace(".0", ""))
+        low, high = ticks.ends(panel.places)
+        places = ticks.ticks(low, high)
+        axis.set_xlim(low, high)
+        axis.set_xticks(places, [ticks.label(place) for place in places])
+        axis.xaxis.set_minor_formatter(NullFormatter())  # it would write over them where there are few decades
     for side, whole in ((axis.xaxis, panel.counted), (axis.yaxis, panel.whole)):
         if whole:
             from matplotlib.ticker import MultipleLocator
@@ -92,7 +103,7 @@ def _dots(axis: Any, mark: Dots) -> None:
     names = [mark.color] * len(mark.x) if isinstance(mark.color, str) else list(mark.color)
     colors = [palette.color(name) for name in names]
     across = [mark.size] * len(mark.x) if isinstance(mark.size, int | float) else list(mark.size)
-    points = 0.72 if mark.text is None else 0.55  # of a pixel; a tree is narrower on paper
+    points = POINTS if mark.text is None else 0.55  # a tree is narrower on paper
     area = [(points * float(pixels)) ** 2 for pixels in across]
     faces = "none" if mark.hollow else colors
     axis.scatter(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from statistics import mean
 
 from heterophony import comparison
 from heterophony.population import FILE
+from heterophony.record.interval import Interval, interval
 from heterophony.report.sheet import Sheet
 from heterophony.report.story import Arm, Chapter
 
@@ -22,7 +25,8 @@ def methods(chapter: Chapter) -> Sheet:
         strong |= {(i, j) for i, mean in enumerate(means) if known and mean == max(known) and len(known) > 1}
     colors = [chapter.colors[line.label] for line in found.lines]
     title = f"Methods on {chapter.setting}"
-    return Sheet("methods", title, head, rows, comparison.note(found) + ".", frozenset(strong), colors)
+    note = comparison.note(found) + "." + (" In bold the highest of each column." if strong else "")
+    return Sheet("methods", title, head, rows, note, frozenset(strong), colors=colors)
 
 
 def comparing(chapter: Chapter) -> comparison.Comparison:
@@ -40,46 +44,56 @@ WHAT = (
 def participants(chapter: Chapter) -> list[Sheet]:
     """Of each figure that differs between participants, a table: a row each, a column a method."""
     people = (chapter.arms[0].first.extra(FILE) or {}).get("participants", {})
+    alone = comparison.one_domain(comparing(chapter))
     sheets = []
     for figure, name, what in WHAT:
-        values = {arm.label: _means(chapter, arm.label, figure) for arm in chapter.arms}
-        values = {label: own for label, own in values.items() if own}
-        everyone = list(dict.fromkeys(who for own in values.values() for who in own))
-        if not everyone or not any(len(set(own.values())) > 1 for own in values.values()):
+        if figure == "wdp" and alone:
+            continue  # it would be the table of all domains
+        values = {arm.label: own for arm in chapter.arms if (own := _figures(arm, figure))}
+        means = [{who: own.mean for who, own in column.items()} for column in values.values()]
+        everyone = list(dict.fromkeys(who for column in means for who in column))
+        if not everyone or not any(len(set(column.values())) > 1 for column in means):
             continue
-        shown = sorted(everyone, key=lambda who: min(own[who] for own in values.values() if who in own))[:MOST]
+        shown = sorted(everyone, key=lambda who: min(column[who] for column in means if who in column))[:MOST]
         shown = [who for who in everyone if who in shown]
         head = ["participant", "network", "rows", *values]
-        rows, strong = [], set()
+        rows, weak = [], set()
+        lowest = [min(column.values()) if len(set(column.values())) > 1 else math.nan for column in means]
         for i, who in enumerate(shown):
             about = people.get(who, {})
             size = about.get("rows", sum(about.get("classes", [])))  # runs of before have no rows
             known = [str(about.get("network") or "-"), str(size) if about else "-"]
-            rows.append([who, *known, *(f"{100 * own[who]:.1f}" if who in own else "-" for own in values.values())])
-            strong |= {(i, j) for j, own in enumerate(values.values(), 3) if own.get(who) == min(own.values())}
-        worst = [_worst(arm, figure) for arm in chapter.arms if arm.label in values]
-        mean = [sum(own.values()) / len(own) for own in values.values()]
-        for title, last in (("worst", worst), ("mean", mean)):
-            rows.append([title, "", "", *(f"{100 * value:.1f}" for value in last)])
-        more = f" The {len(shown)} of {len(everyone)} who are worst off." if len(shown) < len(everyone) else ""
-        seeds = " The row of the worst is the mean of each seed's worst." if chapter.several else ""
-        note = f"Accuracy (%) on {what}, last round, mean over seeds; in bold who is worst off.{seeds}{more}"
-        sheets.append(Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, frozenset(strong)))
+            rows.append([who, *known, *(comparison.figure(column.get(who)) for column in values.values())])
+            weak |= {(i, j) for j, column in enumerate(means, 3) if column.get(who) == lowest[j - 3]}
+        arms = [arm for arm in chapter.arms if arm.label in values]
+        for title, last in (("worst", min), ("mean", mean)):
+            rows.append([title, "", "", *(_by_seed(arm, figure, last) for arm in arms)])
+        what = "test data" if alone and figure == "acc" else what
+        note = f"Accuracy (%) on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
+        if len(shown) < len(everyone):
+            note += f" The {len(shown)} of {len(everyone)} who are worst off."
+        sheets.append(Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=frozenset(weak)))
     return sheets
 
 
-def _worst(arm: Arm, figure: str) -> float:
-    """Of each seed the worst, and of these the mean, as in the table of methods; who it is may change by seed."""
-    people = [run.summary["metrics"]["participants"].values() for run in arm.runs]
-    lows = [min(own[figure] for own in everyone if own.get(figure) is not None) for everyone in people]
-    return math.fsum(lows) / len(lows)
+def _seeds(chapter: Chapter) -> str:
+    if not chapter.several:
+        return ""
+    return " Mean over seeds and half of its 95 % interval (t); the row of the worst is the mean of each seed's worst."
 
 
-def _means(chapter: Chapter, label: str, figure: str) -> dict[str, float]:
-    arm = next(arm for arm in chapter.arms if arm.label == label)
-    found: dict[str, list[float]] = {}
-    for run in arm.runs:
-        for who, own in run.summary["metrics"]["participants"].items():
-            if own.get(figure) is not None:
-                found.setdefault(who, []).append(own[figure])
-    return {who: sum(values) / len(values) for who, values in found.items() if len(values) == len(arm.runs)}
+def _figures(arm: Arm, figure: str) -> dict[str, Interval]:
+    """Of each participant that has this figure in all seeds."""
+    found = {who: interval([one.get(who) for one in _people(arm, figure)]) for who in _people(arm, figure)[0]}
+    return {who: own for who, own in found.items() if own is not None}
+
+
+def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) -> str:
+    """Of each seed the worst or the mean, as in the table of methods; who is worst may change by seed."""
+    return comparison.figure(interval([last(one.values()) for one in _people(arm, figure)]))
+
+
+def _people(arm: Arm, figure: str) -> list[dict[str, float]]:
+    """Of each seed, the figure of everyone who has it."""
+    everyone = [run.summary["metrics"]["participants"] for run in arm.runs]
+    return [{who: own[figure] for who, own in one.items() if own.get(figure) is not None} for one in everyone]

@@ -7,6 +7,7 @@ import math
 from heterophony.population import FILE
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.report.story import Chapter
+from heterophony.show import counted
 
 WIDEST = 22.0  # pixels across
 MOST = 40  # participants
@@ -20,18 +21,20 @@ def draw(chapter: Chapter) -> list[Figure]:
     people = dict(list(found["participants"].items())[:MOST])
     counts = {name: own["classes"] for name, own in people.items()}
     classes = max(len(own) for own in counts.values())
-    largest = max(max(own, default=0) for own in counts.values())
+    present = [n for own in counts.values() for n in own if n]
+    largest = max(present, default=0)
     if classes > 40 or not largest:
         return []
     homes = list(dict.fromkeys(own["domain"] for own in people.values()))
+    shared = 1 < len(homes) < len(people)  # else colours would say what the axis says
     marks = []
     for place, home in enumerate(homes):
         here = [(name, label, n) for name, own in counts.items() if people[name]["domain"] == home
                 for label, n in enumerate(own) if n]  # fmt: skip
-        sizes = [max(2.0, WIDEST * math.sqrt(n / largest)) for _, _, n in here]
+        sizes = [_across(n, largest) for _, _, n in here]
         hover = [f"{name}: {n} of class {label}" for name, label, n in here]
         marks.append(Dots([name for name, _, _ in here], [float(label) for _, label, _ in here], home,
-                          f"k{place % 10}", sizes, hover=hover))  # fmt: skip
+                          f"k{place % 10 if shared else 0}", sizes, hover=hover))  # fmt: skip
     missing = sum(1 for own in counts.values() for n in own if not n)
     caption = (
         f"Training rows of each participant by class, seed {folder.spec['seed']}; the area of a bubble is their "
@@ -42,5 +45,16 @@ def draw(chapter: Chapter) -> list[Figure]:
         f"{len(people) * classes} pairs of participant and class are empty."
     )
     panel = Panel(marks, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)
-    legend = [(home, f"k{place % 10}") for place, home in enumerate(homes)] if len(homes) > 1 else []
-    return [Figure("bubbles", "Who holds what", caption, alt, [panel], legend, width="wide")]
+    legend = [(home, f"k{place % 10}") for place, home in enumerate(homes)] if shared else []
+    scale = [(counted(n, "row"), _across(n, largest)) for n in _examples(min(present), largest)]
+    return [Figure("bubbles", "Who holds what", caption, alt, [panel], legend, scale, width="wide")]
+
+
+def _across(n: int, largest: int) -> float:
+    return max(2.0, WIDEST * math.sqrt(n / largest))
+
+
+def _examples(smallest: int, largest: int) -> list[int]:
+    """Numbers to read bubbles by: the smallest, the largest, and a round one between where they are far apart."""
+    between = [n for k in range(9) for part in (1, 2, 5) if 2 * smallest <= (n := part * 10**k) <= largest / 2]
+    return sorted({smallest, largest, *between[len(between) // 2 :][:1]})

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from heterophony.record.folder import Folder
+from heterophony.report import ticks
 from heterophony.report.figure import Figure, Line, Panel
 from heterophony.report.story import Arm, Chapter
 from heterophony.show import size
@@ -17,7 +18,8 @@ def draw(chapter: Chapter) -> list[Figure]:
     panels = []
     if paid:
         first = min(value for values in sent.values() for value in values if value > 0)
-        lines = [_bytes(chapter, arm, sent[arm.label], first, max(paid)) for arm in chapter.arms if arm.curves]
+        ends = (first, max(paid)) if first < max(paid) else ticks.ends([first])  # else a dashed line had no length
+        lines = [_bytes(chapter, arm, sent[arm.label], *ends) for arm in chapter.arms if arm.curves]
         panels.append(Panel([line for line in lines if line.x], "against bytes", "sent so far", "accuracy (%)",
                             log=True, bytes=True))  # fmt: skip
     times = [_times(chapter, arm) for arm in chapter.arms]

@@ -61,4 +61,4 @@ def _panel(arm: Arm) -> tuple[Panel | None, float]:
         cells.append([None if any(v is None for v in own) else 100 * sum(own) / len(own) for own in values])  # type: ignore[arg-type]
     low = min((cell for row in cells for cell in row if cell is not None), default=math.nan)
     heat = Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None)
-    return Panel([heat], arm.label), low
+    return Panel([heat], arm.label, "test domain", "model of"), low

@@ -1,0 +1,50 @@
+"""Lists of what there is, one line each: whole where there is room, else cut to the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heterophony import terminal
+
+Row = dict[str, Any]
+
+
+def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str], cell: Callable[[Any], str]) -> None:
+    """Where there is no room, members of families are counted, then `spare` columns go, and at last texts are cut."""
+    room = terminal.room()
+    whole = [[cell(row[column]) for column in columns] for row in rows]
+    if terminal.across(columns, whole) <= room:
+        terminal.show(columns, whole)
+        return
+    brief = [[cell(counted(row[column])) for column in columns] for row in rows]
+    shown = terminal.fitting(columns, brief, spare, room)
+    head = [columns[j] for j in shown]
+    terminal.show(head, terminal.cut(head, [[row[j] for j in shown] for row in brief], room))
+    print(f"cut to {room} columns: a wider terminal, a pipe or --json has all of it")
+
+
+def counted(value: Any) -> Any:
+    """Three or more of a family (ud/de, ud/en, ...) among names, as ud/… (10); anything else as it is."""
+    if not isinstance(value, list):
+        return value
+    families = [str(name).partition("/")[0] for name in value]
+    many = {family: families.count(family) for family in families if families.count(family) > 2}
+    pairs = zip(value, families, strict=True)
+    return list(dict.fromkeys(f"{family}/… ({many[family]})" if family in many else name for name, family in pairs))
+
+
+def families(rows: Sequence[Row]) -> tuple[list[Row], dict[str, list[str]]]:
+    """Data sets that are not there and differ by one word alone (ud/de, ud/en, ...) as one row; and which these are."""
+    listed: dict[str, Row] = {}
+    members: dict[str, list[str]] = {}
+    for row in rows:
+        family, _, member = row["name"].partition("/")
+        name = f"{family}/…"
+        alike = {**row, "name": name, "summary": re.sub(rf"\b{re.escape(member)}\b", "…", row["summary"])}
+        if member and not row["found"] and not row["problem"] and listed.setdefault(name, alike) == alike:
+            members.setdefault(name, []).append(member)
+        else:
+            listed[row["name"]] = row
+    return list(listed.values()), members
