@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from heterophony import imported
+
 # name: (module in this package, class, further arguments, summary); imported only when a network is made
 _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "mlp": ("mlp", "MLP", {}, "perceptron with two hidden layers of 200 (FedAvg, FML)"),
@@ -92,24 +94,7 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
 
 
 def _imported(name: str, **shape: int) -> nn.Module:
-    module, _, attribute = name.partition(":")
-    try:
-        found = importlib.import_module(module)
-    except Exception as error:  # whatever the user's module does while it is imported
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"network {name!r}: cannot import module {module!r}, which must be in this folder or on PYTHONPATH "
-            f"({type(error).__name__}: {reason})"
-        ) from error
-    factory = getattr(found, attribute, None)
-    if not callable(factory):
-        problem = "is not callable" if hasattr(found, attribute) else "does not exist"
-        raise ValueError(f"network {name!r}: {attribute!r} in module {module!r} {problem}")
-    try:
-        network = factory(**shape)
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"network {name!r}: the call failed ({type(error).__name__}: {reason})") from error
+    network = imported.call(name, "network", **shape)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r}: the call gave a {type(network).__name__}, not a torch.nn.Module")
     return network

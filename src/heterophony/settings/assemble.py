@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from heterophony import registry
+from heterophony.data.root import folder
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
@@ -48,7 +49,8 @@ def assemble(
     theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
     if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
         theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
-    chosen = chosen.changed(theirs)
+    # By absolute paths, so that the run can be repeated from wherever somebody stands.
+    chosen = chosen.changed(theirs).located(Path.cwd(), folder(root))
     _check_tables(chosen)
     local = dict(chosen.local)
     if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods

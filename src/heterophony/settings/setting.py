@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import tomllib
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from heterophony.data import partitions
+from heterophony.data.sources import own as own_data
+from heterophony.wording import meant
 
 
 class SettingError(ValueError):
@@ -155,8 +156,28 @@ class DataPart(Strict):
             return self.domains
         assert self.source is not None
         if not self.rotations:
-            return {self.source: Domain(source=self.source, rows=self.rows)}
+            return {own_data.short(self.source): Domain(source=self.source, rows=self.rows)}
         return {f"M{angle:g}": Domain(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations}
+
+    @property
+    def sources(self) -> list[str]:
+        """The data sets that it needs."""
+        found = sorted({domain.source for domain in self.all_domains().values()})
+        public = self.public.source if self.public is not None else None
+        return [*found, *([public] if public and public not in found else [])]
+
+    def located(self, *places: Path) -> DataPart:
+        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+
+        def moved(part: Any) -> Any:
+            if part is None or part.source is None:
+                return part
+            return part.model_copy(update={"source": own_data.whole(part.source, *places)})
+
+        domains = {name: moved(domain) for name, domain in self.domains.items()}
+        parts = {"domains": domains, "public": moved(self.public)}
+        made: DataPart = moved(self.model_copy(update=parts))
+        return made
 
 
 class ModelPart(Strict):
@@ -261,27 +282,14 @@ class Setting(Strict):
 
     @classmethod
     def load(cls, name: str) -> Setting:
-        """A shipped setting by name, or a TOML file by path."""
-        path = Path(name)
-        if path.suffix == ".toml" or "/" in name:
-            try:
-                text = path.read_text(encoding="utf-8")
-            except OSError as error:
-                raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-            except UnicodeDecodeError:
-                raise SettingError(f"{name}: not a text file in UTF-8") from None
-            return cls.read(text, path.stem, name)
-        known = shipped()
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            meant = f", perhaps you meant {near[0]!r}" if near else ""
-            raise SettingError(f"there is no setting {name!r}{meant}; name a .toml file or one of {', '.join(known)}")
-        return cls.read(known[name], name, name)
+        """A shipped setting by name, or a TOML file by path; data of one's own may lie beside the file."""
+        made = cls.read(text(name), Path(name).stem if _is_file(name) else name, name)
+        return made.located(Path(name).parent) if _is_file(name) else made
 
     @classmethod
-    def read(cls, text: str, name: str, where: str) -> Setting:
+    def read(cls, toml: str, name: str, where: str) -> Setting:
         try:
-            return cls.of({"name": name, **tomllib.loads(text)})
+            return cls.of({"name": name, **tomllib.loads(toml)})
         except tomllib.TOMLDecodeError as error:
             raise SettingError(f"{where}: not TOML: {error}") from None
         except SettingError as error:
@@ -302,9 +310,11 @@ class Setting(Strict):
     @property
     def sources(self) -> list[str]:
         """The data sets that it needs."""
-        found = sorted({domain.source for domain in self.data.all_domains().values()})
-        public = self.data.public.source if self.data.public is not None else None
-        return [*found, *([public] if public and public not in found else [])]
+        return self.data.sources
+
+    def located(self, *places: Path) -> Setting:
+        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        return self.model_copy(update={"data": self.data.located(*places)})
 
     def changed(self, changes: dict[str, Any]) -> Setting:
         """With some fields replaced: `{"data.clients": 4}`."""
@@ -329,6 +339,27 @@ def _listed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def text(name: str) -> str:
+    """The text of a shipped setting, or of a TOML file by path."""
+    if _is_file(name):
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+        except UnicodeDecodeError:
+            raise SettingError(f"{name}: not a text file in UTF-8") from None
+    known = shipped()
+    if name not in known:
+        raise SettingError(
+            f"there is no setting {name!r}{meant(name, known)}; name a .toml file or one of {', '.join(known)}"
+        )
+    return known[name]
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml") or "/" in name
 
 
 def shipped() -> dict[str, str]:
