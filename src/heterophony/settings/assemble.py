@@ -26,6 +26,7 @@ from heterophony.settings import trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, graph, random_pairs, ring, star
+from heterophony.wording import listed, meant
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
@@ -59,15 +60,17 @@ def assemble(
     options = {key: value for key, value in options.items() if key in entry.options()}
     try:
         own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
-        options |= {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
+        options |= {_option(entry, key): value for key, value in flat(own, entry.options()).items()}
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
         raise SettingError(f"{chosen.name}.toml: {error}") from None
     for key, value in _only(changes, theirs).items():
         if key in ("rounds", "seed"):
-            raise SettingError(f"--set {key}={value}: use --{key} {value}")
-        options[entry.full_name(key)] = value
+            fits = isinstance(value, int) and (key == "seed" or value >= 1)
+            wanted = value if fits else "N, a whole number" if key == "seed" else "N, a whole number of at least 1"
+            raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
+        options[_option(entry, key)] = value
     made = entry.build(options)
     world = worlds.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
@@ -125,6 +128,17 @@ def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -
         inner = isinstance(value, Mapping) and before + key not in known
         found |= flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
+
+
+def _option(entry: registry.Entry, key: str) -> str:
+    """An option by its whole name; where there is none, the nearest is named and all that there are."""
+    known = entry.options()
+    ends = {name.rpartition(".")[2] for name in known}
+    if key in known or key in ends:
+        return entry.full_name(key)  # which says so if several end like this
+    raise registry.OptionError(
+        f"{entry.name} has no option {key!r}{meant(key, [*known, *ends])}; it has {listed(list(known))}"
+    )
 
 
 def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,10 +254,11 @@ def _check_tables(setting: Setting) -> None:
     known = [field.name for field in fields(Training)]
     for key in setting.local:
         if key not in known:
-            raise SettingError(f"{setting.name}: [local] has no {key!r}; it has {', '.join(known)}")
+            raise SettingError(f"{setting.name}: [local] has no {key!r}{meant(key, known)}; it has {', '.join(known)}")
     for name in setting.methods:
-        if name not in registry.all_methods():
-            raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
+        if name not in (methods := registry.all_methods()):
+            hint = f"{meant(name, methods)}; `heterophony methods` lists them"
+            raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method{hint}")
 
 
 def _topology(name: str, method: Method, setting: Setting, world: worlds.World, seed: int) -> Topology:

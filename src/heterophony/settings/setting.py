@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from heterophony.data import partitions
 from heterophony.data.sources import own as own_data
+from heterophony.settings.refusal import refusal
 from heterophony.wording import meant
 
 
@@ -149,6 +150,15 @@ class DataPart(Strict):
             raise ValueError("rows go with a source; domains have rows of their own")
         if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
             raise ValueError(f"two rotations are the same: {list(self.rotations)}")
+        taken = {
+            "test": self.test,
+            "validation": self.validation,
+            "public.fraction": self.public and self.public.fraction,
+        }
+        shares = {name: share for name, share in taken.items() if share}
+        if sum(shares.values()) >= 1:
+            texts = " and ".join(f"{name} = {share:g}" for name, share in shares.items())
+            raise ValueError(f"{texts} leave no rows to train on: together they must be less than 1")
         return self
 
     def all_domains(self) -> dict[str, Domain]:
@@ -301,11 +311,7 @@ class Setting(Strict):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "setting"
-            text = first["msg"].removeprefix("Value error, ").lower()
-            table = first["type"] in ("model_type", "model_attributes_type")
-            raise SettingError(f"{field}: {'must be a table of its own keys' if table else text}") from None
+            raise SettingError(refusal(cls, error)) from None
 
     @property
     def sources(self) -> list[str]:

@@ -208,7 +208,10 @@ def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int)
             raise DataError(f"domain {name}: {domain.rows} rows wanted, {len(rows)} are there")
         rows = np.sort(rng.permutation(rows)[: domain.rows])
     draw = _rng(seed, name, "clients")
-    parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
+    try:
+        parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
+    except DataError as error:
+        raise DataError(f"domain {name}: data.partition {error}") from None
     private = private_test(train.y[rows], parts, test.y, draw) if spec.private_test else []
     return _Shares(domain, train, [rows[part] for part in parts], public, proxy, validation, test, private)
 
