@@ -209,7 +209,9 @@ def test_wrong_arrays_of_ones_own_are_refused_in_one_line(tmp_path, monkeypatch,
 
 def test_a_missing_file_of_ones_own_is_said_with_where_it_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=f"no file none.npz beside the setting .*, in {tmp_path} or in {tmp_path}/data"):
+    with pytest.raises(
+        DataError, match=f"no file none.npz beside the TOML file .*, in {tmp_path} or in {tmp_path}/data"
+    ):
         load("none.npz", tmp_path / "data")
     with pytest.raises(DataError, match=f"no file {tmp_path}/none.npz$"):
         load(f"{tmp_path}/none.npz")

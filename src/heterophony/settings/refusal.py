@@ -14,8 +14,9 @@ TABLES = ("model_type", "model_attributes_type", "dict_type")
 
 
 def refusal(schema: type[BaseModel], error: ValidationError) -> str:
-    """One line about the first thing that is wrong."""
-    first = error.errors()[0]
+    """One line about the first thing that is wrong; a misspelt field goes before the one that is missing for it."""
+    found = error.errors()
+    first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     path, above, hint = _place(schema, first["loc"])
     return f"{'.'.join(path) or 'setting'}: {_reason(first, path, above, hint)}"
 

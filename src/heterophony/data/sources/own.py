@@ -59,7 +59,7 @@ def absent(name: str, root: Path) -> str:
     path, what = path_of(name), "folder" if name.startswith(FOLDER) else "file"
     if path is not None and path.is_absolute():
         return f"data: there is no {what} {path}"
-    return f"data: there is no {what} {path} beside the setting that names it, in {Path.cwd()} or in {root}"
+    return f"data: there is no {what} {path} beside the TOML file that names it, in {Path.cwd()} or in {root}"
 
 
 class Function:
