@@ -215,6 +215,8 @@ def test_a_missing_file_of_ones_own_is_said_with_where_it_was_looked_for(tmp_pat
         load("none.npz", tmp_path / "data")
     with pytest.raises(DataError, match=f"no file {tmp_path}/none.npz$"):
         load(f"{tmp_path}/none.npz")
+    with pytest.raises(DataError, match=r"no file ~nobody-at-all/none\.npz beside"):
+        load("~nobody-at-all/none.npz", tmp_path / "data")
 
 
 def test_a_function_is_a_source(tmp_path, monkeypatch):

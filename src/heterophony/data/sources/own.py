@@ -25,7 +25,7 @@ def path_of(name: str) -> Path | None:
     """The path that such a name holds; None: it holds none."""
     if not name.startswith(FOLDER) and not name.endswith(FILE):
         return None
-    return Path(name.removeprefix(FOLDER)).expanduser()
+    return Path(os.path.expanduser(name.removeprefix(FOLDER)))  # which leaves strangers' `~` alone
 
 
 def short(name: str) -> str:
