@@ -22,6 +22,7 @@ from heterophony import cli, demonstration, engines, exported, progress
 from heterophony.data import load
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
+from heterophony.settings import shipped
 
 SMALL = """
 summary = "Two tiny domains"
@@ -506,6 +507,65 @@ def interrupted(engine: engines.Engine) -> None:
     raise KeyboardInterrupt
 
 
+# -- data of one's own -------------------------------------------------------------------------------------------
+OWN = """
+rounds = 1
+[data]
+source = "mine.npz"
+clients = 2
+[models]
+participants = "mlp"
+"""
+
+
+def own(folder: Path) -> Path:
+    """A setting, and beside it the file of arrays that it names."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    halves = {"train": 40, "test": 20}
+    images = {f"{half}_x": rng.integers(0, 256, (count, 8, 8), np.uint8) for half, count in halves.items()}
+    np.savez(folder / "mine.npz", **images, **{f"{half}_y": np.arange(count) % 4 for half, count in halves.items()})
+    return written(folder / "own.toml", OWN)
+
+
+def test_data_beside_the_setting_are_found_again_from_anywhere(tmp_path, monkeypatch):
+    setting = own(tmp_path / "here")
+    monkeypatch.chdir(tmp_path)
+    first = said(call("run", "fedavg", "--on", "here/own.toml", "--out", "run", "--json"))
+    spec = json.loads((tmp_path / "run" / "spec.json").read_text())
+    assert spec["recipe"]["setting"]["data"]["source"] == str(tmp_path / "here" / "mine.npz")
+    assert {name for name, _, _ in spec["tests"]} == {"mine"}
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    said(call("resume", tmp_path / "run", "--rounds", "2", "--json"))
+    # The same file in another place is the same run: nothing random follows from the path.
+    moved = own(tmp_path / "there")
+    assert said(call("run", "fedavg", "--on", moved, "--json"))["digest"] == first["digest"]
+    (setting.parent / "mine.npz").unlink()
+    refused(call("resume", tmp_path / "run", "--rounds", "3"), f"no file {tmp_path / 'here' / 'mine.npz'}")
+
+
+def test_a_path_that_is_set_is_that_of_the_current_folder(tmp_path, monkeypatch, small):
+    own(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    changes = ("--set", "data.domains.a.source=mine.npz", "--set", "data.domains.b.source=mine.npz")
+    assert set(said(call("run", "solo", "--on", small, *changes, "--json"))["metrics"]["participants"]) == {"a", "b"}
+    refused(call("run", "solo", "--on", small, "--set", "data.domains.a.source=none.npz"), "none.npz", "here")
+
+
+def test_all_missing_sets_are_named_with_how_to_get_them(tmp_path):
+    text = refused(call("run", "fml", "--on", "digits", "--data", tmp_path), "mnist, mnistm, svhn, usps, cifar100")
+    assert "--fetch mnist --fetch svhn --fetch usps --fetch cifar100" in text
+
+
+def test_one_setting_is_shown(small):
+    shown = call("settings", "digits")
+    assert shown.exit_code == 0
+    assert shown.stdout.strip() == shipped()["digits"].strip()
+    assert said(call("settings", small, "--json"))["toml"] == SMALL.strip()
+    refused(call("settings", "digitz"), "perhaps you meant 'digits'")
+
+
 # -- refusals: names, options, settings ---------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("words", "expected"),
@@ -522,9 +582,15 @@ def interrupted(engine: engines.Engine) -> None:
         (("solo", "--set", "data.clients=many"), ("data.clients", "integer")),
         (("solo", "--set", "data.nosuch=1"), ("data.nosuch",)),
         (("solo", "--set", "data.domains.a.rows=5000"), ("domain a", "5000")),
-        (("solo", "--set", "data.domains.a.source=nosuch"), ("no data set 'nosuch'", "digits-embedded")),
+        (("solo", "--set", "data.domains.a.source=nosuch"), ("no data set 'nosuch'", "heterophony data", ".npz")),
         (("solo", "--set", "models.participants=lenet"), ("unknown network 'lenet'", "lenet5")),
         (("solo", "--set", "local.data=all", "--set", "data.public=none"), ("data.public",)),
+        (("fml", "--set", "alhpa=1"), ("perhaps you meant 'alpha'", "alpha, beta, fraction", "initial_local")),
+        (("fml", "--set", "alpha={strat=1, stop=0, over=9}"), ("alpha", "a number, or a table such as { start = ")),
+        (("fml", "--set", "alpha={start=1, stop=0, over=0}"), ("alpha", "a ramp goes over at least one round, got 0")),
+        (("fml", "--set", "profiles.aa.latency=1"), ("profiles", "'aa'", "there are a, b, client, server")),
+        (("fml", "--set", "data.clients=50"), ("domain a: data.partition iid: 50 clients need 50 rows, there are 32",)),
+        (("solo", "--set", "rounds=0"), ("--rounds N, a whole number of at least 1",)),
         (("solo", "--engine", "warp"), ("no engine 'warp'", "local", "process")),
         (("solo", "--device", "tpu"), ("no device 'tpu'", "auto, cpu or cuda")),
     ],

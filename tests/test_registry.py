@@ -182,7 +182,9 @@ def test_a_short_name_must_be_the_only_one():
 
 
 def test_an_unknown_option_names_near_ones():
-    with pytest.raises(OptionError, match=r"drift has no option 'sped'; it has speed$"):
+    with pytest.raises(
+        OptionError, match=r"drift has no option 'sped', perhaps you meant 'speed'; it has speed, label"
+    ):
         Entry("drift", Drift).full_name("sped")
     with pytest.raises(OptionError, match=r"it has speed, label, local\.epochs"):
         Entry("drift", Drift).full_name("zzz")

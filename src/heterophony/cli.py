@@ -233,51 +233,68 @@ def methods(
 
 
 @app.command()
-def settings(as_json: Json = False) -> None:
-    """List the settings that come with the package."""
+def settings(
+    name: Annotated[str | None, typer.Argument(help="One setting, or a TOML file, to see what it says.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the settings that come with the package; or show one, as a file to begin one's own with."""
+    from heterophony.data.sources import own
     from heterophony.data.sources.catalogue import known
     from heterophony.settings import Setting, shipped
+    from heterophony.settings.setting import text
 
     with complaints():
         here = {listing.entry.name for listing in known() if listing.found}
         found = []
-        for name in shipped():
-            setting = Setting.load(name)
-            needs = setting.sources
-            missing = [source for source in needs if source not in here]
+        for each in shipped() if name is None else [name]:
+            setting = Setting.load(each)
             found.append(
                 {
-                    "name": name,
+                    "name": setting.name,
                     "summary": setting.summary,
                     "rounds": setting.rounds,
                     "networks": sorted(set(setting.models.names)),
-                    "data": needs,
-                    "missing": missing,
+                    "data": setting.sources,
+                    "missing": [s for s in setting.sources if s not in here and not own.entry(s)],
                 }
             )
-    found.sort(key=lambda setting: (len(setting["missing"]), setting["name"]))  # type: ignore[arg-type]
-    _list(found, as_json, ("name", "summary", "rounds", "missing"), spare=("rounds",))
+        toml = "" if name is None else text(name).strip()
+    if name is None:
+        found.sort(key=lambda setting: (len(setting["missing"]), setting["name"]))  # type: ignore[arg-type]
+        _list(found, as_json, ("name", "summary", "rounds", "missing"), spare=("rounds",))
+        if not as_json:
+            print("heterophony settings NAME shows one as a file")
+    elif as_json:
+        print(json.dumps({**found[0], "toml": toml}))
+    else:
+        print(toml)
+        if missing := found[0]["missing"]:
+            print(f"missing data: {', '.join(missing)}", file=sys.stderr)  # type: ignore[arg-type]
 
 
 @app.command("data")
 def data_sets(
     data: DataFolder = None,
-    fetch: Annotated[str | None, typer.Option(help="Download this set first, from its official source.")] = None,
+    fetch: Annotated[
+        list[str] | None, typer.Option(help="Download this set first, from its official source. Repeatable.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List every known data set: whether it was found, where, and how large it is."""
     from heterophony.data.download import download
+    from heterophony.data.sources import own
     from heterophony.data.sources.catalogue import known
 
     with complaints():
-        if fetch is not None:
-            for path in download(fetch, data):
+        for name in fetch or []:
+            for path in download(name, data):
                 print(f"fetched {path}", file=sys.stderr)
         found = [
             {
                 "name": listing.entry.name,
                 "summary": listing.entry.summary,
                 "found": listing.found,
+                "fetchable": listing.entry.fetchable,
                 "where": None if listing.where is None else str(listing.where),
                 "train": listing.train,
                 "test": listing.test,
@@ -291,9 +308,13 @@ def data_sets(
     if not as_json:
         from heterophony.data.root import folder
 
-        for name, own in members.items():
-            out.print(f"{name}: {', '.join(own)}", highlight=False)
+        for name, each in members.items():
+            out.print(f"{name}: {', '.join(each)}", highlight=False)
         print(f"looked in {folder(data)}")
+        absent = [str(row["name"]) for row in found if row["fetchable"] and not row["found"]]
+        if absent:
+            out.print(f"heterophony data --fetch NAME downloads {', '.join(absent)}", highlight=False)
+        print(f"your own: {own.FORMS}")
         for row in found:
             if row["problem"]:
                 print(row["problem"])

@@ -21,6 +21,7 @@ from heterophony.profile import Dropout, Profile
 from heterophony.reaction import Every
 from heterophony.seeds import seeded
 from heterophony.topology import Topology
+from heterophony.wording import listed, meant
 
 if TYPE_CHECKING:
     from heterophony.record.result import Result
@@ -90,11 +91,11 @@ class Federation:
             ("private_tests", set(self.topology.roles)),
         ):
             if unknown := getattr(self, name).keys() - known:
-                raise ValueError(f"{name}: no node or role is called {sorted(unknown)[0]!r}")
+                raise ValueError(f"{name}: no node or role is called {_stranger(min(unknown), known)}")
         if self.tasks and (missing := {*self.tests, *self.homes.values()} - self.tasks.keys()):
             raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
         if unknown := set(self.dropout.always) - set(self.topology.roles):
-            raise ValueError(f"dropout: no node is called {min(unknown)!r}")
+            raise ValueError(f"dropout: no node is called {_stranger(min(unknown), self.topology.roles)}")
         for name, choice in (("executor", EXECUTORS), ("precision", PRECISIONS)):
             if (given := getattr(self, name)) not in choice:
                 raise ValueError(f"there is no {name} {given!r}; it is {', '.join(choice)}")
@@ -256,6 +257,11 @@ class Federation:
 
         finish(self.identity(), result, out)
         return result
+
+
+def _stranger(name: str, known: Collection[str]) -> str:
+    there = [node for node in known if node]
+    return f"{name!r}{meant(name, there)}; there are {listed(sorted(there))}"
 
 
 def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:

@@ -6,14 +6,13 @@ import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import Any, get_type_hints
 
-from heterophony import methods
+from heterophony import imported, methods
 from heterophony.message import Kind
 from heterophony.method import Method
-from heterophony.named import named
+from heterophony.wording import listed, meant
 
 GROUP = "heterophony.methods"  # entry points of other packages
 BUILT_IN: dict[str, Callable[..., Method]] = {
@@ -124,8 +123,10 @@ class Entry:
         ends = [name for name in known if name.endswith(f".{key}")]
         if len(ends) == 1:
             return ends[0]
-        near = ends or get_close_matches(key, known, n=3) or list(known)
-        raise OptionError(f"{self.name} has no option {key!r}; it has {', '.join(near)}")
+        if ends:
+            raise OptionError(f"{self.name} has no option {key!r}, but {', '.join(ends)}: say which")
+        near = meant(key, [*known, *(name.rpartition(".")[2] for name in known)])
+        raise OptionError(f"{self.name} has no option {key!r}{near}; it has {listed(known)}")
 
     def build(self, settings: Mapping[str, Any]) -> Method:
         """The method with these options, checked against their types."""
@@ -194,7 +195,7 @@ def lookup(name: str) -> Entry:
     """A method by its name, or by where it is written: `module:callable`."""
     if ":" in name:
         try:
-            entry = Entry(name, named("method", name))
+            entry = Entry(name, imported.function(name, "method"))
         except ValueError as error:
             raise OptionError(str(error)) from error
         entry.options()  # raises where it makes no method
@@ -204,10 +205,8 @@ def lookup(name: str) -> Entry:
         return known[name]
     if name in broken:
         raise OptionError(f"method {name!r} of another package cannot be loaded: {broken[name]}")
-    near = get_close_matches(name, known, n=1)
-    meant = f", perhaps you meant {near[0]!r}" if near else ""
     raise OptionError(
-        f"there is no method {name!r}{meant}; `heterophony methods` lists {', '.join(known)}, "
+        f"there is no method {name!r}{meant(name, known)}; `heterophony methods` lists {', '.join(known)}, "
         "and one of your own is module:callable, of a module in this folder or on PYTHONPATH"
     )
 

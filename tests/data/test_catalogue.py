@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heterophony.data import DataError, known, load
-from heterophony.data.sources import ENTRIES
+from heterophony.data.sources import ENTRIES, require
 
 RNG = np.random.default_rng(0)
 
@@ -135,7 +135,9 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 
 def test_what_is_missing_is_said(tmp_path):
-    with pytest.raises(DataError, match=r"put mnist\.npz or train-images-idx3-ubyte\.gz and .* HETEROPHONY_DATA"):
+    with pytest.raises(
+        DataError, match=r"--fetch mnist` or put mnist\.npz or train-images-idx3-ubyte\.gz and .* HETEROPHONY_DATA"
+    ):
         load("mnist", tmp_path)
     with pytest.raises(DataError, match=r"a folder office-home/art there"):
         load("office-home/art", tmp_path)
@@ -146,7 +148,107 @@ def test_what_is_missing_is_said(tmp_path):
         load("mnist", tmp_path)
 
 
+def test_all_that_is_missing_is_said_at_once(tmp_path):
+    with pytest.raises(DataError) as caught:
+        require(["mnist", "mnistm", "usps", "mnist", "digits-embedded"], tmp_path)
+    text = str(caught.value)
+    assert text.startswith(f"mnist, mnistm, usps are not under {tmp_path}: ")
+    assert f"`heterophony data --data {tmp_path} --fetch mnist --fetch usps`" in text
+    assert "put mnistm.npz or a folder mnistm there" in text
+    with pytest.raises(DataError, match=r"pacs/photo, pacs/sketch are .* or a folder pacs with photo, sketch there"):
+        require(["pacs/photo", "pacs/sketch"], tmp_path)
+    with pytest.raises(DataError, match=r"ud/en, ud/de are not .*: put text-ud10\.jsonl\.gz there, or set"):
+        require(["ud/en", "ud/de"], tmp_path)
+    np.savez(tmp_path / "usps.npz", **arrays(side=16))
+    require(["usps", "digits-embedded"], tmp_path)
+
+
+# -- one's own -------------------------------------------------------------------------------------------------
+def test_a_file_of_ones_own(tmp_path, monkeypatch):
+    made = arrays(labels=3)
+    (tmp_path / "here").mkdir()
+    np.savez(tmp_path / "here" / "mine.npz", **made)
+    source = load(str(tmp_path / "here" / "mine.npz"), tmp_path / "nowhere")
+    assert source.classes == ("0", "1", "2")
+    assert np.array_equal(source.test.x, made["test_x"])
+    assert len(load("mine.npz", tmp_path / "here").train) == 6  # in the data folder
+    monkeypatch.chdir(tmp_path)
+    assert load("here/mine.npz").train.base == source.train.base  # in the current folder
+
+
+def test_a_file_of_ones_own_may_name_its_classes_and_have_no_test_half(tmp_path):
+    path = tmp_path / "mine.v2.npz"
+    np.savez(path, train_x=np.zeros((4, 8, 8), np.uint8), train_y=np.array([0, 1, 0, 1]), classes=np.array(["a", "b"]))
+    source = load(str(path))
+    assert (source.classes, len(source.test)) == (("a", "b"), 0)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        ({"x": np.zeros((2, 8, 8), np.uint8)}, "there is no array 'train_x', only x"),
+        ({"train_x": np.zeros((2, 1, 8, 8), np.float32), "train_y": np.arange(2)}, r"uint8 of shape .*, got float32"),
+        ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.arange(3)}, "2 images need as many"),
+        ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([0, 10**12])}, "number the classes from 0"),
+        ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([-1, 0])}, "every label must be in"),
+        ({"train_x": np.zeros((0, 8, 8), np.uint8), "train_y": np.arange(0)}, "no rows"),
+    ],
+)
+def test_wrong_arrays_of_ones_own_are_refused_in_one_line(tmp_path, monkeypatch, made, text):
+    np.savez(tmp_path / "mine.npz", **made)
+    with pytest.raises(DataError, match=text) as caught:
+        load(str(tmp_path / "mine.npz"))
+    assert "mine.npz" in str(caught.value)
+    (tmp_path / "arrays_of_mine.py").write_text("made = None\ndef get():\n    return made\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("arrays_of_mine.made", made)
+    with pytest.raises(DataError, match=text) as caught:
+        load("arrays_of_mine:get")
+    assert str(caught.value).startswith("arrays_of_mine:get: ")
+
+
+def test_a_missing_file_of_ones_own_is_said_with_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        DataError, match=f"no file none.npz beside the TOML file .*, in {tmp_path} or in {tmp_path}/data"
+    ):
+        load("none.npz", tmp_path / "data")
+    with pytest.raises(DataError, match=f"no file {tmp_path}/none.npz$"):
+        load(f"{tmp_path}/none.npz")
+    with pytest.raises(DataError, match=r"no file ~nobody-at-all/none\.npz beside"):
+        load("~nobody-at-all/none.npz", tmp_path / "data")
+
+
+def test_a_function_is_a_source(tmp_path, monkeypatch):
+    (tmp_path / "functions_of_mine.py").write_text(
+        "import numpy as np\n"
+        "def some():\n"
+        "    return {'train_x': np.zeros((4, 8, 8, 3), np.uint8), 'train_y': [0, 1, 2, 0]}\n"
+        "def number():\n"
+        "    return 3\n"
+        "def fails():\n"
+        "    raise OSError('no such share')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    source = load("functions_of_mine:some")
+    assert (source.name, source.classes, len(source.train)) == ("functions_of_mine:some", ("0", "1", "2"), 4)
+    for name, text in (
+        ("number", "gave a int, not a dictionary"),
+        ("fails", "call failed .*no such share"),
+        ("absent", "does not exist"),
+    ):
+        with pytest.raises(DataError, match=text):
+            load(f"functions_of_mine:{name}")
+    with pytest.raises(DataError, match="cannot import module 'nowhere_at_all'"):
+        load("nowhere_at_all:some")
+
+
 def test_wrong_names_are_helped():
+    with pytest.raises(
+        DataError, match=r"no data set 'zzzz'; `heterophony data` lists .* PATH\.npz, folder:PATH"
+    ) as caught:
+        load("zzzz")
+    assert len(str(caught.value)) < 200
     with pytest.raises(DataError, match="perhaps you meant 'mnist'"):
         load("mnst")
     with pytest.raises(DataError, match="load one of pacs/photo, pacs/art_painting"):

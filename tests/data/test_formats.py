@@ -381,8 +381,10 @@ def test_any_folder_of_images(tmp_path):
     elsewhere = load(f"folder:{tmp_path / 'mine' / 'cats'}", tmp_path / "nowhere")
     assert (elsewhere.classes, len(elsewhere.train)) == (("image",), 2)
     assert elsewhere.train.base != source.train.base
-    with pytest.raises(DataError, match="folder:absent is not under"):
+    with pytest.raises(DataError, match=f"there is no folder absent beside the TOML file .* or in {tmp_path}"):
         load("folder:absent", tmp_path)
+    with pytest.raises(DataError, match=f"there is no folder {tmp_path / 'absent'}$"):
+        load(f"folder:{tmp_path / 'absent'}", tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no images in"):
         load("folder:empty", tmp_path)

@@ -221,6 +221,31 @@ def test_a_wrong_change_is_named(key, value, named):
     refused(lambda: minimal(**{key: value}), named)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "parts"),
+    [
+        (
+            "data.leeky",
+            True,
+            ("data.leeky", "perhaps you meant 'leaky'", "[data] has domains, source", "unseen, leaky"),
+        ),
+        ("data.partition.alfa", 1, ("perhaps you meant 'alpha'", "[data.partition] has kind, alpha, sigma")),
+        ("data.public", {"fractoin": 0.1}, ("data.public.fractoin", "perhaps you meant 'fraction'")),
+        ("data.domains.a.sauce", "mnist", ("[data.domains.a] has source, degrees, rows",)),
+        ("data.stream", {"arrivals": 1, "concepts": [{"degres": 1}]}, ("data.stream.concepts.0.degres", "'degrees'")),
+        ("profiles.c0.latencies", 1, ("[profiles.c0] has seconds_per_sample, bandwidth, latency, available",)),
+        ("models.globl", "mlp", ("perhaps you meant 'global'",)),
+        ("ruonds", 1, ("perhaps you meant 'rounds'", "a setting has name, summary, rounds")),
+        ("data.unseen", "M21", ('data.unseen: must be a list, such as ["M21"]',)),
+        ("topology.residuals", "a", ("topology.residuals: must be a list",)),
+        ("models.participants", 3, ("models.participants: ",)),
+        ("data.test", 0.9, ("test = 0.9 and validation = 0.1 leave no rows", "less than 1")),
+    ],
+)
+def test_a_wrong_change_is_answered_with_what_there_is(key, value, parts):
+    refused(lambda: minimal(**{"data.validation": 0.1, key: value}), *parts)
+
+
 @pytest.mark.parametrize("key", ["data.source.x", "data.source.x.y", "models.participants.x", "name.x", "data.test.x"])
 def test_a_key_below_a_plain_value_is_refused(key):
     refused(lambda: minimal(**{key: 1}), key.rsplit(".", 1)[0])

@@ -27,14 +27,12 @@ def download(name: str, root: Folder | None = None) -> list[Path]:
 
 def download_entry(entry: Entry, root: Path) -> list[Path]:
     """Fetch the official files of an entry that are not under `root` yet."""
-    # A file without a checksum could not be told from a page that says "sorry".
-    sources = [(file, file.url, file.md5) for file in entry.files]
-    if not sources or not all(url and md5 for _, url, md5 in sources):
+    if not entry.fetchable:
         raise DataError(f"{entry.name} has no address to download from: get it by hand ({entry.terms})")
     fetched = []
-    for file, url, md5 in sources:
-        if url and md5 and locate(entry, root, file) is None:
-            fetched.append(fetch(url, root / entry.folders[0] / file.name, md5))
+    for file in entry.files:
+        if file.url and file.md5 and locate(entry, root, file) is None:
+            fetched.append(fetch(file.url, root / entry.folders[0] / file.name, file.md5))
     return fetched
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -108,16 +108,18 @@ class Pathological:
         hands: list[list[Rows]] = [[] for _ in range(clients)]
         for rows, own in zip(classes, holders, strict=True):
             if len(rows) < len(own):
-                raise DataError(f"{self}: a class has {len(rows)} rows for {len(own)} clients: use fewer clients")
+                raise DataError(
+                    f"{_said(self)}: a class has {len(rows)} rows for {len(own)} clients: use fewer clients"
+                )
             for client, part in zip(own, np.array_split(rows, len(own)), strict=True):
                 hands[client].append(part)
         return _sorted([np.concatenate(hand) for hand in hands])
 
     def _feasible(self, classes: int, clients: int) -> None:
         if self.classes_per_client > classes:
-            raise DataError(f"{self}: there are only {classes} classes")
+            raise DataError(f"{_said(self)}: there are only {classes} classes")
         if clients * self.classes_per_client < classes:
-            raise DataError(f"{self}: {clients} clients cannot hold {classes} classes: use more of either")
+            raise DataError(f"{_said(self)}: {clients} clients cannot hold {classes} classes: use more of either")
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,11 @@ class Quantity:
 
     def __post_init__(self) -> None:
         if (self.sigma is None) == (self.alpha is None):
-            raise DataError(f"{self}: give either sigma or alpha")
+            raise DataError(f"{_said(self)}: give either sigma or alpha")
         if self.alpha is not None:
             _positive(self, "alpha", self.alpha)
         if self.sigma is not None and not 0 <= self.sigma <= 1e100:
-            raise DataError(f"{self}: sigma must be at least 0 and at most 1e100")
+            raise DataError(f"{_said(self)}: sigma must be at least 0 and at most 1e100")
         _count(self, "min_size", self.min_size, 0)
 
     def split(self, labels: Column, clients: int, rng: np.random.Generator, groups: Column | None = None) -> list[Rows]:
@@ -170,7 +172,7 @@ class Domain:
         domains = _groups(self, labels, groups)
         each, rest = divmod(clients, len(domains))
         if rest or not each:
-            raise DataError(f"{self}: {clients} clients for {len(domains)} domains: use as many or a multiple")
+            raise DataError(f"{_said(self)}: {clients} clients for {len(domains)} domains: use as many or a multiple")
         parts = []
         for name, rows in domains.items():
             try:
@@ -191,7 +193,7 @@ class Natural:
         _enough(self, len(labels), clients, 1)
         users = list(_groups(self, labels, groups).values())
         if clients > len(users):
-            raise DataError(f"{self}: {len(users)} users cannot make {clients} clients: use fewer clients")
+            raise DataError(f"{_said(self)}: {len(users)} users cannot make {clients} clients: use fewer clients")
         if clients == len(users):
             return users
         dealt = np.array_split(rng.permutation(len(users)), clients)
@@ -236,28 +238,35 @@ def private_test(
     return _sorted([np.concatenate([*hand, _none()]) for hand in hands])
 
 
+def _said(of: object) -> str:
+    """A partition as a setting writes it: `shards (per_client = 2)`."""
+    given = {field.name: getattr(of, field.name) for field in fields(of)}  # type: ignore[arg-type]
+    shown = ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None)
+    return type(of).__name__.lower() + (f" ({shown})" if shown else "")
+
+
 def _enough(of: object, rows: int, clients: int, each: int) -> None:
     if clients < 1:
-        raise DataError(f"{of}: there must be at least one client, got {clients}")
+        raise DataError(f"{_said(of)}: there must be at least one client, got {clients}")
     if rows < clients * each:
         need = f"{clients} clients need {clients * each} rows, there are {rows}"
-        raise DataError(f"{of}: {need}: use fewer clients or ask for less each")
+        raise DataError(f"{_said(of)}: {need}: use fewer clients or ask for less each")
 
 
 def _positive(of: object, name: str, value: float) -> None:
     # Larger numbers overflow in the draw, and are uniform for every purpose anyway.
     if not 0 < value <= 1e100:
-        raise DataError(f"{of}: {name} must be positive and at most 1e100")
+        raise DataError(f"{_said(of)}: {name} must be positive and at most 1e100")
 
 
 def _count(of: object, name: str, value: int, least: int) -> None:
     if value != int(value) or value < least:
-        raise DataError(f"{of}: {name} must be a whole number of at least {least}")
+        raise DataError(f"{_said(of)}: {name} must be a whole number of at least {least}")
 
 
 def _groups(of: object, labels: Column, groups: Column | None) -> dict[str, Rows]:
     if groups is None or len(groups) != len(labels):
-        raise DataError(f"{of}: pass groups=, an array that names the group of each of the {len(labels)} rows")
+        raise DataError(f"{_said(of)}: pass groups=, an array that names the group of each of the {len(labels)} rows")
     return {str(name): np.flatnonzero(groups == name) for name in np.unique(groups)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heterophony.named import named
+from heterophony import imported
 
 # name: (module in this package, class, further arguments, summary); imported only when a network is made
 _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -96,12 +96,7 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
 
 
 def _imported(name: str, **shape: int) -> nn.Module:
-    factory = named("network", name)
-    try:
-        network = factory(**shape)
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"network {name!r}: the call failed ({type(error).__name__}: {reason})") from error
+    network = imported.call(name, "network", **shape)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r}: the call gave a {type(network).__name__}, not a torch.nn.Module")
     return network

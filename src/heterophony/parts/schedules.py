@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+TABLE = "must be a number, or a table such as { start = 0.9, stop = 0.2, over = 10 } (rounds)"
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,29 @@ class Ramp:
         if self.over < 1:
             raise ValueError(f"a ramp goes over at least one round, got {self.over}")
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-Scheduled = float | Ramp
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(_checked, handler(source))
+
+
+def _checked(value: Any, check: Any) -> Any:
+    """What pydantic makes of a value in a setting; it refuses in words of ours."""
+    from pydantic_core import PydanticCustomError, ValidationError
+
+    try:
+        return check(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PydanticCustomError(
+            "ramp", str(first["ctx"]["error"]) if first["type"] == "value_error" else TABLE
+        ) from None
+
+
+Scheduled = Ramp | float  # in this order, as what is said of neither is what the first says
 
 
 def ends(value: Scheduled) -> tuple[float, ...]:

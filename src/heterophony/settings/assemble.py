@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from heterophony import registry
+from heterophony.data.root import folder
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
@@ -25,6 +26,7 @@ from heterophony.settings import trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.topology import Topology, complete, graph, random_pairs, ring, star
+from heterophony.wording import meant
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
@@ -48,7 +50,8 @@ def assemble(
     theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
     if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
         theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
-    chosen = chosen.changed(theirs)
+    # By absolute paths, so that the run can be repeated from wherever somebody stands.
+    chosen = chosen.changed(theirs).located(Path.cwd(), folder(root))
     _check_tables(chosen)
     local = dict(chosen.local)
     if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
@@ -64,7 +67,9 @@ def assemble(
         raise SettingError(f"{chosen.name}.toml: {error}") from None
     for key, value in _only(changes, theirs).items():
         if key in ("rounds", "seed"):
-            raise SettingError(f"--set {key}={value}: use --{key} {value}")
+            fits = isinstance(value, int) and (key == "seed" or value >= 1)
+            wanted = value if fits else "N, a whole number" if key == "seed" else "N, a whole number of at least 1"
+            raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
         options[entry.full_name(key)] = value
     made = entry.build(options)
     world = worlds.build(chosen.data, seed, root)
@@ -238,10 +243,11 @@ def _check_tables(setting: Setting) -> None:
     known = [field.name for field in fields(Training)]
     for key in setting.local:
         if key not in known:
-            raise SettingError(f"{setting.name}: [local] has no {key!r}; it has {', '.join(known)}")
+            raise SettingError(f"{setting.name}: [local] has no {key!r}{meant(key, known)}; it has {', '.join(known)}")
     for name in setting.methods:
-        if ":" not in name and name not in registry.all_methods():
-            raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method")
+        if ":" not in name and name not in (methods := registry.all_methods()):
+            hint = f"{meant(name, methods)}; `heterophony methods` lists them"
+            raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method{hint}")
 
 
 def _topology(name: str, method: Method, setting: Setting, world: worlds.World, seed: int) -> Topology:

@@ -1,11 +1,13 @@
-"""What a setting says, checked: the schema of the TOML files."""
+"""What a setting says, checked: the schema of the TOML files.
+
+The text below a field is what docs/settings-reference.md says of it (`python tools/make_settings_page.py`).
+"""
 
 from __future__ import annotations
 
 import math
 import tomllib
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from heterophony.data import partitions
+from heterophony.data.sources import own as own_data
+from heterophony.settings.refusal import refusal
+from heterophony.wording import meant
 
 
 class SettingError(ValueError):
@@ -27,11 +32,19 @@ class Partition(Strict):
     """How the rows of a domain are shared between its clients."""
 
     kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity"] = "iid"
+    """`iid`: equal parts at random; `dirichlet`: each class by a draw (needs `alpha`); `shards`: `per_client` pieces of
+    one class each; `pathological`: exactly `classes_per_client` classes each; `quantity`: parts of unequal size (needs
+    `sigma` or `alpha`)."""
     alpha: float | None = None
+    """Of `dirichlet` (small: few classes each) and `quantity` (small: very unequal sizes)."""
     sigma: float | None = None
+    """Of `quantity`: log-normal sizes, larger is more unequal."""
     per_client: int | None = None
+    """Of `shards`: how many each client gets."""
     classes_per_client: int | None = None
+    """Of `pathological`: how many classes each client has."""
     min_size: int | None = None
+    """Of `dirichlet` and `quantity`: the rows that every client has at least (1)."""
 
     def build(self) -> partitions.Partition:
         made: dict[str, type[Any]] = {
@@ -57,22 +70,30 @@ class Domain(Strict):
     """One kind of data: a set, and how it is turned."""
 
     source: str
+    """A data set (`heterophony data` lists them), a file `PATH.npz`, `folder:PATH` or `module:callable`."""
     degrees: float = 0.0
-    rows: int | None = Field(default=None, ge=1)  # private rows, drawn at random
+    """Its images are turned clockwise by so much."""
+    rows: int | None = Field(default=None, ge=1)
+    """Private rows, drawn at random; all if not given."""
 
 
 class Public(Strict):
     """Public data: a part of the domains' own, or another set."""
 
     fraction: float | None = Field(default=None, gt=0, lt=1)
+    """This share of each domain's rows is public; or a `source`."""
     source: str | None = None
+    """Another data set, whose training rows are public; or a `fraction`."""
     rows: int | None = Field(default=None, ge=1)
+    """So many rows of the other set, drawn at random; all if not given."""
     labelled: bool = True
-    test: float = Field(default=0.0, ge=0, lt=1)  # share of these rows that is held out, as the split "proxy"
-    joint: Literal["fine", "coarse"] | None = (
-        None  # another set's classes get outputs of their own, behind the private ones
-    )
-    augment: Literal["crop-flip"] | None = None  # drawn once by the seed, so that everyone sees the same images
+    """Whether the labels are public too."""
+    test: float = Field(default=0.0, ge=0, lt=1)
+    """The share of the public rows that is held out, as the split "proxy"."""
+    joint: Literal["fine", "coarse"] | None = None
+    """The other set's classes (or coarse ones) get outputs of their own, behind the private ones."""
+    augment: Literal["crop-flip"] | None = None
+    """What is done to the public images, once by the seed: everyone sees the same ones."""
 
     @model_validator(mode="after")
     def _one(self) -> Public:
@@ -90,15 +111,19 @@ class Public(Strict):
 class Participant(Strict):
     """What is different about one participant's data."""
 
-    label_noise: float = Field(default=0.0, ge=0, le=1)  # the share of its training rows with a wrong label
+    label_noise: float = Field(default=0.0, ge=0, le=1)
+    """The share of its training rows that get a wrong label."""
 
 
 class Concept(Strict):
     """A kind of data that a stream may bring: one's own, turned, with labels moved on, or of a domain further on."""
 
     degrees: float = 0.0
-    labels: int = Field(default=0, ge=0)  # every label is so many classes further on
-    domain: int = Field(default=0, ge=0)  # so many places further on in the list of domains
+    """Images are turned by so much more."""
+    labels: int = Field(default=0, ge=0)
+    """Every label is so many classes further on."""
+    domain: int = Field(default=0, ge=0)
+    """Rows come from the domain so many places further on in the list."""
 
 
 class StreamPart(Strict):
@@ -108,35 +133,60 @@ class StreamPart(Strict):
     """
 
     drift: Literal["sudden", "gradual", "recurring"] = "sudden"
+    """How one concept follows the other: at once, little by little, or again and again in turn."""
     every: int = Field(default=10, ge=1)
+    """Rounds from one concept to the next."""
     arrivals: int = Field(ge=1)
+    """New rows of a round; each comes once."""
     memory: int = Field(default=0, ge=0)
+    """Older rows that are kept to train on."""
     keep: Literal["recent", "reservoir"] = "recent"
+    """Which are kept: the latest, or a fair sample of all so far."""
     concepts: Annotated[tuple[Concept, ...], Field(min_length=1)] = (Concept(),)
+    """What the stream brings, in this order."""
 
 
 class DataPart(Strict):
     """Where data come from and who gets what. Domains may have different classes where the method allows it."""
 
     domains: dict[str, Domain] = {}
-    source: str | None = None  # with rotations, or alone
+    """By name, kinds of data of their own; or a `source`."""
+    source: str | None = None
+    """One data set for all (as `source` of a domain): one domain, or one for each of the `rotations`."""
     rotations: tuple[float, ...] = ()
-    rows: int | None = Field(default=None, ge=1)  # private rows of each domain made of it; None: all
-    clients: int = Field(default=1, ge=1)  # of each domain
+    """Degrees; a domain `M0`, `M20`, ... for each."""
+    rows: int | None = Field(default=None, ge=1)
+    """Private rows of each domain that is made of `source`, drawn at random; all if not given."""
+    clients: int = Field(default=1, ge=1)
+    """Participants of each domain."""
     partition: Partition = Partition()
+    """How a domain's rows are shared between its clients."""
     public: Public | None = None
+    """Rows that everyone holds, for methods that need some."""
     validation: float = Field(default=0.0, ge=0, lt=1)
-    test: float | None = Field(default=None, gt=0, lt=1)  # None: the set's own test half
+    """This share of each domain's rows is for choosing rounds and options (`tune`, "best by validation")."""
+    test: float | None = Field(default=None, gt=0, lt=1)
+    """This share of each domain's rows is for testing; the set's own test half if not given."""
     test_rows: int | None = Field(default=None, ge=1)
+    """At most so many test rows a domain, drawn at random."""
     private_test: bool = False
+    """Each participant is also tested on its own share of the test rows, by the classes that it trains on."""
     side: int | None = Field(default=None, ge=8)
+    """Images are resized to so many pixels a side; that of the largest if not given."""
     channels: Literal[1, 3] | None = None
-    length: int | None = Field(default=None, ge=8)  # bytes of a row of text
-    augment: Literal["crop-flip"] | None = None  # what training does to private images, anew in each epoch
-    participants: dict[str, Participant] = {}  # by id, those that differ
+    """Grey or colour for all; colour if any set has it, if not given."""
+    length: int | None = Field(default=None, ge=8)
+    """Bytes of a row of text; 64 for language models and 192 for topics if not given."""
+    augment: Literal["crop-flip"] | None = None
+    """What training does to private images, anew in each epoch: shifted by up to 4 pixels and mirrored at random."""
+    participants: dict[str, Participant] = {}
+    """By id, those whose data differ."""
     stream: StreamPart | None = None
-    unseen: tuple[str, ...] = ()  # domains and participants that take no part; all are evaluated on them
-    leaky: bool = False  # split each domain apart, so that one's training images are another's test images, turned
+    """Private rows come over time, and may change."""
+    unseen: tuple[str, ...] = ()
+    """Domains and participants that take no part; all are evaluated on them."""
+    leaky: bool = False
+    """Split each domain apart, so that one's training images are another's test images, turned: as some papers do."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> DataPart:
@@ -148,6 +198,15 @@ class DataPart(Strict):
             raise ValueError("rows go with a source; domains have rows of their own")
         if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
             raise ValueError(f"two rotations are the same: {list(self.rotations)}")
+        taken = {
+            "test": self.test,
+            "validation": self.validation,
+            "public.fraction": self.public and self.public.fraction,
+        }
+        shares = {name: share for name, share in taken.items() if share}
+        if sum(shares.values()) >= 1:
+            texts = " and ".join(f"{name} = {share:g}" for name, share in shares.items())
+            raise ValueError(f"{texts} leave no rows to train on: together they must be less than 1")
         return self
 
     def all_domains(self) -> dict[str, Domain]:
@@ -155,18 +214,43 @@ class DataPart(Strict):
             return self.domains
         assert self.source is not None
         if not self.rotations:
-            return {self.source: Domain(source=self.source, rows=self.rows)}
+            return {own_data.short(self.source): Domain(source=self.source, rows=self.rows)}
         return {f"M{angle:g}": Domain(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations}
+
+    @property
+    def sources(self) -> list[str]:
+        """The data sets that it needs."""
+        found = sorted({domain.source for domain in self.all_domains().values()})
+        public = self.public.source if self.public is not None else None
+        return [*found, *([public] if public and public not in found else [])]
+
+    def located(self, *places: Path) -> DataPart:
+        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+
+        def moved(part: Any) -> Any:
+            if part is None or part.source is None:
+                return part
+            return part.model_copy(update={"source": own_data.whole(part.source, *places)})
+
+        domains = {name: moved(domain) for name, domain in self.domains.items()}
+        parts = {"domains": domains, "public": moved(self.public)}
+        made: DataPart = moved(self.model_copy(update=parts))
+        return made
 
 
 class ModelPart(Strict):
     """Whose network is which: one for all, or a list that is dealt round."""
 
     participants: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    global_: str | None = Field(default=None, alias="global")  # None: the first participant's
-    same: str | None = None  # for methods that need one network for all; None: the participants' own, if it is one
-    share: str | tuple[str, ...] = ""  # the part that travels: "body", "head", or "" for the whole
-    buffers: Literal["shared", "private"] = "shared"  # whether BatchNorm's statistics travel
+    """A network for all, or a list that is dealt round (`heterophony models`, or `module:callable`)."""
+    global_: str | None = Field(default=None, alias="global")
+    """The network that travels, or that a server has; the first participant's if not given."""
+    same: str | None = None
+    """The network of methods that need one for all; the participants' own, if it is one, if not given."""
+    share: str | tuple[str, ...] = ""
+    """The part that travels: `body`, `head`, several such, or nothing for the whole."""
+    buffers: Literal["shared", "private"] = "shared"
+    """Whether the statistics of batch norm travel."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -181,17 +265,24 @@ class DropoutPart(Strict):
     """Who misses rounds: at random, or always the same weak ones."""
 
     rate: float = Field(default=0.0, ge=0, le=1)
+    """The share of participants that miss a round, drawn by the seed."""
     always: tuple[str, ...] = ()
-    weakest: float = Field(default=0.0, ge=0, lt=1)  # always that share of participants, by the size of their networks
+    """Ids of those that never make it."""
+    weakest: float = Field(default=0.0, ge=0, lt=1)
+    """This share of the participants never makes it: those with the smallest networks."""
 
 
 class ProfilePart(Strict):
     """A participant's device and network, in virtual seconds."""
 
     seconds_per_sample: float = Field(default=1e-3, ge=0)
+    """To train on one row once."""
     bandwidth: float = Field(default=math.inf, gt=0)
+    """Bytes a second; the slower end of a link counts."""
     latency: float = Field(default=0.0, ge=0)
+    """Seconds that each message takes on top, at each end."""
     available: tuple[tuple[float, float], ...] = ()
+    """Spans `[from, to]` of virtual seconds in which it is there; always if empty."""
 
 
 class TopologyPart(Strict):
@@ -205,13 +296,20 @@ class TopologyPart(Strict):
     where those have labels.
     """
 
-    kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None  # None: what the method needs
-    edges: tuple[tuple[str, str], ...] = ()  # between participants that are peers
+    kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None
+    """Between peers, or a tree; what the method needs if not given."""
+    edges: tuple[tuple[str, str], ...] = ()
+    """Pairs of participants that are linked, with `kind = "edges"`."""
     tree: dict[str, Any] | None = None
+    """A tree written out, `{ root = { edge = ["M0", "M20"] } }`; its leaves are the participants."""
     clusters: int | None = Field(default=None, ge=1)
+    """So many subtrees are made instead."""
     by: Literal["labels", "order", "random"] = "labels"
+    """Who is put together in a subtree: similar labels, the order of participants, or at random by the seed."""
     residuals: tuple[tuple[str, str], ...] = ()
+    """Pairs of ancestor and descendant that are linked past the levels between them (`bhfl`)."""
     proxy: tuple[str, ...] = ("root",)
+    """Internal nodes, or roles, that train on the public data where those have labels."""
 
     @model_validator(mode="after")
     def _one(self) -> TopologyPart:
@@ -232,18 +330,31 @@ class Setting(Strict):
     """
 
     name: str
+    """What it is called in results."""
     summary: str = ""
+    """One line about it."""
     rounds: int = Field(default=10, ge=1)
+    """How long; `--rounds` for one run."""
     evaluate: int = Field(default=1, ge=1)
+    """Every so many rounds, and in the last."""
     data: DataPart
+    """Where data come from and who gets what."""
     models: ModelPart
+    """Whose network is which."""
     local: dict[str, Any] = {}
+    """Every method's local training."""
     methods: dict[str, dict[str, Any]] = {}
+    """By name, the options of one method (`heterophony methods NAME`), and its own `rounds` and `evaluate`."""
     topology: TopologyPart = TopologyPart()
+    """Who is linked to whom."""
     dropout: DropoutPart = DropoutPart()
+    """Who misses rounds."""
     profiles: dict[str, ProfilePart] = {}
+    """By participant, role, or `""` for all others: device and network."""
     joins: dict[str, float] = {}
+    """By participant, the virtual second at which it comes in."""
     egress: dict[str, tuple[str, ...]] = {}
+    """By participant, the kinds of messages that may leave it; all if not given."""
 
     @model_validator(mode="after")
     def _own_plans(self) -> Setting:
@@ -261,27 +372,14 @@ class Setting(Strict):
 
     @classmethod
     def load(cls, name: str) -> Setting:
-        """A shipped setting by name, or a TOML file by path."""
-        path = Path(name)
-        if path.suffix == ".toml" or "/" in name:
-            try:
-                text = path.read_text(encoding="utf-8")
-            except OSError as error:
-                raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-            except UnicodeDecodeError:
-                raise SettingError(f"{name}: not a text file in UTF-8") from None
-            return cls.read(text, path.stem, name)
-        known = shipped()
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            meant = f", perhaps you meant {near[0]!r}" if near else ""
-            raise SettingError(f"there is no setting {name!r}{meant}; name a .toml file or one of {', '.join(known)}")
-        return cls.read(known[name], name, name)
+        """A shipped setting by name, or a TOML file by path; data of one's own may lie beside the file."""
+        made = cls.read(text(name), Path(name).stem if _is_file(name) else name, name)
+        return made.located(Path(name).parent) if _is_file(name) else made
 
     @classmethod
-    def read(cls, text: str, name: str, where: str) -> Setting:
+    def read(cls, toml: str, name: str, where: str) -> Setting:
         try:
-            return cls.of({"name": name, **tomllib.loads(text)})
+            return cls.of({"name": name, **tomllib.loads(toml)})
         except tomllib.TOMLDecodeError as error:
             raise SettingError(f"{where}: not TOML: {error}") from None
         except SettingError as error:
@@ -293,18 +391,16 @@ class Setting(Strict):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"]) or "setting"
-            text = first["msg"].removeprefix("Value error, ").lower()
-            table = first["type"] in ("model_type", "model_attributes_type")
-            raise SettingError(f"{field}: {'must be a table of its own keys' if table else text}") from None
+            raise SettingError(refusal(cls, error)) from None
 
     @property
     def sources(self) -> list[str]:
         """The data sets that it needs."""
-        found = sorted({domain.source for domain in self.data.all_domains().values()})
-        public = self.data.public.source if self.data.public is not None else None
-        return [*found, *([public] if public and public not in found else [])]
+        return self.data.sources
+
+    def located(self, *places: Path) -> Setting:
+        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        return self.model_copy(update={"data": self.data.located(*places)})
 
     def changed(self, changes: dict[str, Any]) -> Setting:
         """With some fields replaced: `{"data.clients": 4}`."""
@@ -329,6 +425,27 @@ def _listed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def text(name: str) -> str:
+    """The text of a shipped setting, or of a TOML file by path."""
+    if _is_file(name):
+        try:
+            return Path(name).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+        except UnicodeDecodeError:
+            raise SettingError(f"{name}: not a text file in UTF-8") from None
+    known = shipped()
+    if name not in known:
+        raise SettingError(
+            f"there is no setting {name!r}{meant(name, known)}; name a .toml file or one of {', '.join(known)}"
+        )
+    return known[name]
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml") or "/" in name
 
 
 def shipped() -> dict[str, str]:

@@ -25,6 +25,8 @@ from heterophony.data import (
     to_data,
 )
 from heterophony.data.augment import NAMED
+from heterophony.data.sources import own as own_data
+from heterophony.data.sources import require
 from heterophony.data.stream import Drift, Stream
 from heterophony.data.text import text_data
 from heterophony.seeds import derive, generator
@@ -77,6 +79,7 @@ class _Shares:
 def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Load, split, share out and check."""
     domains = spec.all_domains()
+    require(spec.sources, root)
     sources = {domain.source: load(domain.source, root, length=spec.length) for domain in domains.values()}
     reads = _reads(spec, domains, sources)
     spaces = {name: sources[domain.source].classes for name, domain in domains.items()}
@@ -182,7 +185,7 @@ def _rng(seed: int, *purpose: object) -> np.random.Generator:
 def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int) -> _Shares:
     # Base images are split once for a set, however many domains are made of it (and sentences for all languages they
     # are in); a leaky split does it per domain.
-    rng = _rng(seed, source.parallel or domain.source, name if spec.leaky else "")
+    rng = _rng(seed, source.parallel or own_data.short(domain.source), name if spec.leaky else "")
     train, test = source.train, source.test
     rows = np.arange(len(train))
     if spec.test is not None or not len(test):
@@ -205,7 +208,10 @@ def _share(spec: DataPart, name: str, domain: Domain, source: Source, seed: int)
             raise DataError(f"domain {name}: {domain.rows} rows wanted, {len(rows)} are there")
         rows = np.sort(rng.permutation(rows)[: domain.rows])
     draw = _rng(seed, name, "clients")
-    parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
+    try:
+        parts = spec.partition.build().split(train.y[rows], spec.clients, draw)
+    except DataError as error:
+        raise DataError(f"domain {name}: data.partition {error}") from None
     private = private_test(train.y[rows], parts, test.y, draw) if spec.private_test else []
     return _Shares(domain, train, [rows[part] for part in parts], public, proxy, validation, test, private)
 

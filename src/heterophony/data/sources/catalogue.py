@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 
 from heterophony.data.errors import DataError
 from heterophony.data.root import ENVIRONMENT, Folder, folder
+from heterophony.data.sources import own
 from heterophony.data.sources.entries import ENTRIES
 from heterophony.data.sources.entry import Entry, Reader
 from heterophony.data.sources.files import locate
-from heterophony.data.sources.folders import Pictures
 from heterophony.data.sources.npz import Npz
 from heterophony.data.sources.source import Source
-
-OWN = "folder:"  # before the path of a folder of images
+from heterophony.wording import listed, meant
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,16 @@ class Listing:
 
 
 def load(name: str, root: Folder | None = None, side: int | None = None, length: int | None = None) -> Source:
-    """Read a known set; `side` is for folders of image files of various sizes, `length` (bytes a row) for texts."""
-    return read(replace(lookup(name), length=length), root, side)
+    """Read a known set, or one's own; `side` is for folders of image files of various sizes, `length` (bytes a row) for
+    texts."""
+    return read(replace(_placed(name, root), length=length), root, side)
+
+
+def require(names: Iterable[str], root: Folder | None = None) -> None:
+    """Raise if some of these sets are not there: one line that names all of them, and how to get each."""
+    entries = [_placed(name, root) for name in dict.fromkeys(names)]
+    if absent := [entry for entry in entries if _found(entry, folder(root)) is None]:
+        raise DataError(_absent(absent, root))
 
 
 def read(entry: Entry, root: Folder | None = None, side: int | None = None) -> Source:
@@ -48,7 +55,7 @@ def read(entry: Entry, root: Folder | None = None, side: int | None = None) -> S
     place = folder(root)
     found = _found(entry, place)
     if found is None:
-        raise DataError(_absent(entry, place))
+        raise DataError(_absent([entry], root))
     reader, where = found
     source = reader.read(replace(entry, side=side or entry.side), place)
     sides = source.train.x.shape[1:3]
@@ -63,18 +70,23 @@ def known(root: Folder | None = None) -> list[Listing]:
 
 
 def lookup(name: str) -> Entry:
-    """The entry of that name; `folder:PATH` is any folder of images, in the data folder or elsewhere."""
+    """The entry of that name; `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
     if name in ENTRIES:
         return ENTRIES[name]
-    if name.startswith(OWN):
-        path = str(Path(name.removeprefix(OWN)).expanduser())
-        return Entry(name, "images of one's own", "one's own", (Pictures(),), folders=(path,), side=64)
+    if mine := own.entry(name):
+        return mine
     domains = [other for other in ENTRIES if other.startswith(f"{name}/")]
     if domains:
         raise DataError(f"{name!r} is a set of domains: load one of {', '.join(domains)}")
-    near = get_close_matches(name, ENTRIES, n=1)
-    meant = f", perhaps you meant {near[0]!r}" if near else ""
-    raise DataError(f"there is no data set {name!r}{meant}; known are {', '.join(ENTRIES)}")
+    raise DataError(
+        f"there is no data set {name!r}{meant(name, ENTRIES)}; `heterophony data` lists those that are known, and "
+        f"your own are {own.FORMS}"
+    )
+
+
+def _placed(name: str, root: Folder | None) -> Entry:
+    """The entry; one's own data are looked for in the current folder, then in the data folder."""
+    return lookup(own.whole(name, Path.cwd(), folder(root)))
 
 
 def _found(entry: Entry, root: Path) -> tuple[Reader, Path] | None:
@@ -95,12 +107,36 @@ def _listing(entry: Entry, root: Path) -> Listing:
         return Listing(entry, problem=str(error))
 
 
-def _absent(entry: Entry, root: Path) -> str:
-    forms = [f"{name}.npz" for name in entry.npz]
-    missing = [file for file in entry.files if locate(entry, root, file) is None]
+def _absent(entries: Sequence[Entry], root: Folder | None) -> str:
+    """What is missing, the command that fetches what can be fetched, and which files to put where for the rest."""
+    place = folder(root)
+    if mine := [entry for entry in entries if own.path_of(entry.name)]:
+        return own.absent(mine[0].name, place)
+    there = f"{listed([entry.name for entry in entries])} {'is' if len(entries) == 1 else 'are'} not under {place}"
+    fetched = [entry.name for entry in entries if entry.fetchable]
+    ways = []
+    if fetched:
+        which = "" if root is None else f" --data {place}"
+        ways.append(f"run `heterophony data{which} {' '.join(f'--fetch {name}' for name in fetched)}`")
+    if by_hand := [entry for entry in entries if len(entries) == 1 or not entry.fetchable]:
+        alike: dict[tuple[object, ...], list[Entry]] = {}
+        for entry in by_hand:
+            alike.setdefault((entry.npz, entry.files, entry.folders), []).append(entry)
+        ways.append(f"put {' and '.join(_wanted(group, place) for group in alike.values())} there")
+    joined = (" or " if len(entries) == 1 else " and ").join(ways)
+    return f"{there}: {joined}, or set {ENVIRONMENT} to another folder"
+
+
+def _wanted(entries: Sequence[Entry], root: Path) -> str:
+    """The files or folders that would do for sets that lie together."""
+    first = entries[0]
+    forms = [f"{name}.npz" for name in first.npz]
+    missing = [file for file in first.files if locate(first, root, file) is None]
     if missing:
-        forms.append(f"{' and '.join(file.name for file in missing)} (in {entry.folders[0]})")
-    elif entry.folders:
-        forms.append(f"a folder {entry.folders[0]}/{entry.domain}".rstrip("/"))
-    wanted = " or ".join(forms)
-    return f"{entry.name} is not under {root}: put {wanted} there, or set {ENVIRONMENT} to another folder"
+        where = "" if first.folders[0] == "." else f" (in {first.folders[0]})"
+        forms.append(f"{' and '.join(file.name for file in missing)}{where}")
+    elif first.folders:
+        inside = [entry.domain for entry in entries if entry.domain]
+        several = f" with {', '.join(inside)}" if len(inside) > 1 else f"/{''.join(inside)}".rstrip("/")
+        forms.append(f"a folder {first.folders[0]}{several}")
+    return " or ".join(forms)

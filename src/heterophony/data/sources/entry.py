@@ -67,3 +67,8 @@ class Entry:
     def identity(self) -> str:
         """The name under which the leakage check knows these images."""
         return self.base or self.name
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether all its files can be downloaded; one without a checksum could not be told from a page of regrets."""
+        return bool(self.files) and all(file.url and file.md5 for file in self.files)

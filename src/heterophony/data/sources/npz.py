@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib import format as npy
-from numpy.lib.npyio import NpzFile
 
 from heterophony.data.errors import DataError
 from heterophony.data.root import find
 from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.source import Source, Split, empty, split
+
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Npz:
@@ -37,27 +41,42 @@ class Npz:
 def read(entry: Entry, path: Path) -> Source:
     """The source that an `.npz` file holds; never unpickles."""
     with reading(path), np.load(path, allow_pickle=False) as arrays:
-        train = _half(arrays, entry, entry.domain or "train", "train")
-        absent = entry.domain or "test_x" not in arrays.files
-        test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
-        classes = _names(arrays, "classes") or entry.classes
-        return Source(entry.name, classes, train, test, _names(arrays, "classes_coarse"))
+        return source(entry, arrays)
 
 
-def _half(arrays: NpzFile, entry: Entry, prefix: str, half: str) -> Split:
+def source(entry: Entry, arrays: Arrays) -> Source:
+    """The source that such arrays are, by the names that a file gives them."""
+    train = _half(arrays, entry, entry.domain or "train", "train")
+    absent = entry.domain or "test_x" not in arrays
+    test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
+    classes = _names(arrays, "classes") or entry.classes or _numbers(train, test)
+    return Source(entry.name, classes, train, test, _names(arrays, "classes_coarse"))
+
+
+def _half(arrays: Arrays, entry: Entry, prefix: str, half: str) -> Split:
     for key in (f"{prefix}_x", f"{prefix}_y"):
-        if key not in arrays.files:
-            raise DataError(f"there is no array {key!r}, only {', '.join(arrays.files)}")
+        if key not in arrays:
+            raise DataError(f"there is no array {key!r}, only {', '.join(arrays) or 'nothing'}")
     optional = {
         name: arrays[key]
         for name, key in (("index", f"{prefix}_index"), ("coarse", f"{prefix}_y_coarse"))
-        if key in arrays.files
+        if key in arrays
     }
     return split(f"{entry.identity}/{half}", arrays[f"{prefix}_x"], arrays[f"{prefix}_y"], **optional)
 
 
-def _names(arrays: NpzFile, key: str) -> tuple[str, ...]:
-    return tuple(str(name) for name in arrays[key]) if key in arrays.files else ()
+def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
+    return tuple(str(name) for name in arrays[key]) if key in arrays else ()
+
+
+def _numbers(train: Split, test: Split) -> tuple[str, ...]:
+    """Classes without names: as many as the largest label says."""
+    labels = np.concatenate([train.y, test.y])
+    if not len(labels):
+        raise DataError("there are no rows")
+    if labels.max() >= len(labels):
+        raise DataError(f"{len(labels)} rows have labels up to {labels.max()}: number the classes from 0")
+    return tuple(map(str, range(int(labels.max()) + 1)))
 
 
 def _rows(archive: zipfile.ZipFile, key: str) -> int:

@@ -1,0 +1,82 @@
+"""Data of one's own: a file `PATH.npz`, a folder of images `folder:PATH`, or a function `module:callable`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from heterophony import imported
+from heterophony.data.errors import DataError
+from heterophony.data.sources import npz
+from heterophony.data.sources.entry import Entry
+from heterophony.data.sources.files import reading
+from heterophony.data.sources.folders import Pictures
+from heterophony.data.sources.source import Source
+
+FOLDER = "folder:"  # before the path of a folder of images
+FILE = ".npz"
+FORMS = "a file PATH.npz, folder:PATH or module:callable"
+
+
+def path_of(name: str) -> Path | None:
+    """The path that such a name holds; None: it holds none."""
+    if not name.startswith(FOLDER) and not name.endswith(FILE):
+        return None
+    return Path(os.path.expanduser(name.removeprefix(FOLDER)))  # which leaves strangers' `~` alone
+
+
+def short(name: str) -> str:
+    """What a domain of such data is called, wherever they lie; known sets have their own names."""
+    path = path_of(name)
+    return name if path is None else path.stem if name.endswith(FILE) else path.name or name
+
+
+def whole(name: str, *places: Path) -> str:
+    """The same data by an absolute path: that in the first of these places that has it, else the name as it is."""
+    path = path_of(name)
+    if path is None:
+        return name
+    found = next((place / path for place in places if (place / path).exists()), path)
+    before = FOLDER if name.startswith(FOLDER) else ""
+    return before + (os.path.abspath(found) if found.is_absolute() or found is not path else str(path))
+
+
+def entry(name: str) -> Entry | None:
+    """The entry of data of one's own; None: these are not."""
+    path = path_of(name)
+    if path is None:
+        return Entry(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
+    if name.startswith(FOLDER):
+        return Entry(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
+    return Entry(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
+
+
+def absent(name: str, root: Path) -> str:
+    """Where data of one's own were looked for."""
+    path, what = path_of(name), "folder" if name.startswith(FOLDER) else "file"
+    if path is not None and path.is_absolute():
+        return f"data: there is no {what} {path}"
+    return f"data: there is no {what} {path} beside the TOML file that names it, in {Path.cwd()} or in {root}"
+
+
+class Function:
+    """Calls a function that returns the arrays that an `.npz` file would hold, by the same names."""
+
+    def find(self, entry: Entry, root: Path) -> Path | None:
+        return Path(entry.name)
+
+    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+        return None
+
+    def read(self, entry: Entry, root: Path) -> Source:
+        try:
+            found = imported.call(entry.name, "data")
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        with reading(Path(entry.name)):
+            if not isinstance(found, Mapping):
+                raise DataError(f"the call gave a {type(found).__name__}, not a dictionary with train_x, train_y, ...")
+            return npz.source(entry, {str(key): np.asarray(value) for key, value in found.items()})

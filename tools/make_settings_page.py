@@ -1,0 +1,155 @@
+"""Make docs/settings-reference.md: every table and field that a setting may have.
+
+python tools/make_settings_page.py
+
+Names, types, choices, bounds and defaults come from the schema (src/heterophony/settings/setting.py), what a field
+means from the text below it there. `tests/test_settings_reference.py` fails where the page is not what this makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from textwrap import fill
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from heterophony.options import COMMON
+from heterophony.parts.training import Training
+from heterophony.settings import setting
+
+PAGE = Path(__file__).parents[1] / "docs" / "settings-reference.md"
+HEAD = """# Every field of a setting
+
+Made by `tools/make_settings_page.py` from the schema (`src/heterophony/settings/setting.py`).
+[settings.md](settings.md) has an example, and says how data and networks of one's own are named. Only `data` and
+`models` must be there. `--set data.clients=4` changes a field for one run, `--set lr=0.01` an option of the method.
+"""
+LOCAL = """Every method's local training, where it has such options. What is not given is the method's own
+(`heterophony methods NAME`); with an `lr` here, `optimiser`, `momentum` and `weight_decay` are those below."""
+WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+TRAINING = {"optimiser": "which steps; `lr` is in its units", **COMMON}
+
+
+def page() -> str:
+    out = [HEAD]
+    for path, table in tables(setting.Setting):
+        title = f"`[{path}]`" if path else "The top of the file"
+        out += [f"## {title}", "", _about(table), "", *_rows(table), ""]
+        if not path:
+            out += ["## `[local]`", "", LOCAL, "", *_local(), ""]
+    return "\n".join(out).rstrip() + "\n"
+
+
+def tables(table: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """A table and all those in it, by the names that a file gives them."""
+    yield path, table
+    for name, field in table.model_fields.items():
+        label = ".".join(filter(None, (path, field.alias or name)))
+        if inner := _table(field.annotation):
+            many = {dict: "{}.NAME", tuple: "[{}]"}.get(_origin(field.annotation), "{}")
+            yield from tables(inner, many.format(label))
+
+
+def meanings(table: type[BaseModel]) -> dict[str, str]:
+    """field -> the text below it."""
+    (made,) = ast.parse(inspect.getsource(table)).body
+    assert isinstance(made, ast.ClassDef)
+    found = {}
+    for line, below in zip(made.body, made.body[1:], strict=False):
+        if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            assert isinstance(line.target, ast.Name)
+            found[line.target.id] = " ".join(str(below.value.value).split())
+    return found
+
+
+def _about(table: type[BaseModel]) -> str:
+    return fill(" ".join((inspect.getdoc(table) or "").split()), 120, break_on_hyphens=False)
+
+
+def _rows(table: type[BaseModel]) -> Iterator[str]:
+    said = meanings(table)
+    yield "| field | what it takes | default | |"
+    yield "|---|---|---|---|"
+    for name, field in table.model_fields.items():
+        default = "must be given" if field.default is PydanticUndefined else _shown(field.default)
+        if (table, name) == (setting.Setting, "name"):  # which `Setting.load` gives
+            default = "the file's name"
+        bounds = [text for text in map(_bound, field.metadata) if text]
+        takes = ", ".join([_words(field.annotation), *bounds])
+        yield f"| `{field.alias or name}` | {takes} | {default} | {said[name]} |"
+
+
+def _local() -> Iterator[str]:
+    hints = get_type_hints(Training)
+    yield "| field | what it takes | default | |"
+    yield "|---|---|---|---|"
+    for field in fields(Training):
+        takes, text = _words(hints[field.name]), TRAINING[field.name]
+        yield f"| `{field.name}` | {takes} | {_shown(field.default)} | {text[0].upper()}{text[1:]}. |"
+
+
+def _origin(hint: Any) -> Any:
+    """The collection that a type is, if it is one; of alternatives, that of the first."""
+    if get_origin(hint) in (Union, UnionType):
+        return _origin(get_args(hint)[0])
+    return get_origin(hint)
+
+
+def _table(hint: Any) -> type[BaseModel] | None:
+    """The table that a type is, or is made of."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return hint
+    return next((found for found in map(_table, get_args(hint)) if found), None)
+
+
+def _words(hint: Any) -> str:
+    """A type as a writer of TOML says it."""
+    origin, inner = get_origin(hint), [part for part in get_args(hint) if part not in (type(None), ...)]
+    if origin is Literal:
+        return " or ".join(f"`{part}`" for part in inner)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_words, inner))
+    if origin is tuple:
+        pair = f"pairs of {_words(get_args(inner[0])[0])}s" if get_origin(inner[0]) is tuple else ""
+        return f"list of {pair or ('tables' if _table(inner[0]) else f'{_words(inner[0])}s')}"
+    if origin is dict:
+        tables = _table(inner[1]) or get_origin(inner[1]) is dict
+        return "table" if inner[1] is Any else "tables by name" if tables else f"{_words(inner[1])} by name"
+    if get_origin(hint) is not None and inner:  # Annotated
+        return _words(inner[0])
+    return "table" if _table(hint) else WORDS[hint]
+
+
+def _bound(limit: Any) -> str:
+    for key, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
+        if hasattr(limit, key):
+            return f"{sign} {getattr(limit, key):g}"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == () or value == {} or value == "":
+        return "-"
+    if isinstance(value, BaseModel) or (isinstance(value, tuple) and isinstance(value[0], BaseModel)):
+        return "its own defaults"
+    text = (
+        str(value).lower() if isinstance(value, bool) else str(list(value)) if isinstance(value, tuple) else str(value)
+    )
+    return f"`{text}`"
+
+
+def main() -> None:
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
