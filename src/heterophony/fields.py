@@ -217,6 +217,45 @@ class Probabilities(_Tensor):
 
 
 @dataclass(frozen=True)
+class PerClass(_Tensor):
+    """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.
+
+    `rows` names the field that says of how many examples each is the mean; a class that nobody has is a row of zeros.
+    `soft` ones are means of probabilities, as many as there are classes.
+    """
+
+    soft: bool = False
+    dimensions = 2
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        if self.soft and value.numel():
+            sums = value.sum(-1)
+            if len(value) != value.shape[1]:
+                raise Refused(f"{len(value)} classes, but {value.shape[1]} probabilities each")
+            if (value < 0).any() or ((sums - (sums > 0.5).to(sums)).abs() > 1e-2).any():
+                raise Refused("rows are neither probabilities nor zeros")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        if self.view is None or not len(value):
+            return
+        _, classes = receiver.rows(self.view)
+        if classes is not None and len(value) != classes:
+            raise Refused(f"{len(value)} classes, the receiver's {self.view!r} has {classes}")
+
+
+class Counts(_Tensor):
+    """How many examples, a number for each class."""
+
+    dimensions = 1
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        if ((value < 0) | (value > 2**53)).any():
+            raise Refused("holds numbers that are no counts")
+
+
+@dataclass(frozen=True)
 class Rows:
     """Row numbers of a data view that sender and receiver both hold."""
 

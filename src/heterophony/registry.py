@@ -35,6 +35,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-homogeneous": methods.fccl_homogeneous,
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
+    "fd": methods.FD,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,
     "ditto": methods.Ditto,

@@ -10,6 +10,7 @@ from heterophony.engines import Network
 from heterophony.methods import (
     BHFL,
     FCCL,
+    FD,
     FML,
     IFCA,
     Ditto,
@@ -98,6 +99,12 @@ def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def own_star(method, build=net, **options):
+    """Different networks, and a server that has none."""
+    models = {c: {"model": build(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
 def personal_star(method, server=("model",), client=("model",), **options):
@@ -254,6 +261,8 @@ METHODS = [
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
+    Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
+    Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),

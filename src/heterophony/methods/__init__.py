@@ -4,6 +4,7 @@ from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
 from heterophony.methods.ditto import Ditto
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
+from heterophony.methods.fd import FD
 from heterophony.methods.fedadagrad import fedadagrad
 from heterophony.methods.fedadam import fedadam
 from heterophony.methods.fedasync import FedAsync
@@ -25,6 +26,7 @@ __all__ = [
     "BHFL",
     "Ditto",
     "FCCL",
+    "FD",
     "FML",
     "FedAsync",
     "FedAvg",
