@@ -36,6 +36,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
     "fd": methods.FD,
+    "fedproto": methods.FedProto,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,
     "ditto": methods.Ditto,

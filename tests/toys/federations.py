@@ -21,6 +21,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedMD,
+    FedProto,
     FineTune,
     Solo,
     agg,
@@ -40,7 +41,7 @@ from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
-from toys.world import PUBLIC, TESTS, net, normed, points, private
+from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,9 @@ METHODS = [
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
+    Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
+    Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),

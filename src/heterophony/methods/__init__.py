@@ -14,6 +14,7 @@ from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
+from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
@@ -35,6 +36,7 @@ __all__ = [
     "FedH2L",
     "FedH2LAsync",
     "FedMD",
+    "FedProto",
     "FineTune",
     "IFCA",
     "Solo",

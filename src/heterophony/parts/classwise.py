@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 
 
@@ -27,7 +28,7 @@ def unknown() -> Table:
 def by_label(outputs: Tensor, data: Data) -> Table:
     """The mean output of each class's rows."""
     if data.classes is None or data.y.dim() != 1:
-        raise ValueError("means by label need data with `classes` and one label a row")
+        raise DataError("means by label need data with `classes` and one label a row")
     counts = torch.bincount(data.y, minlength=data.classes).double()
     sums = torch.zeros(data.classes, outputs.shape[1], dtype=torch.float64)
     sums.index_add_(0, data.y, outputs.double())
@@ -43,6 +44,15 @@ def merged(tables: Sequence[Table]) -> Table:
     total = counts.sum(0)
     shares = counts / torch.where(total > 0, total, 1.0)
     return Table((shares.unsqueeze(-1) * means).sum(0).float(), total.float())
+
+
+def renewed(before: Table, found: Table) -> Table:
+    """What was found; of classes that nobody had now, what was known before, unless that is of another shape."""
+    if before.means.shape != found.means.shape:
+        return found
+    new = found.counts > 0
+    means = torch.where(new.unsqueeze(1), found.means, before.means)
+    return Table(means, torch.where(new, found.counts, before.counts))
 
 
 def usual(tables: Mapping[str, Table]) -> dict[str, Table]:
