@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 class Refused(ValueError):
@@ -128,6 +130,23 @@ class Weights:
 
     def payload(self, value: dict[str, Tensor]) -> int:
         return value.form.payload if isinstance(value, Copied) else sum(tensor.nbytes for tensor in value.values())
+
+
+@dataclass(frozen=True)
+class Part(Weights):
+    """Weights of a part of a model; `part` names the hyper-parameter that says which sub-module that is."""
+
+    part: str = ""
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        path = receiver.setting(self.part)
+        parts = {model: within(form, path) for model, form in receiver.weights.items()}
+        super().fits(value, replace(receiver, weights=parts))
+
+
+def within(weights: Mapping[str, T], path: str) -> dict[str, T]:
+    """Those of a sub-module; the empty path is the whole model."""
+    return {name: value for name, value in weights.items() if not path or name.startswith(f"{path}.")}
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "ditto": methods.Ditto,
     "finetune": methods.FineTune,
     "ifca": methods.IFCA,
+    "fedper": methods.FedPer,
+    "lg-fedavg": methods.lg_fedavg,
 }
 
 

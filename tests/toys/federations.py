@@ -21,6 +21,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedMD,
+    FedPer,
     FedProto,
     FineTune,
     Solo,
@@ -34,6 +35,7 @@ from heterophony.methods import (
     fedprox,
     fedyogi,
     hierfavg,
+    lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -275,6 +277,8 @@ METHODS = [
         rounds=4,
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
+    Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
+    Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),

@@ -14,6 +14,7 @@ from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
+from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fedyogi import fedyogi
@@ -21,6 +22,7 @@ from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
+from heterophony.methods.lg_fedavg import lg_fedavg
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "FedH2L",
     "FedH2LAsync",
     "FedMD",
+    "FedPer",
     "FedProto",
     "FineTune",
     "IFCA",
@@ -51,4 +54,5 @@ __all__ = [
     "fedprox",
     "fedyogi",
     "hierfavg",
+    "lg_fedavg",
 ]
