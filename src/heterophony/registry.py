@@ -19,6 +19,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "agg": methods.agg,
     "fedavg": methods.FedAvg,
     "fedprox": methods.fedprox,
+    "scaffold": methods.Scaffold,
     "fedavgm": methods.fedavgm,
     "fedadam": methods.fedadam,
     "fedyogi": methods.fedyogi,

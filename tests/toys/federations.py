@@ -24,6 +24,7 @@ from heterophony.methods import (
     FedPer,
     FedProto,
     FineTune,
+    Scaffold,
     Solo,
     agg,
     fccl_code,
@@ -255,6 +256,11 @@ METHODS = [
         "fedavg-normed", lambda **o: weights_star(FedAvg(local=Training(batch=16, lr=0.05, momentum=0.9)), normed, **o)
     ),
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
+    Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, fraction=0.67), **o), rounds=4),
+    Row(
+        "scaffold-normed",
+        lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
+    ),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("solo-stream", forgetful, rounds=4, drops=False),

@@ -23,6 +23,7 @@ from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
 from heterophony.methods.lg_fedavg import lg_fedavg
+from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "FedProto",
     "FineTune",
     "IFCA",
+    "Scaffold",
     "Solo",
     "agg",
     "bhfl_async",
