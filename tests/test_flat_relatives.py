@@ -1,5 +1,6 @@
 """FedAvg's relatives on a star: limits, and numbers that can be checked by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from heterophony import Data, Federation, Profile
 from heterophony.engines import local
-from heterophony.methods import FedAsync, FedAvg, FedBuff, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.engines.local_host import ReactionError
+from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
 from heterophony.methods.scaffold import reach
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -15,8 +17,8 @@ from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
-from toys.federations import B16, buffered, weights_star
-from toys.world import net, normed, private
+from toys.federations import B16, buffered, contrasted, weights_star
+from toys.world import halves, net, normed, private
 
 STEP = Training(batch=None, lr=0.5)
 
@@ -225,3 +227,48 @@ def test_what_scaffold_cannot_correct_is_refused():
     assert reach(2, 0.5) == 2.5
     with pytest.raises(ValueError, match=r"set local\.optimiser=sgd, not adam"):
         Scaffold(local=Training(optimiser="adam"))
+
+
+# -- MOON ------------------------------------------------------------------------------------------------------
+def test_moon_without_its_loss_is_fedavg_and_so_is_a_first_round():
+    plain = {rounds: server(local(weights_star(FedAvg(local=B16), halves())).run(rounds)) for rounds in (1, 3)}
+    assert equal(server(local(contrasted(Moon(local=B16, mu=0.0))).run(3)), plain[3])
+    assert equal(server(local(contrasted(Moon(local=B16))).run(1)), plain[1])
+    assert not equal(server(local(contrasted(Moon(local=B16))).run(3)), plain[3])
+
+
+def test_moons_loss_by_loops():
+    made = {name: torch.randn(5, 3, dtype=torch.float64) for name in ("model.body", "common.body", "previous.body")}
+    logits, labels = torch.randn(5, 2, dtype=torch.float64), [0, 1, 1, 0, 1]
+    nets = {**{name: lambda x, own=own: own for name, own in made.items()}, "model.head": lambda features: logits}
+    found = Moon(mu=2.0, tau=0.5).contrast(nets, Data(x=torch.zeros(5, 1), y=torch.tensor(labels), classes=2))["model"]
+
+    def cosine(a, b):
+        dot = sum(p * q for p, q in zip(a, b, strict=True))
+        return dot / math.sqrt(sum(p * p for p in a)) / math.sqrt(sum(q * q for q in b))
+
+    total = 0.0
+    for z, g, p in zip(*(own.tolist() for own in made.values()), strict=True):
+        near, away = math.exp(cosine(z, g) / 0.5), math.exp(cosine(z, p) / 0.5)
+        total -= math.log(near / (near + away))
+    assert float(found["contrast"]) == pytest.approx(2.0 * total / 5, rel=1e-10)
+    rows = zip(logits.tolist(), labels, strict=True)
+    expected = sum(math.log(sum(map(math.exp, row))) - row[label] for row, label in rows) / 5
+    assert float(found["ce"]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_moon_remembers_the_global_model_and_its_own_last_one():
+    """After two rounds: `common` is what the first merge gave, `previous` what the client had sent for it."""
+    first, second = (local(contrasted(Moon(local=B16))).run(rounds) for rounds in (1, 2))
+    for client in ("c0", "c1", "c2"):
+        models = second.state(client)["models"]
+        assert equal(models["common"], server(first))
+        assert equal(models["previous"], server(first, client))
+        assert not equal(models["model"], models["previous"])
+
+
+def test_what_moon_needs_is_said_in_one_line():
+    with pytest.raises(ReactionError, match="MOON needs networks of two parts"):
+        local(weights_star(Moon(local=B16))).run(1)
+    with pytest.raises(ValueError, match="tau a temperature > 0"):
+        Moon(tau=0.0)

@@ -20,6 +20,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedavg": methods.FedAvg,
     "fedprox": methods.fedprox,
     "scaffold": methods.Scaffold,
+    "moon": methods.Moon,
     "fedavgm": methods.fedavgm,
     "fedadam": methods.fedadam,
     "fedyogi": methods.fedyogi,

@@ -24,6 +24,7 @@ from heterophony.methods import (
     FedPer,
     FedProto,
     FineTune,
+    Moon,
     Scaffold,
     Solo,
     agg,
@@ -111,10 +112,14 @@ def own_star(method, build=net, **options):
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
-def personal_star(method, server=("model",), client=("model",), **options):
+def personal_star(method, server=("model",), client=("model",), build=net, **options):
     """A star whose nodes have these slots, all of one architecture."""
-    models = {"server": dict.fromkeys(server, net()), "client": dict.fromkeys(client, net())}
+    models = {"server": dict.fromkeys(server, build()), "client": dict.fromkeys(client, build())}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def contrasted(method, **options):
+    return personal_star(method, client=("model", "common", "previous"), build=halves, **options)
 
 
 def peers(topology=complete, method=None, **options):
@@ -261,6 +266,7 @@ METHODS = [
         "scaffold-normed",
         lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
     ),
+    Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("solo-stream", forgetful, rounds=4, drops=False),

@@ -23,6 +23,7 @@ from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
 from heterophony.methods.lg_fedavg import lg_fedavg
+from heterophony.methods.moon import Moon
 from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
@@ -43,6 +44,7 @@ __all__ = [
     "FedProto",
     "FineTune",
     "IFCA",
+    "Moon",
     "Scaffold",
     "Solo",
     "agg",

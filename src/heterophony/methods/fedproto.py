@@ -16,7 +16,7 @@ Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneo
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
@@ -27,6 +27,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, unknown, usual
+from heterophony.parts.features import features_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -103,13 +104,10 @@ class FedProto(Method):
 
     def wide(self, client: Node) -> int:
         """How many numbers a prototype of this client has."""
-        network = client.models["model"]
-        head = getattr(network, "head", None)
-        if not isinstance(head, nn.Linear) or not hasattr(network, "body"):
-            raise DataError("FedProto needs networks of two parts, `body` and a linear `head`, as in models/blocks.py")
-        if self.width is not None and self.width > head.in_features:
-            raise DataError(f"width = {self.width}, but this network has {head.in_features} features")
-        return self.width or head.in_features
+        own = features_of(client.models["model"], "FedProto")
+        if self.width is not None and self.width > own:
+            raise DataError(f"width = {self.width}, but this network has {own} features")
+        return self.width or own
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server, client = federation.first("server"), federation.first("client")
