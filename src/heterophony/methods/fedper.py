@@ -2,7 +2,7 @@
 
 Leaves a client: the weights of its network's `part` (the body, unless set) after local training, and from how many
 examples they are. Its other layers never leave it.
-Equations: Algorithm 1 (FedPer-Client) and 2 (FedPer-Server); both parts are trained together.
+Equations: the algorithms FedPer-Server and FedPer-Client; both parts are trained together, the mean is by examples.
 Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
 Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
 could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
