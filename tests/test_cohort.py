@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -31,7 +32,7 @@ from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from heterophony.seeds import seeded
 from heterophony.topology import star
-from heterophony.work import Fit
+from heterophony.work import Fit, Predict
 from toys.federations import METHODS
 from toys.world import TESTS, net, points
 
@@ -65,12 +66,22 @@ def soft(nets, batch):
     return {"model": {"soft": ((nets["model"](batch.x) - nets["teacher"](batch.x)) ** 2).mean()}}
 
 
+def inner(nets, batch):
+    """A loss that asks for parts: the first layer is pulled to a teacher's, the others go on from there."""
+    features = nets["model.0"](batch.x)
+    near = ((features - nets["teacher.0"](batch.x)) ** 2).mean()
+    return {"model": {"near": near, "size": (nets["model.2"](features.relu()) ** 2).mean()}}
+
+
 WORKS = {
     "short last batch": Fit("model", cross_entropy, epochs=2, batch=20, optimiser=sgd(0.1)),
     "momentum": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=sgd(0.1, momentum=0.9, weight_decay=0.01)),
     "kept momentum": Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1, momentum=0.9), keep="own"),
     "adam": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=adam(0.01, amsgrad=True)),
     "teacher": Fit("model", soft, batch=16, optimiser=sgd(0.1), teachers=("teacher",)),
+    "parts": Fit(
+        "model", inner, batch=16, optimiser=sgd(0.1), teachers=("teacher",), parts=("model.0", "model.2", "teacher.0")
+    ),
     "gradient": Fit("model", cross_entropy, steps=5, batch=16, optimiser=sgd(0.1), answer="gradient"),
     "displacement": Fit("model", cross_entropy, steps=5, batch=16, optimiser=sgd(0.1), answer="displacement"),
     "some rows": Fit("model", cross_entropy, rows=torch.arange(7, 40), batch=8, optimiser=sgd(0.1)),
@@ -137,6 +148,35 @@ def test_images_are_changed_as_one_at_a_time(executor):
         job.node.data["train"] = job.node.data["train"].augmented(None)
     _, plain = after(Eager(), unchanged)
     assert not torch.equal(plain[0]["0.weight"], one[0]["0.weight"])
+
+
+@pytest.mark.parametrize("executor", ["branches", "stacked"])
+def test_the_parts_of_a_network_together_are_the_network(executor):
+    """To the bit, with the running statistics of one of them."""
+
+    def normed():
+        return nn.Sequential(
+            OrderedDict(body=nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12)), head=nn.Linear(12, 4))
+        )
+
+    def halves(nets, batch):
+        return cross_entropy({"model": lambda x: nets["model.head"](nets["model.body"](x))}, batch)
+
+    def fitted(loss, **parts):
+        work = Fit("model", loss, epochs=2, batch=20, optimiser=sgd(0.1), **parts)
+        return after(Cohort(executor=executor), [job(i, work, normed) for i in range(3)])[1]
+
+    for a, b in zip(fitted(cross_entropy), fitted(halves, parts=("model.body", "model.head")), strict=True):
+        assert all(torch.equal(a[n], b[n]) for n in a)
+
+
+def test_a_part_that_is_not_there_is_named():
+    with pytest.raises(
+        WorkError, match="node c0, round 0, Fit: ValueError: the network has no part 'body'; it has 0, 1"
+    ):
+        Eager()([job(0, Fit("model", cross_entropy, parts=("model.body",)))])
+    with pytest.raises(WorkError, match="Predict: ValueError: the network has no part 'body'"):
+        Eager()([job(0, Predict("model.body", "train"))])
 
 
 @pytest.mark.parametrize("teachers", [(), ("teacher",)])

@@ -1,5 +1,6 @@
 """FedAvg's relatives on a star: limits, and numbers that can be checked by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,15 +8,17 @@ import torch
 
 from heterophony import Data, Federation, Profile
 from heterophony.engines import local
-from heterophony.methods import FedAsync, FedAvg, FedBuff, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.engines.local_host import ReactionError
+from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.methods.scaffold import reach
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
-from toys.federations import B16, buffered, weights_star
-from toys.world import net, normed, private
+from toys.federations import B16, buffered, contrasted, weights_star
+from toys.world import halves, net, normed, private
 
 STEP = Training(batch=None, lr=0.5)
 
@@ -153,3 +156,119 @@ def test_as_many_are_at_work_as_was_said():
         drawn |= set(new)
         release(node, new)
     assert drawn == set(node.children) - {first[2]}
+
+
+# -- SCAFFOLD --------------------------------------------------------------------------------------------------
+def test_scaffolds_first_round_is_fedavgs_and_later_ones_are_not():
+    """No control variate is known yet; afterwards they say something, as clients take several steps."""
+    for rounds in (1, 2):
+        plain = local(weights_star(FedAvg(local=B16, weighted=False))).run(rounds)
+        found = local(weights_star(Scaffold(local=B16))).run(rounds)
+        assert equal(server(found), server(plain)) == (rounds == 1)
+
+
+def test_scaffold_with_one_full_step_of_all_is_fedavg():
+    """Then c_i is the gradient at x, and the corrections cancel in the mean."""
+    one = Training(batch=None)
+    plain = server(local(weights_star(FedAvg(local=one, weighted=False))).run(4))
+    found = server(local(weights_star(Scaffold(local=one))).run(4))
+    assert all(torch.allclose(found[name], plain[name], atol=1e-6) for name in plain)
+
+
+CURVED = {"c0": (1.0, 0.0), "c1": (2.0, 6.0), "c2": (0.5, 3.0)}  # (x, y): the loss (w x - y)^2 / 2
+
+
+def curved(method):
+    data = {
+        c: {"train": Data(x=torch.tensor([[x]]).double(), y=torch.tensor([[y]]).double())}
+        for c, (x, y) in CURVED.items()
+    }
+    models = {role: {"model": lambda: scalar_net().double()} for role in ("server", "client")}
+    return Federation(method, star(list(CURVED)), models, data)
+
+
+@pytest.mark.parametrize(("momentum", "rate"), [(0.0, 1.0), (0.0, 0.5), (0.9, 1.0)])
+def test_golden_scaffold_by_loops(momentum, rate):
+    steps, lr = 5, 0.05
+    x, c, own = 0.0, 0.0, dict.fromkeys(CURVED, 0.0)
+    divisor = lr * sum(sum(momentum**j for j in range(k)) for k in range(1, steps + 1))
+    for _ in range(4):
+        ends, changes = [], []
+        for client, (a, b) in CURVED.items():
+            y, speed = x, 0.0
+            for _ in range(steps):
+                speed = momentum * speed + (y * a - b) * a - own[client] + c
+                y -= lr * speed
+            change = (x - y) / divisor - c
+            own[client] += change
+            ends.append(y)
+            changes.append(change)
+        x += rate * (sum(ends) / 3 - x)
+        c += sum(changes) / 3
+    training = Training(batch=None, epochs=steps, lr=lr, momentum=momentum)
+    found = local(curved(Scaffold(local=training, loss=squared, server=NodeOptimiser(rate=rate)))).run(4)
+    assert server(found)["weight"].item() == pytest.approx(x, rel=1e-12)
+    assert found.state("server")["vars"]["control"]["weight"].item() == pytest.approx(c, rel=1e-12)
+    for client, control in own.items():
+        assert found.state(client)["vars"]["control"]["weight"].item() == pytest.approx(control, rel=1e-12)
+
+
+def test_scaffold_finds_the_optimum_of_all_where_fedavg_drifts():
+    best = sum(x * y for x, y in CURVED.values()) / sum(x * x for x, _ in CURVED.values())
+    training = Training(batch=None, epochs=5, lr=0.05)
+    found = server(local(curved(Scaffold(local=training, loss=squared))).run(60))["weight"].item()
+    drifted = server(local(curved(FedAvg(local=training, loss=squared, weighted=False))).run(60))["weight"].item()
+    assert found == pytest.approx(best, abs=1e-6)
+    assert abs(drifted - best) > 0.05
+
+
+def test_what_scaffold_cannot_correct_is_refused():
+    assert reach(3, 0.0) == 3
+    assert reach(2, 0.5) == 2.5
+    with pytest.raises(ValueError, match=r"set local\.optimiser=sgd, not adam"):
+        Scaffold(local=Training(optimiser="adam"))
+
+
+# -- MOON ------------------------------------------------------------------------------------------------------
+def test_moon_without_its_loss_is_fedavg_and_so_is_a_first_round():
+    plain = {rounds: server(local(weights_star(FedAvg(local=B16), halves())).run(rounds)) for rounds in (1, 3)}
+    assert equal(server(local(contrasted(Moon(local=B16, mu=0.0))).run(3)), plain[3])
+    assert equal(server(local(contrasted(Moon(local=B16))).run(1)), plain[1])
+    assert not equal(server(local(contrasted(Moon(local=B16))).run(3)), plain[3])
+
+
+def test_moons_loss_by_loops():
+    made = {name: torch.randn(5, 3, dtype=torch.float64) for name in ("model.body", "common.body", "previous.body")}
+    logits, labels = torch.randn(5, 2, dtype=torch.float64), [0, 1, 1, 0, 1]
+    nets = {**{name: lambda x, own=own: own for name, own in made.items()}, "model.head": lambda features: logits}
+    found = Moon(mu=2.0, tau=0.5).contrast(nets, Data(x=torch.zeros(5, 1), y=torch.tensor(labels), classes=2))["model"]
+
+    def cosine(a, b):
+        dot = sum(p * q for p, q in zip(a, b, strict=True))
+        return dot / math.sqrt(sum(p * p for p in a)) / math.sqrt(sum(q * q for q in b))
+
+    total = 0.0
+    for z, g, p in zip(*(own.tolist() for own in made.values()), strict=True):
+        near, away = math.exp(cosine(z, g) / 0.5), math.exp(cosine(z, p) / 0.5)
+        total -= math.log(near / (near + away))
+    assert float(found["contrast"]) == pytest.approx(2.0 * total / 5, rel=1e-10)
+    rows = zip(logits.tolist(), labels, strict=True)
+    expected = sum(math.log(sum(map(math.exp, row))) - row[label] for row, label in rows) / 5
+    assert float(found["ce"]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_moon_remembers_the_global_model_and_its_own_last_one():
+    """After two rounds: `common` is what the first merge gave, `previous` what the client had sent for it."""
+    first, second = (local(contrasted(Moon(local=B16))).run(rounds) for rounds in (1, 2))
+    for client in ("c0", "c1", "c2"):
+        models = second.state(client)["models"]
+        assert equal(models["common"], server(first))
+        assert equal(models["previous"], server(first, client))
+        assert not equal(models["model"], models["previous"])
+
+
+def test_what_moon_needs_is_said_in_one_line():
+    with pytest.raises(ReactionError, match="MOON needs networks of two parts"):
+        local(weights_star(Moon(local=B16))).run(1)
+    with pytest.raises(ValueError, match="tau a temperature > 0"):
+        Moon(tau=0.0)

@@ -1,18 +1,21 @@
-"""Ditto, fine-tuning and IFCA: the limits that they must equal, and golden toys."""
+"""Ditto, fine-tuning, IFCA, FedPer and LG-FedAvg: the limits that they must equal, and golden toys."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from heterophony import Data, Federation
+from heterophony import Data, Federation, Model, Refused
 from heterophony.engines import local
-from heterophony.fields import Family, Refused, Shape, family, members_of
-from heterophony.methods import IFCA, Ditto, FedAvg, FineTune, Solo
+from heterophony.engines.local_host import ReactionError
+from heterophony.fields import Family, Part, Shape, family, members_of, within
+from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, lg_fedavg
+from heterophony.models.blocks import Network
 from heterophony.parts.training import Training
 from heterophony.topology import complete, star
 from test_limits import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, personal_star, weights_star
-from toys.world import net, private
+from toys.world import halves, net, private
 
 MOMENTUM = Training(batch=16, momentum=0.9)
 
@@ -171,3 +174,81 @@ def test_a_family_is_checked_model_by_model():
         field.fits(family(weights[:1]), shape)
     with pytest.raises(Refused, match="shape"):
         field.fits(family([weights[0], {"w": torch.ones(3)}]), shape)
+
+
+# -- FedPer and LG-FedAvg --------------------------------------------------------------------------------------
+ALIKE = Model(halves(), common=True)
+
+
+def shared(method):
+    return local(weights_star(method, ALIKE)).run(3)
+
+
+def test_fedper_of_the_whole_is_fedavg_and_of_either_half_keeps_the_other():
+    avg, whole = shared(FedAvg(local=B16)), shared(FedPer(local=B16, part=""))
+    assert equal(model(whole, "server"), model(avg, "server"))
+    start = weights_star(FedPer(), ALIKE).node("server").weights()
+    for method, travels in ((FedPer(local=B16), "body"), (lg_fedavg(local=B16), "head")):
+        found = shared(method)
+        for name, tensor in model(found, "server").items():
+            others = [model(found, client)[name] for client in CLIENTS]
+            assert torch.equal(tensor, start[name]) == (not name.startswith(travels))  # the rest is nobody's there
+            assert not torch.equal(others[0], others[1])
+    made = [weights_star(method, ALIKE) for method in (FedPer(), lg_fedavg(), FedAvg())]
+    body, head, both = (federation.method.traffic(federation, 3)["global"] for federation in made)
+    assert body + head == both
+
+
+@pytest.mark.parametrize("travels", ["body", "head"])
+def test_golden_fedper_and_lg_fedavg_by_loops(travels):
+    """A body a and a head b of one number each: outputs b a x, the loss (b a x - y)^2 / 2, full batches, by loops."""
+    rows = {"c0": [(1.0, 2.0), (2.0, -1.0)], "c1": [(-1.0, 0.5)]}
+    data = {
+        c: {
+            "train": Data(
+                x=torch.tensor([[x] for x, _ in own]).double(), y=torch.tensor([[y] for _, y in own]).double()
+            )
+        }
+        for c, own in rows.items()
+    }
+
+    def build():
+        made = Network(nn.Linear(1, 1, bias=False), 1, 1).double()
+        nn.init.zeros_(made.head.bias)
+        made.head.bias.requires_grad_(False)
+        return made
+
+    rate, method = 0.2, FedPer(part=travels, local=Training(batch=None, lr=0.2), loss=squared)
+    models = {role: {"model": Model(build, common=True)} for role in ("server", "client")}
+    federation = Federation(method, star(list(rows)), models, data)
+    start = federation.node("server").models["model"]
+    own = {c: {"body": start.body.weight.item(), "head": start.head.weight.item()} for c in rows}
+    common = own["c0"][travels]
+    for _ in range(3):
+        for c, weights in own.items():
+            weights[travels] = common
+            a, b = weights["body"], weights["head"]
+            weights["body"] -= rate * sum((b * a * x - y) * b * x for x, y in rows[c]) / len(rows[c])
+            weights["head"] -= rate * sum((b * a * x - y) * a * x for x, y in rows[c]) / len(rows[c])
+        common = sum(len(rows[c]) * weights[travels] for c, weights in own.items()) / 3
+    found = local(federation).run(3)
+    assert model(found, "server")[f"{travels}.weight"].item() == pytest.approx(common, rel=1e-12)
+    for c, weights in own.items():
+        for part, value in weights.items():
+            assert model(found, c)[f"{part}.weight"].item() == pytest.approx(value, rel=1e-12)
+
+
+def test_a_part_must_fit_the_receivers_part():
+    form = {"body.w": ((2,), torch.float32), "head.w": ((3,), torch.float32)}
+    shape, field = Shape({"model": form}, setting={"part": "body"}.get), Part("model", part="part")
+    field.fits({"body.w": torch.zeros(2)}, shape)
+    for bad, text in (
+        ({"head.w": torch.zeros(3)}, "names do not match"),
+        ({"body.w": torch.zeros(2), "head.w": torch.zeros(3)}, "names do not match"),
+        ({"body.w": torch.zeros(3)}, "shape"),
+    ):
+        with pytest.raises(Refused, match=text):
+            field.fits(bad, shape)
+    assert within(form, "") == form
+    with pytest.raises(ReactionError, match="part = 'body', but of the network there travel only 0, 2: set part"):
+        local(weights_star(FedPer(local=B16))).run(1)

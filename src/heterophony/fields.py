@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
 
 
 class Refused(ValueError):
@@ -131,6 +133,23 @@ class Weights:
 
 
 @dataclass(frozen=True)
+class Part(Weights):
+    """Weights of a part of a model; `part` names the hyper-parameter that says which sub-module that is."""
+
+    part: str = ""
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        path = receiver.setting(self.part)
+        parts = {model: within(form, path) for model, form in receiver.weights.items()}
+        super().fits(value, replace(receiver, weights=parts))
+
+
+def within(weights: Mapping[str, T], path: str) -> dict[str, T]:
+    """Those of a sub-module; the empty path is the whole model."""
+    return {name: value for name, value in weights.items() if not path or name.startswith(f"{path}.")}
+
+
+@dataclass(frozen=True)
 class Family(Weights):
     """Weights of several models of one architecture in one message, each name with its model's number before it.
 
@@ -214,6 +233,45 @@ class Probabilities(_Tensor):
         super().sound(value)
         if value.numel() and ((value < 0).any() or ((value.sum(-1) - 1).abs() > 1e-2).any()):
             raise Refused("rows are no probabilities")
+
+
+@dataclass(frozen=True)
+class PerClass(_Tensor):
+    """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.
+
+    `rows` names the field that says of how many examples each is the mean; a class that nobody has is a row of zeros.
+    `soft` ones are means of probabilities, as many as there are classes.
+    """
+
+    soft: bool = False
+    dimensions = 2
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        if self.soft and value.numel():
+            sums = value.sum(-1)
+            if len(value) != value.shape[1]:
+                raise Refused(f"{len(value)} classes, but {value.shape[1]} probabilities each")
+            if (value < 0).any() or ((sums - (sums > 0.5).to(sums)).abs() > 1e-2).any():
+                raise Refused("rows are neither probabilities nor zeros")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        if self.view is None or not len(value):
+            return
+        _, classes = receiver.rows(self.view)
+        if classes is not None and len(value) != classes:
+            raise Refused(f"{len(value)} classes, the receiver's {self.view!r} has {classes}")
+
+
+class Counts(_Tensor):
+    """How many examples, a number for each class."""
+
+    dimensions = 1
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        if ((value < 0) | (value > 2**53)).any():
+            raise Refused("holds numbers that are no counts")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "agg": methods.agg,
     "fedavg": methods.FedAvg,
     "fedprox": methods.fedprox,
+    "scaffold": methods.Scaffold,
+    "moon": methods.Moon,
     "fedavgm": methods.fedavgm,
     "fedadam": methods.fedadam,
     "fedyogi": methods.fedyogi,
@@ -36,11 +38,15 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-homogeneous": methods.fccl_homogeneous,
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
+    "fd": methods.FD,
+    "fedproto": methods.FedProto,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,
     "ditto": methods.Ditto,
     "finetune": methods.FineTune,
     "ifca": methods.IFCA,
+    "fedper": methods.FedPer,
+    "lg-fedavg": methods.lg_fedavg,
 }
 
 

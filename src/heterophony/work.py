@@ -27,8 +27,9 @@ class Fit:
     """Train models in place on a data view.
 
     All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
-    without gradients. `transform` changes the gradient of the one model, or by name those of some of several; it is
-    called with `aux`. `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
+    without gradients; `parts` are sub-modules of either that it may ask too (what "model.body" gives are features).
+    `transform` changes the gradient of the one model, or by name those of some of several; it is called with `aux`.
+    `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
     The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
     """
@@ -45,6 +46,7 @@ class Fit:
     rows: Tensor | None = None
     extra: Named = field(default_factory=dict)
     teachers: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     transform: Transform | Mapping[str, Transform] | None = None
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
@@ -87,7 +89,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Predict:
-    """A model's outputs on a data view, in evaluation mode and without gradients."""
+    """What a model, or a part of it ("model.body"), gives for a data view, in evaluation mode and without gradients."""
 
     model: str
     data: str

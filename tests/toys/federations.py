@@ -10,6 +10,7 @@ from heterophony.engines import Network
 from heterophony.methods import (
     BHFL,
     FCCL,
+    FD,
     FML,
     IFCA,
     Ditto,
@@ -20,7 +21,11 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedMD,
+    FedPer,
+    FedProto,
     FineTune,
+    Moon,
+    Scaffold,
     Solo,
     agg,
     fccl_code,
@@ -32,6 +37,7 @@ from heterophony.methods import (
     fedprox,
     fedyogi,
     hierfavg,
+    lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -39,7 +45,7 @@ from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
-from toys.world import PUBLIC, TESTS, net, normed, points, private
+from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 
 
 @dataclass(frozen=True)
@@ -100,10 +106,20 @@ def mutual_star(**options):
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
-def personal_star(method, server=("model",), client=("model",), **options):
-    """A star whose nodes have these slots, all of one architecture."""
-    models = {"server": dict.fromkeys(server, net()), "client": dict.fromkeys(client, net())}
+def own_star(method, build=net, **options):
+    """Different networks, and a server that has none."""
+    models = {c: {"model": build(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def personal_star(method, server=("model",), client=("model",), build=net, **options):
+    """A star whose nodes have these slots, all of one architecture."""
+    models = {"server": dict.fromkeys(server, build()), "client": dict.fromkeys(client, build())}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def contrasted(method, **options):
+    return personal_star(method, client=("model", "common", "previous"), build=halves, **options)
 
 
 def peers(topology=complete, method=None, **options):
@@ -245,6 +261,12 @@ METHODS = [
         "fedavg-normed", lambda **o: weights_star(FedAvg(local=Training(batch=16, lr=0.05, momentum=0.9)), normed, **o)
     ),
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
+    Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, fraction=0.67), **o), rounds=4),
+    Row(
+        "scaffold-normed",
+        lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
+    ),
+    Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("solo-stream", forgetful, rounds=4, drops=False),
@@ -254,6 +276,10 @@ METHODS = [
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
+    Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
+    Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
+    Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),
@@ -263,6 +289,8 @@ METHODS = [
         rounds=4,
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
+    Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
+    Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from heterophony import Data
+from heterophony.models.blocks import Network
 from heterophony.seeds import generator
 
 RULE = torch.randn(8, 4, generator=generator("toy rule"))
@@ -18,6 +19,16 @@ def points(name: str, rows: int = 48, shift: float = 0.0) -> Data:
 
 def net(hidden: int = 12) -> Callable[[], nn.Module]:
     return lambda: nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Linear(hidden, 4))
+
+
+def halves(hidden: int = 12, features: int = 6) -> Callable[[], nn.Module]:
+    """A body and a head; the features are as many whatever is hidden."""
+    return lambda: Network(nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Linear(hidden, features)), features, 4)
+
+
+def wide(hidden: int) -> Callable[[], nn.Module]:
+    """The same with features as many as are hidden."""
+    return halves(hidden, hidden)
 
 
 def normed() -> nn.Module:

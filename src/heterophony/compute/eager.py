@@ -18,6 +18,7 @@ from heterophony.record.score import score
 from heterophony.seeds import generator, seeded
 from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
 
+Net = Callable[[Tensor], Tensor]
 GPU_BATCH = 2048  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
 
 
@@ -85,8 +86,10 @@ class Eager:
                 return lambda: fitted
             case Predict():
                 data = node.data.placed(work.data)
-                outputs = asked(node.models[work.model], data, work.rows, work.batch, self.precision)
-                node.slots[work.model].settle()
+                slot, _, path = (work.model, "", "") if work.model in node.slots else work.model.partition(".")
+                network = part_of(node.models[slot], path)
+                outputs = asked(network, data, work.rows, work.batch, self.precision)
+                node.slots[slot].settle()
                 return outputs.cpu
             case Mark() if job.evaluate:
                 return self._evaluation(job, work)
@@ -188,9 +191,11 @@ def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
 
 
 def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) -> Fitted:
-    teachers = {name: teacher(node.models[name]) for name in work.teachers}
-    asked: dict[str, Callable[[Tensor], Tensor]] = {**models, **teachers}
-    nets = {name: precise(net, precision) for name, net in asked.items()}
+    def ask(name: str, path: str) -> Net:
+        network = part_of(node.models[name], path)
+        return precise(network if name in models else teacher(network), precision)
+
+    nets = nets_of(work, ask)
     parameters = {name: dict(model.named_parameters()) for name, model in models.items()}
     optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
     aux = on_device(node.device, work.aux)
@@ -327,6 +332,21 @@ def _optimiser(
             k: v.to(here) if torch.is_tensor(v) and v.dim() else v for k, v in state.items()
         }
     return optimiser
+
+
+def nets_of(work: Fit, ask: Callable[[str, str], Net]) -> dict[str, Net]:
+    """What a loss may ask, by name; `ask` makes a network, or the part of it at a path."""
+    whole = {name: ask(name, "") for name in (*work.names, *work.teachers)}
+    return whole | {part: ask(part.partition(".")[0], part.partition(".")[2]) for part in work.parts}
+
+
+def part_of(network: nn.Module, path: str) -> nn.Module:
+    """A network's part by its path; the empty one is the whole."""
+    try:
+        return network.get_submodule(path)
+    except AttributeError:
+        has = ", ".join(name for name, _ in network.named_children())
+        raise ValueError(f"the network has no part {path!r}; it has {has or 'none'}") from None
 
 
 def teacher(model: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

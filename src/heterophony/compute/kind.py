@@ -39,13 +39,14 @@ class Signatures:
 
     def program(self, work: Fit) -> Hashable:
         """All but networks and data. What closures hold may change between two calls, not within one."""
+        asked = work.teachers, work.parts
         parts = (
-            work.models, work.teachers, id(work.loss), id(work.transform), id(work.optimiser), work.batch, work.answer,
+            work.models, asked, id(work.loss), id(work.transform), id(work.optimiser), work.batch, work.answer,
         )  # fmt: skip
         if parts not in self.programs:
             transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
             self.programs[parts] = (
-                work.names, work.teachers, signature.of_function(work.loss, loose=True), transforms, work.batch,
+                work.names, asked, signature.of_function(work.loss, loose=True), transforms, work.batch,
                 signature.of_value(work.optimiser), work.answer,
             )  # fmt: skip
         return self.programs[parts]

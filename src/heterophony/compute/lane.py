@@ -19,7 +19,19 @@ from torch import Tensor, nn
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, Way
 from heterophony.compute.compiled import certain, in_batches_of
-from heterophony.compute.eager import Job, backward, kept, on_device, precise, teacher, transforms_of, update
+from heterophony.compute.eager import (
+    Job,
+    Net,
+    backward,
+    kept,
+    nets_of,
+    on_device,
+    part_of,
+    precise,
+    teacher,
+    transforms_of,
+    update,
+)
 from heterophony.compute.kind import capacity
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
@@ -163,11 +175,13 @@ class Lane:
         self.tensors = {name: slot.tensors() for name, slot in zip(copies, self.slots, strict=True)}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
         self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
-        nets: dict[str, Callable[[Tensor], Tensor]] = dict(copies)
-        if self.way.compiled:
-            nets = {name: in_batches_of(work.batch or 1, module) for name, module in copies.items()}
-        nets |= {name: teacher(nets[name]) for name in work.teachers}
-        self.nets = {name: precise(net, self.precision) for name, net in nets.items()}
+
+        def ask(name: str, path: str) -> Net:
+            part = part_of(copies[name], path)
+            net = in_batches_of(work.batch or 1, part) if self.way.compiled else part
+            return precise(net if name in work.names else teacher(net), self.precision)
+
+        self.nets = nets_of(work, ask)
 
     def _copies(self, modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
         copies = {name: deepcopy(module).train(name in self.work.names) for name, module in modules.items()}

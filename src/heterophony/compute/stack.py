@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from heterophony.compute import signature
 from heterophony.compute.compiled import compiled
-from heterophony.compute.eager import Job, backward, kept, precise, teacher, terms_of
+from heterophony.compute.eager import Job, backward, kept, nets_of, part_of, precise, teacher, terms_of
 from heterophony.compute.lane import Lane, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
@@ -96,14 +96,15 @@ class Stack(Lane):
         """What one seat minimises; beside it the terms, and the running statistics after the step."""
         running = {name: {n: b.clone() for n, b in own.items()} for name, own in buffers.items()}
 
-        def net(name: str, weights: Mapping[str, Tensor]) -> Any:
-            return precise(lambda x: functional_call(self.skeletons[name], dict(weights), (x,)), self.precision)
+        def ask(name: str, path: str) -> Any:
+            weights = teachers[name] if name in teachers else {**parameters[name], **running[name]}
+            if path:
+                weights = {n.removeprefix(f"{path}."): w for n, w in weights.items() if n.startswith(f"{path}.")}
+            part = part_of(self.skeletons[name], path)
+            net = precise(lambda x: functional_call(part, dict(weights), (x,)), self.precision)
+            return (lambda x: net(x).detach()) if name in teachers else net
 
-        def asked(name: str, weights: Mapping[str, Tensor]) -> Any:
-            return lambda x: net(name, weights)(x).detach()
-
-        nets = {name: net(name, {**weights, **running[name]}) for name, weights in parameters.items()}
-        nets |= {name: asked(name, weights) for name, weights in teachers.items()}
+        nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, dict(numbers))
         terms = terms_of(self.work, loss(nets, Data(classes=self.classes, **columns)))
         parts = [value for named in terms.values() for value in named.values()]
@@ -135,9 +136,12 @@ class Stack(Lane):
 
     def _reached(self, columns: Mapping[str, Tensor]) -> dict[str, set[str]]:
         """By an ordinary step of one seat: mapped ones have zeros where there is no gradient, and would be decayed."""
-        nets: dict[str, Any] = {name: self.skeletons[name] for name in self.work.names}
-        nets |= {name: teacher(self.skeletons[name]) for name in self.work.teachers}
-        nets = {name: precise(net, self.precision) for name, net in nets.items()}
+
+        def ask(name: str, path: str) -> Any:
+            part = part_of(self.skeletons[name], path)
+            return precise(part if name in self.work.names else teacher(part), self.precision)
+
+        nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, {name: number[0] for name, number in self.numbers.items()})
         backward(self.work, loss, nets, Data(classes=self.classes, **columns), {})
         own = {name: dict(self.skeletons[name].named_parameters()) for name in self.work.names}

@@ -4,6 +4,7 @@ from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
 from heterophony.methods.ditto import Ditto
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
+from heterophony.methods.fd import FD
 from heterophony.methods.fedadagrad import fedadagrad
 from heterophony.methods.fedadam import fedadam
 from heterophony.methods.fedasync import FedAsync
@@ -13,18 +14,24 @@ from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedmd import FedMD, fedmd_global
+from heterophony.methods.fedper import FedPer
+from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
+from heterophony.methods.lg_fedavg import lg_fedavg
+from heterophony.methods.moon import Moon
+from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
     "BHFL",
     "Ditto",
     "FCCL",
+    "FD",
     "FML",
     "FedAsync",
     "FedAvg",
@@ -33,8 +40,12 @@ __all__ = [
     "FedH2L",
     "FedH2LAsync",
     "FedMD",
+    "FedPer",
+    "FedProto",
     "FineTune",
     "IFCA",
+    "Moon",
+    "Scaffold",
     "Solo",
     "agg",
     "bhfl_async",
@@ -47,4 +58,5 @@ __all__ = [
     "fedprox",
     "fedyogi",
     "hierfavg",
+    "lg_fedavg",
 ]

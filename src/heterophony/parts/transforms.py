@@ -29,6 +29,14 @@ class Proximal:
 
 
 @dataclass(frozen=True)
+class Shifted:
+    """Add the same to every step's gradient: SCAFFOLD's correction c - c_i."""
+
+    def __call__(self, gradients: Named, parameters: Named, *, by: Named) -> dict[str, Tensor]:
+        return {name: g + by[name] if name in by else g for name, g in gradients.items()}
+
+
+@dataclass(frozen=True)
 class Chain:
     """One transform after the other; `aux` has a part for each."""
 

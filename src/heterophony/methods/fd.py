@@ -1,0 +1,102 @@
+"""Federated distillation: for each label, everyone learns what the others' networks say of it on average.
+
+Leaves a client: for each label, the mean of its softmax outputs on its private rows of that label, and which labels it
+has. Leaves the server, to each client: the same means over the other clients. No weights, no rows, no public data.
+Equations: Algorithm 1 (FD). The loss is cross-entropy with the label plus gamma times cross-entropy with the others'
+mean for that label, mean over the batch; the mean over the others leaves the client's own out, and is not weighted.
+Deviations: means are of the network after its local update, in evaluation mode, not gathered from the batches while it
+changes. A label's mean is over those who have it, not over all M - 1 others; a row whose label nobody else has gets the
+cross-entropy alone. Who misses a round, or is not in its cohort, counts with what it sent last. The value of gamma is
+ours. A table that is not of the shape that most have is left out. The paper's generator of samples (FAug) is not here.
+Reference: Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation
+under Non-IID Private Data, 2018.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Counts, PerClass
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.classwise import Table, by_label, merged, spread, unknown, usual
+from heterophony.parts.losses import Nets, ce, cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Predict, Steps
+
+TEACHERS = Kind("teachers", to="children", means=PerClass("train", rows="held", soft=True), held=Counts)
+MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=Counts)
+
+
+class FD(Method):
+    """Different networks, no public data: mean outputs for each label travel, and teach all but those they are of."""
+
+    roles = ("server", "client")
+    kinds = (TEACHERS, MEANS)
+    memory = ("tables",)
+    models = {"client": {"model": "own"}}
+    headline = "personalised"
+
+    gamma: float = 0.1  # the weight of what the others say
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.gamma >= 0:
+            raise ValueError(f"gamma is a weight >= 0, got {self.gamma}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> list[Send]:
+        known = usual({name: Table(*table) for name, table in server.vars.get("tables", {}).items()})
+        tables = {client: _others(known, client) for client in server.cohort(self.fraction)}
+        return [TEACHERS(c, means=t.means, held=t.counts.clamp(max=1)) for c, t in tables.items()]
+
+    @on(Each(TEACHERS), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        data = client.data[self.local.data]
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        if len(mail.means):
+            teachers = spread(Table(mail.means, mail.held), data.y)
+            yield self.local.fit("model", self.distil, extra=teachers, keep="own")
+        else:
+            yield self.local.fit("model", cross_entropy, keep="own")
+        yield Mark("personalised")
+        outputs = yield Predict("model", self.local.data)
+        own = by_label(outputs.softmax(-1), data)
+        return MEANS(means=own.means, held=own.counts.clamp(max=1))
+
+    @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def gather(self, server: Node, mail: Inbox) -> None:
+        heard = {m.sender: [m.means, m.held.clamp(max=1)] for m in mail}
+        server.vars["tables"] = {**server.vars.get("tables", {}), **heard}
+        server.round += 1
+
+    def distil(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """`mean` is what the others say of the row's label."""
+        logits = nets["model"](batch.x)
+        taught = -(batch.mean * logits.log_softmax(-1)).sum(-1)
+        return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * (batch.heard * taught).mean()}}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server, client = federation.first("server"), federation.first("client")
+        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
+        table = 4 * classes * (classes + 1)
+        return {"teachers": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
+
+
+def _others(tables: dict[str, Table], client: str) -> Table:
+    """What all but one say; before anybody has said anything, nothing."""
+    if not tables:
+        return unknown()
+    nobody = Table(*(part * 0 for part in next(iter(tables.values()))))
+    return merged([nobody, *(table for name, table in tables.items() if name != client)])

@@ -1,0 +1,81 @@
+"""FedPer: the first layers of a network are averaged, the last ones stay with each client.
+
+Leaves a client: the weights of its network's `part` (the body, unless set) after local training, and from how many
+examples they are. Its other layers never leave it.
+Equations: the algorithms FedPer-Server and FedPer-Client; both parts are trained together, the mean is by examples.
+Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
+Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
+could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
+the bit; with the head it is `lg-fedavg`.
+Reference: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+"""
+
+from __future__ import annotations
+
+from heterophony.data.errors import DataError
+from heterophony.federation import Federation
+from heterophony.fields import Part, Scalar, within
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import Named, mean
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Loss, Mark, Steps
+
+GLOBAL = Kind("global", to="children", weights=Part("model", part="part"))
+UPDATE = Kind("update", to="parent", weights=Part("model", part="part"), examples=Scalar(low=0))
+
+
+class FedPer(Method):
+    """One network for all, of which a part is averaged; everyone has the rest, and so a model, of its own."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    models = {"server": {"model": "alike"}, "client": {"model": "alike"}}
+    headline = "personalised"
+
+    part: str = "body"  # the sub-module that travels
+    fraction: float = 1.0
+    weighted: bool = True
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    loss: Loss = cross_entropy
+    initial_local: int = 0  # epochs before a client's first round
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=self.shared(server))
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        client.load({**client.weights(), **mail.weights})
+        yield from self.local.first(client, self.loss, self.initial_local)
+        yield self.local.fit("model", self.loss)
+        yield Mark("personalised")
+        return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> None:
+        if mail:
+            shares = [m.examples for m in mail] if self.weighted else None
+            server.load({**server.weights(), **mean([m.weights for m in mail], shares)})
+        server.round += 1
+
+    def shared(self, node: Node) -> Named:
+        """The weights that travel."""
+        own = node.weights()
+        if not (found := within(own, self.part)):
+            known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
+            raise DataError(f"part = {self.part!r}, but of the network there travel only {known}: set part")
+        return found
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        part = sum(tensor.nbytes for tensor in self.shared(server).values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"global": sent * part, "update": sent * (part + 8)}

@@ -1,0 +1,126 @@
+"""FedProto: networks agree on the mean features (the prototype) of each class.
+
+Leaves a client: for each class, the mean of its features on its private rows of that class, and how many rows that is.
+Leaves the server: their means over the clients, and which classes there are. No weights, no rows, no public data.
+Equations: Algorithm 1; prototypes are Eq. 3, the server's mean Eq. 6, the loss Eq. 7. Features are what a network's
+`body` gives and its `head` reads, so that the loss asks for both parts and goes through the network once. The distance
+of Eq. 8 is the authors' code's: the squared one of each row's features from the prototype of its own label, mean over
+rows and features; rows whose class has no prototype yet add nothing.
+Deviations: Eq. 6 divides by the number of clients once more than a mean by examples does; we do not (`weighted=False`
+is the code's plain mean). A network is evaluated with its own head, not by the nearest prototype (Eq. 4). A class that
+nobody in a round has keeps its prototype. With `width`, features are averaged in so many groups of neighbours, so that
+networks of different widths can take part; the paper's have one width. Tables of another shape than most are left out.
+Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heterophony.data.errors import DataError
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Counts, PerClass
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, unknown, usual
+from heterophony.parts.features import features_of
+from heterophony.parts.losses import Nets, ce, cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Predict, Steps
+
+GLOBAL = Kind("global", to="children", means=PerClass("train", rows="held"), held=Counts)
+PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
+
+
+class FedProto(Method):
+    """Different networks whose features of a class are pulled together; only the means of features travel."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, PROTOTYPES)
+    memory = ("prototypes",)
+    models = {"client": {"model": "own"}}
+    headline = "personalised"
+
+    pull: float = 1.0  # lambda of Eq. 7
+    width: int | None = None  # features are averaged in so many groups; none: taken as they are
+    weighted: bool = True
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.pull >= 0 or (self.width is not None and self.width < 1):
+            raise ValueError(f"pull is a weight >= 0 and width a number >= 1, got {self.pull} and {self.width}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        known = Table(*server.vars.get("prototypes", unknown()))
+        return GLOBAL(server.cohort(self.fraction), means=known.means, held=known.counts.clamp(max=1))
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        data, width = client.data[self.local.data], self.wide(client)
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        if len(mail.means):
+            if mail.means.shape[1] != width:
+                raise DataError(
+                    f"FedProto needs features of one width, but this network's are {width} numbers and the prototypes "
+                    f"{mail.means.shape[1]}: set width, or take networks whose last layers read equally many"
+                )
+            prototypes = spread(Table(mail.means, mail.held), data.y)
+            parts = ("model.body", "model.head")
+            yield self.local.fit("model", self.near, extra=prototypes, parts=parts, keep="own")
+        else:
+            yield self.local.fit("model", cross_entropy, keep="own")
+        yield Mark("personalised")
+        features = yield Predict("model.body", self.local.data)
+        own = by_label(pooled(features, width), data)
+        return PROTOTYPES(means=own.means, counts=own.counts)
+
+    @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> None:
+        if mail:
+            tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
+            found = merged(list(usual(tables).values()))
+            before = Table(*server.vars.get("prototypes", unknown()))
+            server.vars["prototypes"] = list(renewed(before, found))
+        server.round += 1
+
+    def near(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Eq. 7; `mean` is the prototype of the row's label."""
+        features = nets["model.body"](batch.x)
+        logits = nets["model.head"](features)
+        apart = (pooled(features, batch.mean.shape[-1]) - batch.mean).pow(2).mean(-1)
+        return {"model": {"ce": ce(logits, batch.y), "proto": self.pull * (batch.heard * apart).mean()}}
+
+    def wide(self, client: Node) -> int:
+        """How many numbers a prototype of this client has."""
+        own = features_of(client.models["model"], "FedProto")
+        if self.width is not None and self.width > own:
+            raise DataError(f"width = {self.width}, but this network has {own} features")
+        return self.width or own
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server, client = federation.first("server"), federation.first("client")
+        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
+        table = 4 * classes * (self.wide(client) + 1)
+        return {"global": (rounds - 1) * cohort * table, "prototypes": rounds * cohort * table}
+
+
+def pooled(features: Tensor, width: int) -> Tensor:
+    """Features averaged in so many groups of neighbours. As a product, whose gradient repeats to the bit on a GPU."""
+    count = features.shape[-1]
+    if count == width:
+        return features
+    group = torch.arange(count, device=features.device) * width // count
+    member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
+    return features @ (member / member.sum(0))

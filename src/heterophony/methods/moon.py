@@ -1,0 +1,96 @@
+"""MOON: FedAvg whose clients keep their features near those of the global model, and away from their own last ones.
+
+Leaves a client: what leaves it in FedAvg.
+Equations: Algorithm 1. The loss is cross-entropy plus mu times the model-contrastive loss
+-log(e^(s_g / tau) / (e^(s_g / tau) + e^(s_p / tau))), with s_g and s_p the cosine similarities of a row's features with
+those that the global model and the client's model of its last round give; mean over rows.
+Deviations: features are what the network's head reads; the paper puts a projection head of two layers before it. A
+client's first round has no last model and is FedAvg's; later, the last model is that of the last round in which the
+client took part. Both models that are only asked are in evaluation mode. With `mu=0` it is FedAvg to the bit.
+Reference: Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Scalar, Weights
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.features import features_of
+from heterophony.parts.losses import Nets, ce, cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Steps
+
+GLOBAL = Kind("global", to="children", weights=Weights("model"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
+PARTS = ("model.body", "model.head", "common.body", "previous.body")
+
+
+class Moon(Method):
+    """FedAvg with a contrastive loss between models: near the global one, away from one's own last one."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    memory = ("trained",)
+    models = {"server": {"model": "same"}, "client": {"model": "same", "common": "same", "previous": "same"}}
+    headline = "global"
+
+    mu: float = 1.0  # the weight of the contrastive loss
+    tau: float = 0.5  # its temperature
+    fraction: float = 1.0
+    weighted: bool = True
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.mu >= 0 or not self.tau > 0:
+            raise ValueError(f"mu is a weight >= 0 and tau a temperature > 0, got {self.mu} and {self.tau}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        features_of(client.models["model"], "MOON")
+        if "trained" in client.vars:
+            client.copy("model", "previous")
+            client.load(mail.weights)
+            client.copy("model", "common")
+            yield self.local.fit("model", self.contrast, teachers=("common", "previous"), parts=PARTS)
+        else:
+            client.load(mail.weights)
+            client.vars["trained"] = True
+            yield self.local.fit("model", cross_entropy)
+        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+        yield Mark("global")
+        server.round += 1
+
+    def contrast(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """The loss of Algorithm 1; -log(a / (a + b)) is softplus(log b - log a)."""
+        features = nets["model.body"](batch.x)
+        near, away = (F.cosine_similarity(features, nets[n](batch.x), dim=-1) for n in ("common.body", "previous.body"))
+        contrast = F.softplus((away - near) / self.tau).mean()
+        return {"model": {"ce": ce(nets["model.head"](features), batch.y), "contrast": self.mu * contrast}}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"global": sent * model, "update": sent * (model + 8)}

@@ -1,0 +1,105 @@
+"""SCAFFOLD: FedAvg whose clients correct their steps by how their gradients differ from everyone's.
+
+Leaves a client: its weights after local training, and by how much its control variate has changed; twice the bytes of
+FedAvg. Leaves the server: its weights, and the mean control variate.
+Equations: Algorithm 1 with option II. A local step is y - eta_l (g(y) - c_i + c); afterwards c_i becomes
+c_i - c + (x - y) / (K eta_l). The server moves by eta_g (`server.rate`) times the mean of y - x, and c by |S|/N times
+the mean change of the c_i. Means are not weighted.
+Deviations: local SGD may have momentum, which the paper's has not: then K stands for how far a constant gradient would
+have gone, the sum over k = 1..K of (1 - m^k) / (1 - m), so that c_i is a gradient still. Weights travel instead of
+differences. Float buffers (BatchNorm's statistics) are averaged and have no control variates.
+Reference: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from heterophony.federation import Federation
+from heterophony.fields import Weights
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import Named, difference, mean, shifted
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.node_optimiser import NodeOptimiser, move
+from heterophony.parts.training import Training
+from heterophony.parts.transforms import Shifted
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Loss, Mark, Steps
+
+GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), control=Weights("model"))
+
+
+class Scaffold(Method):
+    """FedAvg without client drift: control variates say how a client's gradients differ from the mean of all."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    memory = ("control", "states")
+    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    headline = "global"
+
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    loss: Loss = cross_entropy
+    server: NodeOptimiser = NodeOptimiser()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.local.optimiser != "sgd":
+            raise ValueError(
+                f"control variates are gradients of SGD: set local.optimiser=sgd, not {self.local.optimiser}"
+            )
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights(), control=_control(server))
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        client.load(mail.weights)
+        own = _control(client)
+        correction = difference(mail.control, own)
+        fitted = yield self.local.fit(
+            "model", self.loss, transform=Shifted(), aux={"by": correction}, answer="displacement"
+        )
+        change = {name: torch.zeros_like(tensor) for name, tensor in own.items()}
+        if fitted.steps:
+            scale = 1 / (self.local.lr * reach(fitted.steps, self.local.momentum))
+            for name in change.keys() & fitted.displacement.keys():
+                change[name] = scale * fitted.displacement[name] - mail.control[name]
+        client.vars["control"] = shifted(own, change)
+        return UPDATE(weights=client.weights(), control=change)
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            move(server, mean([m.weights for m in mail]), self.server)
+            share = len(mail) / len(server.children)
+            server.vars["control"] = shifted(_control(server), mean([m.control for m in mail]), share)
+        yield Mark("global")
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = 2 * rounds * len(server.cohort(self.fraction)) * model
+        return {"global": sent, "update": sent}
+
+
+def reach(steps: int, momentum: float) -> float:
+    """How many times the rate a constant gradient goes in so many steps; without momentum, as many times."""
+    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
+
+
+def _control(node: Node) -> Named:
+    """A node's control variate, for all that travels; zero at first, and always for buffers."""
+    known: dict[str, Tensor] = node.vars.get("control") or {}
+    return known or {name: torch.zeros_like(tensor) for name, tensor in node.weights().items()}

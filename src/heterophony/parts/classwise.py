@@ -1,0 +1,70 @@
+"""Tables with a row for each class: means by label, and what the tables of several nodes say together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from heterophony.data.errors import DataError
+from heterophony.data.table import Data
+
+
+class Table(NamedTuple):
+    """A mean vector for each class, and from how many examples it is: zeros where there are none."""
+
+    means: Tensor
+    counts: Tensor
+
+
+def unknown() -> Table:
+    """The table of somebody who has heard nothing yet."""
+    return Table(torch.zeros(0, 0), torch.zeros(0))
+
+
+def by_label(outputs: Tensor, data: Data) -> Table:
+    """The mean output of each class's rows."""
+    if data.classes is None or data.y.dim() != 1:
+        raise DataError("means by label need data with `classes` and one label a row")
+    counts = torch.bincount(data.y, minlength=data.classes).double()
+    sums = torch.zeros(data.classes, outputs.shape[1], dtype=torch.float64)
+    sums.index_add_(0, data.y, outputs.double())
+    return Table((sums / counts.clamp_min(1).unsqueeze(1)).float(), counts.float())
+
+
+def merged(tables: Sequence[Table]) -> Table:
+    """Class by class the mean of those who have it, by their counts; the counts are added."""
+    if not tables:
+        raise ValueError("nothing to merge: a skipped round brings no mail, so test `if mail` first")
+    counts = torch.stack([table.counts.double() for table in tables])
+    means = torch.stack([table.means.double() for table in tables])
+    total = counts.sum(0)
+    shares = counts / torch.where(total > 0, total, 1.0)
+    return Table((shares.unsqueeze(-1) * means).sum(0).float(), total.float())
+
+
+def renewed(before: Table, found: Table) -> Table:
+    """What was found; of classes that nobody had now, what was known before, unless that is of another shape."""
+    if before.means.shape != found.means.shape:
+        return found
+    new = found.counts > 0
+    means = torch.where(new.unsqueeze(1), found.means, before.means)
+    return Table(means, torch.where(new, found.counts, before.counts))
+
+
+def usual(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables of the shape that most have, the first of equally many: others would not go with them.
+
+    A server without data or networks knows neither how many classes there are nor how wide a mean is.
+    """
+    shapes = Counter(tuple(table.means.shape) for table in tables.values())
+    most = max(shapes, key=lambda shape: shapes[shape], default=None)
+    return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
+
+
+def spread(table: Table, labels: Tensor) -> dict[str, Tensor]:
+    """Columns beside rows with these labels: `mean` of the row's own class, and `heard`, whether there is one."""
+    return {"mean": table.means[labels].float(), "heard": (table.counts[labels] > 0).float()}

@@ -1,0 +1,314 @@
+"""Methods whose messages have a row a class (FD, FedProto): tables and losses by loops, limits, and bad answers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from heterophony import Data, Federation, Kind, Refused
+from heterophony.engines import Network, local
+from heterophony.engines.local_host import ReactionError
+from heterophony.fields import Counts, PerClass, Shape
+from heterophony.message import Body
+from heterophony.methods import FD, FedProto, Solo
+from heterophony.methods.fedproto import pooled
+from heterophony.models.blocks import Network as Halves
+from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
+from heterophony.parts.training import Training
+from heterophony.seeds import generator
+from heterophony.topology import complete, star
+from test_limits import equal
+from toys.federations import B16, CLIENTS, own_star
+from toys.world import halves, net, private, wide
+
+MOMENTUM = Training(batch=16, momentum=0.9)
+LABELS = [2, 0, 2, 2, 0]  # of three classes; nobody has the second
+
+
+def drawn(name, *shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=generator("classwise", name))
+
+
+def model(result, node):
+    return result.state(node)["models"]["model"]
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+def test_means_by_label_by_loops():
+    outputs = drawn("outputs", 5, 4)
+    table = by_label(outputs, Data(x=torch.zeros(5, 1), y=torch.tensor(LABELS), classes=3))
+    for label in range(3):
+        own = [row for row, y in zip(outputs.tolist(), LABELS, strict=True) if y == label]
+        expected = [sum(column) / len(own) for column in zip(*own, strict=True)] if own else [0.0] * 4
+        assert table.means[label].tolist() == pytest.approx(expected, abs=1e-6)
+        assert table.counts[label] == len(own)
+    rows = spread(table, torch.tensor([1, 0]))
+    assert rows["heard"].tolist() == [0.0, 1.0]
+    assert torch.equal(rows["mean"][1], table.means[0])
+
+
+def test_merged_tables_by_loops():
+    counts = [[3.0, 0.0, 1.0], [1.0, 0.0, 0.0], [4.0, 0.0, 2.0]]
+    tables = [Table(drawn(i, 3, 2), torch.tensor(own)) for i, own in enumerate(counts)]
+    together = merged(tables)
+    for label in range(3):
+        total = sum(own[label] for own in counts)
+        for k in range(2):
+            value = sum(own[label] * float(t.means[label, k]) for own, t in zip(counts, tables, strict=True))
+            assert float(together.means[label, k]) == pytest.approx(value / total if total else 0.0, abs=1e-6)
+        assert together.counts[label] == total
+
+
+def test_a_table_of_another_shape_is_left_out():
+    tables = {name: Table(torch.zeros(3, width), torch.ones(3)) for name, width in (("a", 4), ("b", 5), ("c", 5))}
+    assert list(usual(tables)) == ["b", "c"]
+    assert list(usual({"a": tables["a"], "b": tables["b"]})) == ["a"]
+    assert usual({}) == {}
+
+
+# -- what is refused -------------------------------------------------------------------------------------------
+KIND = Kind("means", to="children", means=PerClass("train", rows="held", soft=True), held=Counts)
+SHAPE = Shape({}, {"train": (40, 3)}.get)
+
+
+@pytest.mark.parametrize(
+    ("means", "held", "text"),
+    [
+        (torch.eye(4), torch.ones(4), "means: 4 classes, the receiver's 'train' has 3"),
+        (torch.eye(3)[:, :2], torch.ones(3), "means: 3 classes, but 2 probabilities each"),
+        (torch.eye(3) * math.nan, torch.ones(3), "means: holds values that are not finite"),
+        (torch.eye(3) * 2, torch.ones(3), "means: rows are neither probabilities nor zeros"),
+        (torch.eye(3), torch.ones(2), "means: 3 rows, but held names 2"),
+        (torch.eye(3), -torch.ones(3), "held: holds numbers that are no counts"),
+        (torch.eye(3), torch.full((3,), math.inf), "held: holds values that are not finite"),
+        (torch.eye(3), torch.ones(3, 1), "held: expected 1 dimensions"),
+        (torch.zeros(3), torch.ones(3), "means: expected 2 dimensions"),
+    ],
+)
+def test_a_bad_table_is_refused(means, held, text):
+    with pytest.raises(Refused) as caught:
+        KIND.check(Body({"means": means, "held": held}), SHAPE)
+    assert str(caught.value).startswith(text)
+
+
+def test_a_good_table_passes_and_costs_its_numbers():
+    for means, held in (
+        (torch.eye(3), torch.ones(3)),
+        (torch.zeros(3, 3), torch.zeros(3)),
+        (torch.zeros(0, 0), torch.zeros(0)),
+    ):
+        sent = KIND(means=means, held=held)
+        KIND.check(sent.body, SHAPE)
+        assert KIND.payload(sent.body) == 4 * (means.numel() + held.numel())
+
+
+# -- FD --------------------------------------------------------------------------------------------------------
+def solo(build=net):
+    models = {c: {"model": build(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS))).run(3)
+
+
+def test_fd_without_its_weight_and_fd_of_one_are_solo():
+    alone, quiet = solo(), local(own_star(FD(local=MOMENTUM, gamma=0.0))).run(3)
+    taught = local(own_star(FD(local=MOMENTUM, gamma=0.5))).run(3)
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(alone, client))
+        assert not equal(model(taught, client), model(alone, client))
+    one = Federation(FD(local=MOMENTUM, gamma=0.5), star(["c0"]), {"client": {"model": net(8)}}, private(["c0"]))
+    assert equal(model(local(one).run(3), "c0"), model(alone, "c0"))  # nobody else: what is left out is all there is
+
+
+def linear():
+    return nn.Linear(2, 3, bias=False).double()
+
+
+def test_golden_fd_by_loops():
+    """Three clients, full batches, two rounds: the second learns from the others' means of the first, by loops."""
+    rate, gamma, labels = 0.5, 0.7, {"c0": [0, 1, 0], "c1": [1, 1], "c2": [0, 1, 2]}
+    xs = {c: drawn(c, len(own), 2) for c, own in labels.items()}
+    data = {c: {"train": Data(x=xs[c], y=torch.tensor(own), classes=3)} for c, own in labels.items()}
+    method = FD(gamma=gamma, local=Training(batch=None, lr=rate))
+    federation = Federation(method, star(list(labels)), {"client": {"model": linear}}, data)
+    weights = {c: federation.node(c).models["model"].weight.tolist() for c in labels}
+
+    def outputs(c, x):
+        z = [math.exp(sum(w * v for w, v in zip(row, x, strict=True))) for row in weights[c]]
+        return [value / sum(z) for value in z]
+
+    def step(c, teachers):
+        slope = [[0.0] * 2 for _ in range(3)]
+        for x, y in zip(xs[c].tolist(), labels[c], strict=True):
+            p = outputs(c, x)
+            for k in range(3):
+                push = p[k] - (k == y) + (gamma * (p[k] - teachers[y][k]) if y in teachers else 0.0)
+                for i in range(2):
+                    slope[k][i] += push * x[i] / len(labels[c])
+        weights[c] = [
+            [w - rate * g for w, g in zip(*both, strict=True)] for both in zip(weights[c], slope, strict=True)
+        ]
+
+    means = {}
+    for c in labels:
+        step(c, {})
+    for c, own in labels.items():
+        for y in set(own):
+            rows = [outputs(c, x) for x, label in zip(xs[c].tolist(), own, strict=True) if label == y]
+            means[c, y] = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    for c in labels:
+        heard = {y: [m for (other, label), m in means.items() if label == y and other != c] for y in range(3)}
+        step(c, {y: [sum(v) / len(own) for v in zip(*own, strict=True)] for y, own in heard.items() if own})
+    found = local(federation).run(2)
+    for c in labels:  # tables travel as float32
+        assert torch.allclose(model(found, c)["weight"], torch.tensor(weights[c], dtype=torch.float64), atol=1e-6)
+
+
+# -- FedProto --------------------------------------------------------------------------------------------------
+def test_fedproto_without_its_pull_is_solo():
+    alone, quiet = solo(halves), local(own_star(FedProto(local=MOMENTUM, pull=0.0), halves)).run(3)
+    pulled = local(own_star(FedProto(local=MOMENTUM), halves)).run(3)
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(alone, client))
+        assert not equal(model(pulled, client), model(alone, client))
+
+
+def test_prototypes_come_together_the_stronger_the_pull():
+    def apart(pull):
+        federation = own_star(FedProto(local=B16, pull=pull), halves)
+        means = [r.body for r in _sent(federation, "prototypes", 6)][-3:]
+        middle = merged([Table(m["means"], m["counts"]) for m in means])
+        return sum(float((m["means"] - middle.means).pow(2).sum()) for m in means)
+
+    assert apart(0.0) > apart(1.0) > apart(10.0)
+
+
+def _sent(federation, kind, rounds):
+    seen = []
+
+    class Watched(Network):
+        def arrivals(self, message, *rest):
+            seen.extend([message] if message.kind == kind else [])
+            return super().arrivals(message, *rest)
+
+    local(federation, network=Watched).run(rounds)
+    return seen
+
+
+def test_golden_fedproto_by_loops():
+    """A body and a head of single numbers a feature: features f = a x, logits B f; two rounds of one full batch."""
+    rate, pull, labels = 0.3, 2.0, {"c0": [0, 0, 1], "c1": [1, 0]}
+    xs = {c: drawn(c, len(own), 1) for c, own in labels.items()}
+    data = {c: {"train": Data(x=xs[c], y=torch.tensor(own), classes=2)} for c, own in labels.items()}
+    build = lambda: Halves(nn.Linear(1, 2, bias=False), 2, 2).double()  # noqa: E731
+    method = FedProto(pull=pull, local=Training(batch=None, lr=rate))
+    federation = Federation(method, star(list(labels)), {"client": {"model": build}}, data)
+    state = {c: {n: p.tolist() for n, p in federation.node(c).models["model"].named_parameters()} for c in labels}
+
+    def features(c, x):
+        return [row[0] * x for row in state[c]["body.weight"]]
+
+    def step(c, prototypes):
+        own, n = state[c], len(labels[c])
+        slope = {"a": [0.0] * 2, "B": [[0.0] * 2 for _ in range(2)], "b": [0.0] * 2}
+        for (x,), y in zip(xs[c].tolist(), labels[c], strict=True):
+            f = features(c, x)
+            z = [own["head.bias"][k] + sum(own["head.weight"][k][i] * f[i] for i in range(2)) for k in range(2)]
+            p = [math.exp(v) / sum(map(math.exp, z)) for v in z]
+            push = [p[k] - (k == y) for k in range(2)]
+            for i in range(2):
+                down = sum(push[k] * own["head.weight"][k][i] for k in range(2)) / n
+                if prototypes:  # the mean is over rows and features
+                    down += pull * 2 * (f[i] - prototypes[y][i]) / (2 * n)
+                slope["a"][i] += down * x
+            for k in range(2):
+                slope["b"][k] += push[k] / n
+                for i in range(2):
+                    slope["B"][k][i] += push[k] * f[i] / n
+        for i in range(2):
+            own["body.weight"][i][0] -= rate * slope["a"][i]
+            own["head.bias"][i] -= rate * slope["b"][i]
+            for k in range(2):
+                own["head.weight"][k][i] -= rate * slope["B"][k][i]
+
+    for c in labels:
+        step(c, None)
+    prototypes = {}
+    for y in range(2):  # the mean of means by examples is the mean over all rows
+        rows = [features(c, x) for c in labels for (x,), own in zip(xs[c].tolist(), labels[c], strict=True) if own == y]
+        prototypes[y] = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    for c in labels:
+        step(c, prototypes)
+    found = local(federation).run(2)
+    for c in labels:
+        for name, expected in state[c].items():
+            assert torch.allclose(model(found, c)[name], torch.tensor(expected, dtype=torch.float64), atol=1e-6)
+
+
+def test_features_in_groups_by_loops():
+    features = drawn("features", 3, 7)
+    groups = [[j for j in range(7) if j * 3 // 7 == i] for i in range(3)]
+    expected = [[sum(row[j] for j in own) / len(own) for own in groups] for row in features.tolist()]
+    assert torch.allclose(pooled(features, 3), torch.tensor(expected, dtype=torch.float64))
+    assert pooled(features, 7) is features
+
+
+def test_a_class_that_nobody_has_now_keeps_its_prototype():
+    before, now = Table(torch.ones(2, 3), torch.tensor([4.0, 2.0])), Table(torch.zeros(2, 3), torch.tensor([0.0, 1.0]))
+    kept = renewed(before, now)
+    assert kept.means.tolist() == [[1.0] * 3, [0.0] * 3]
+    assert kept.counts.tolist() == [4.0, 1.0]
+    assert renewed(Table(torch.ones(2, 5), torch.ones(2)), now) is now
+
+
+def test_networks_that_fedproto_cannot_bring_together_are_refused_in_one_line():
+    for build, method, text in (
+        (wide, FedProto(local=B16), "features of one width, but this network's are 12 numbers and the prototypes 8"),
+        (net, FedProto(local=B16), "two parts, `body` and a linear `head`"),
+        (wide, FedProto(local=B16, width=10), "width = 10, but this network has 8 features"),
+    ):
+        with pytest.raises(ReactionError, match=text) as caught:
+            local(own_star(method, build)).run(2)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="pull is a weight >= 0"):
+        FedProto(pull=-1.0)
+
+
+# -- bad answers -----------------------------------------------------------------------------------------------
+class Liar(Network):
+    """A client whose tables are of another world."""
+
+    def arrivals(self, message, *rest):
+        if message.kind in ("means", "prototypes") and message.sender == "c0":
+            own = self.forged(message.body)
+            message.body.update(own)
+            message.body.verdict, message.body.versions = None, message.body._versions()
+        return super().arrivals(message, *rest)
+
+
+class Wider(Liar):
+    def forged(self, body):
+        return {key: torch.eye(7) if key == "means" else torch.ones(7) for key in body}
+
+
+class Endless(Liar):
+    def forged(self, body):
+        return {"means": body["means"] * math.inf}
+
+
+@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+def test_a_liar_of_another_shape_or_without_numbers_does_not_stop_the_others(method):
+    honest = local(own_star(method, halves)).run(3)
+    wider = local(own_star(method, halves), network=Wider).run(3)
+    assert not wider.ledger.incidents
+    endless = local(own_star(method, halves), network=Endless).run(3)
+    assert {row["incident"] for row in endless.ledger.incidents} == {"refused"}
+    for client in CLIENTS:  # in both, nobody hears of what c0 says
+        assert equal(model(wider, client), model(endless, client))
+        assert not equal(model(wider, client), model(honest, client))
+
+
+def test_what_fd_needs_is_said_in_one_line():
+    with pytest.raises(ValueError, match="gamma is a weight >= 0, got -1"):
+        FD(gamma=-1.0)
+    with pytest.raises(ValueError, match="one label a row"):
+        by_label(torch.zeros(2, 3), Data(x=torch.zeros(2, 1), y=torch.zeros(2, 5, dtype=torch.int64), classes=3))
