@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from heterophony.compute.choice import Choices, machine_file
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
+from heterophony.compute.memory import keep_freed
 from heterophony.compute.workers import Workers
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], Iterable[Any]]:
     """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
     chosen = federation.executor
+    if federation.device == "cpu":
+        keep_freed()
     if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
         eager = Eager(federation.test_sets, federation.precision)
         several = federation.workers > 1 and federation.device == "cpu" and federation.threads == 1

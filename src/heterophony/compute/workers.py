@@ -26,6 +26,7 @@ import torch
 
 from heterophony import codec
 from heterophony.compute.eager import Eager, Job, WorkError
+from heterophony.compute.memory import give_back_freed
 from heterophony.node import Node
 from heterophony.work import Fit, Fitted, Mark
 
@@ -54,6 +55,7 @@ class Workers:
         for job in jobs:
             if isinstance(job.work, Fit) and not job.node.shared:
                 models_into(mmap.mmap(-1, room_for(job.node)), job.node)
+        give_back_freed()
         self.forks += 1
         return self._spread(jobs, _bins(costs, min(self.workers, busy), self.after * len(jobs)))
 
