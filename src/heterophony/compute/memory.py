@@ -8,26 +8,30 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from pathlib import Path
 
 TRIM, MMAP = -1, -3  # what `mallopt` calls the two limits
 LARGE = 32 << 20  # tensors of so many bytes have pages of their own, given back when they are freed
 KEPT = 1 << 30  # of smaller ones so much is kept: by itself the library gives back, and fetches again, every step
 
 # Read at torch's first large allocation: tensors of two megabytes and more are on huge pages, each worth 512 faults.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+if Path("/sys/kernel/mm/transparent_hugepage").exists():  # torch warns where there are none
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def keep_freed() -> None:
     """Keep memory that was freed for the next step."""
-    if sys.platform == "linux" and not any(name.startswith("MALLOC_") for name in os.environ):
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(MMAP, LARGE)
-            mallopt(TRIM, KEPT)
+    if not any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        _call("mallopt", MMAP, LARGE)
+        _call("mallopt", TRIM, KEPT)
 
 
 def give_back_freed() -> None:
     """Before a fork, which shares what is kept: the first one to write to it would have to copy it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
+    _call("malloc_trim", 0)
+
+
+def _call(name: str, *arguments: int) -> None:
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if function is not None:
+        function(*arguments)
