@@ -1,6 +1,7 @@
 """Methods whose messages have a row a class (FD, FedProto): tables and losses by loops, limits, and bad answers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from heterophony.seeds import generator
 from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, own_star
+from toys.watched import sent
 from toys.world import halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
@@ -76,7 +78,8 @@ SHAPE = Shape({}, {"train": (40, 3)}.get)
     ("means", "held", "text"),
     [
         (torch.eye(4), torch.ones(4), "means: 4 classes, the receiver's 'train' has 3"),
-        (torch.eye(3)[:, :2], torch.ones(3), "means: 3 classes, but 2 probabilities each"),
+        (torch.eye(3).double(), torch.ones(3), "means: expected float32, got torch.float64"),
+        (torch.eye(3), torch.ones(3).double(), "held: expected float32, got torch.float64"),
         (torch.eye(3) * math.nan, torch.ones(3), "means: holds values that are not finite"),
         (torch.eye(3) * 2, torch.ones(3), "means: rows are neither probabilities nor zeros"),
         (torch.eye(3), torch.ones(2), "means: 3 rows, but held names 2"),
@@ -175,23 +178,11 @@ def test_fedproto_without_its_pull_is_solo():
 def test_prototypes_come_together_the_stronger_the_pull():
     def apart(pull):
         federation = own_star(FedProto(local=B16, pull=pull), halves)
-        means = [r.body for r in _sent(federation, "prototypes", 6)][-3:]
+        means = [r.body for r in sent(federation, "prototypes", 6)][-3:]
         middle = merged([Table(m["means"], m["counts"]) for m in means])
         return sum(float((m["means"] - middle.means).pow(2).sum()) for m in means)
 
     assert apart(0.0) > apart(1.0) > apart(10.0)
-
-
-def _sent(federation, kind, rounds):
-    seen = []
-
-    class Watched(Network):
-        def arrivals(self, message, *rest):
-            seen.extend([message] if message.kind == kind else [])
-            return super().arrivals(message, *rest)
-
-    local(federation, network=Watched).run(rounds)
-    return seen
 
 
 def test_golden_fedproto_by_loops():
@@ -262,7 +253,6 @@ def test_a_class_that_nobody_has_now_keeps_its_prototype():
 
 def test_networks_that_fedproto_cannot_bring_together_are_refused_in_one_line():
     for build, method, text in (
-        (wide, FedProto(local=B16), "features of one width, but this network's are 12 numbers and the prototypes 8"),
         (net, FedProto(local=B16), "two parts, `body` and a linear `head`"),
         (wide, FedProto(local=B16, width=10), "width = 10, but this network has 8 features"),
     ):
@@ -271,6 +261,103 @@ def test_networks_that_fedproto_cannot_bring_together_are_refused_in_one_line():
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="pull is a weight >= 0"):
         FedProto(pull=-1.0)
+
+
+def test_networks_that_do_not_go_together_are_named_and_train_alone(caplog):
+    """Whoever sent the first table sets the width; those of another one do not stop, and say what to do."""
+    found = local(own_star(FedProto(local=MOMENTUM), wide)).run(3)
+    alone = solo(wide)
+    assert caplog.text.count("prototypes of 4 classes and 8 features do not go with its 4 and 12: set width") == 1
+    assert {row["node"] for row in found.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
+    assert equal(model(found, "c1"), model(alone, "c1"))
+    assert not equal(model(found, "c0"), model(alone, "c0"))
+
+
+# -- options that tell ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+def test_epochs_before_the_first_round_come_first(method):
+    """One round after so many epochs alone is training alone for one more: nothing is known in a first round."""
+    began = local(own_star(replace(method, initial_local=2), halves)).run(1)
+    alone = local(own_star(replace(method, local=replace(B16, epochs=3)), halves)).run(1)
+    for client in CLIENTS:
+        assert equal(model(began, client), model(alone, client))
+
+
+def unequal(method):
+    """Three clients of unequal numbers of rows; only the first has all four classes, the others have two."""
+    data = private(CLIENTS)
+    for client, rows in zip(CLIENTS, (40, 20, 10), strict=True):
+        view = data[client]["train"]
+        labels = view.y[:rows]
+        data[client] = {"train": view.take(torch.arange(len(labels))[(labels < 2) | (client == "c0")])}
+    return Federation(method, star(CLIENTS), {"client": {"model": halves(8)}}, data)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_prototypes_are_means_by_examples_or_by_clients(weighted):
+    method = FedProto(local=B16, weighted=weighted)
+    up = [m.body for m in sent(unequal(method), "prototypes", 1)]
+    down = sent(unequal(method), "global", 2)[-1].body
+    for label in range(4):
+        shares = [float(m["counts"][label]) if weighted else float(m["counts"][label] > 0) for m in up]
+        for k in range(down["means"].shape[1]):
+            value = sum(share * float(m["means"][label, k]) for share, m in zip(shares, up, strict=True)) / sum(shares)
+            assert float(down["means"][label, k]) == pytest.approx(value, abs=1e-5)
+
+
+def test_prototypes_travel_in_groups_of_features():
+    features = sent(own_star(FedProto(local=B16), wide), "prototypes", 1)
+    grouped = sent(own_star(FedProto(local=B16, width=4), wide), "prototypes", 1)
+    for whole, some in zip(features, grouped, strict=True):
+        assert torch.allclose(some.body["means"], pooled(whole.body["means"], 4), atol=1e-6)
+
+
+def test_a_class_without_a_prototype_pulls_at_nothing():
+    """A row whose class nobody has yet has the cross-entropy alone, not a pull towards zero."""
+    method, batch = FedProto(pull=3.0), Data(x=drawn("x", 4, 2).float(), y=torch.tensor([0, 1, 2, 1]), classes=3)
+    table = Table(torch.ones(3, 2), torch.tensor([1.0, 0.0, 2.0]))
+    nets = {"model.body": lambda x: x, "model.head": lambda f: torch.zeros(len(f), 3)}
+    found = method.near(nets, batch.with_columns(**spread(table, batch.y)))["model"]["proto"]
+    pulled = [row for row, y in zip(batch.x.tolist(), batch.y.tolist(), strict=True) if y != 1]
+    expected = 3.0 * sum(sum((v - 1) ** 2 for v in row) / 2 for row in pulled) / 4
+    assert float(found) == pytest.approx(expected, rel=1e-6)
+
+
+def test_prototypes_of_a_class_that_nobody_in_the_cohort_has_stay():
+    """One of three a round: what the only one who has a class said of it is said again when others were asked."""
+    method = FedProto(local=B16, fraction=0.34)
+    asked = [m.sender for m in sent(unequal(method), "prototypes", 9)]
+    first = asked.index("c0")
+    assert set(asked[first + 1 :]) != {"c0"}
+    for message in sent(unequal(method), "global", 9):
+        if message.round > first:
+            assert message.body["held"].tolist() == [1.0] * 4
+
+
+def test_whoever_is_not_in_a_cohort_teaches_with_what_it_said_last():
+    federation = lambda: own_star(FD(local=B16, gamma=0.5, fraction=0.34), halves)  # noqa: E731
+    up = {(m.sender, m.round): m.body["means"] for m in sent(federation(), "means", 6)}
+    down = sent(federation(), "teachers", 6)
+    assert len({sender for sender, _ in up}) > 1
+    for message in down:
+        before = [key for key in up if key[1] < message.round and key[0] != message.receiver]
+        last = {sender: max(r for s, r in before if s == sender) for sender, _ in before}
+        if last:
+            means = torch.stack([up[key] for key in last.items()])
+            assert torch.allclose(message.body["means"], means.mean(0), atol=1e-6)
+
+
+def test_a_joint_head_is_taught_whole():
+    """Three private classes, five outputs: means are of all five, and they teach."""
+    models = {"client": {"model": lambda: nn.Linear(2, 5)}}
+    draw = {c: Data(x=drawn(c, 12, 2).float(), y=torch.arange(12) % 3, classes=3) for c in CLIENTS}
+    data = {c: {"train": own} for c, own in draw.items()}
+    found = {
+        gamma: local(Federation(FD(local=B16, gamma=gamma), star(CLIENTS), models, data)).run(3) for gamma in (0.0, 5.0)
+    }
+    for result in found.values():
+        assert not result.ledger.incidents
+    assert not equal(model(found[0.0], "c0"), model(found[5.0], "c0"))
 
 
 # -- bad answers -----------------------------------------------------------------------------------------------
@@ -295,6 +382,32 @@ class Endless(Liar):
         return {"means": body["means"] * math.inf}
 
 
+class Hollow(Liar):
+    """Says that it has what it has not."""
+
+    def forged(self, body):
+        return {
+            key: torch.zeros_like(value) if key == "means" else torch.ones_like(value) for key, value in body.items()
+        }
+
+
+class Double(Liar):
+    def forged(self, body):
+        return {
+            key: torch.full_like(value, 1e300, dtype=torch.float64) for key, value in body.items() if key == "means"
+        }
+
+
+@pytest.mark.parametrize("liar", [Wider, Hollow, Double])
+@pytest.mark.parametrize("share", [1.0, 0.34])
+@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
+    for seed in range(3):
+        federation = own_star(replace(method, fraction=share), halves, seed=seed)
+        found = local(federation, network=liar).run(4)
+        assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
+
+
 @pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
 def test_a_liar_of_another_shape_or_without_numbers_does_not_stop_the_others(method):
     honest = local(own_star(method, halves)).run(3)
@@ -312,3 +425,26 @@ def test_what_fd_needs_is_said_in_one_line():
         FD(gamma=-1.0)
     with pytest.raises(ValueError, match="one label a row"):
         by_label(torch.zeros(2, 3), Data(x=torch.zeros(2, 1), y=torch.zeros(2, 5, dtype=torch.int64), classes=3))
+
+
+class Tied(nn.Module):
+    """A body and a head that share a matrix, which has one name for both."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+        self.head = nn.Linear(8, 8)
+        self.head.weight = self.body[0].weight
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def test_parts_that_share_weights_train_as_one_at_a_time_where_others_are_stacked():
+    data = {c: {"train": Data(x=drawn(c, 32, 8).float(), y=torch.arange(32) % 4, classes=4)} for c in CLIENTS}
+    federation = Federation(FedProto(local=B16, pull=5.0), star(CLIENTS), {"client": {"model": Tied}}, data)
+    eager = local(federation).run(3)
+    stacked = local(replace(federation, executor="stacked")).run(3)
+    for client in CLIENTS:
+        for name, tensor in model(eager, client).items():
+            assert torch.allclose(tensor, model(stacked, client)[name], atol=1e-6)

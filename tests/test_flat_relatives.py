@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from heterophony import Data, Federation, Profile
-from heterophony.engines import local
+from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
 from heterophony.methods.scaffold import reach
@@ -18,6 +18,7 @@ from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
 from toys.federations import B16, buffered, contrasted, weights_star
+from toys.watched import sent
 from toys.world import halves, net, normed, private
 
 STEP = Training(batch=None, lr=0.5)
@@ -178,13 +179,15 @@ def test_scaffold_with_one_full_step_of_all_is_fedavg():
 CURVED = {"c0": (1.0, 0.0), "c1": (2.0, 6.0), "c2": (0.5, 3.0)}  # (x, y): the loss (w x - y)^2 / 2
 
 
-def curved(method):
+def curved(method, nothing=None, **more):
     data = {
         c: {"train": Data(x=torch.tensor([[x]]).double(), y=torch.tensor([[y]]).double())}
         for c, (x, y) in CURVED.items()
     }
+    if nothing:
+        data[nothing] = {"train": data[nothing]["train"].take(torch.arange(0))}
     models = {role: {"model": lambda: scalar_net().double()} for role in ("server", "client")}
-    return Federation(method, star(list(CURVED)), models, data)
+    return Federation(method, star(list(CURVED)), models, data, **more)
 
 
 @pytest.mark.parametrize(("momentum", "rate"), [(0.0, 1.0), (0.0, 0.5), (0.9, 1.0)])
@@ -208,7 +211,7 @@ def test_golden_scaffold_by_loops(momentum, rate):
     training = Training(batch=None, epochs=steps, lr=lr, momentum=momentum)
     found = local(curved(Scaffold(local=training, loss=squared, server=NodeOptimiser(rate=rate)))).run(4)
     assert server(found)["weight"].item() == pytest.approx(x, rel=1e-12)
-    assert found.state("server")["vars"]["control"]["weight"].item() == pytest.approx(c, rel=1e-12)
+    assert found.state("server")["vars"]["control"]["weight"].item() / 3 == pytest.approx(c, rel=1e-12)
     for client, control in own.items():
         assert found.state(client)["vars"]["control"]["weight"].item() == pytest.approx(control, rel=1e-12)
 
@@ -220,6 +223,64 @@ def test_scaffold_finds_the_optimum_of_all_where_fedavg_drifts():
     drifted = server(local(curved(FedAvg(local=training, loss=squared, weighted=False))).run(60))["weight"].item()
     assert found == pytest.approx(best, abs=1e-6)
     assert abs(drifted - best) > 0.05
+
+
+class Lossy(Network):
+    """The first updates of c1 do not arrive whole."""
+
+    def arrivals(self, message, *rest):
+        if message.kind == "update" and message.sender == "c1" and message.round < 2:
+            message.body["weights"] = {"weight": torch.full((1, 1), math.nan, dtype=torch.float64)}
+            message.body.verdict, message.body.versions = None, message.body._versions()
+        return super().arrivals(message, *rest)
+
+
+SLOW = {"profiles": {"": Profile(seconds_per_sample=0.2)}}
+
+
+@pytest.mark.parametrize(
+    ("more", "share", "network"),
+    [({}, 1.0, Lossy), ({**SLOW, "joins": {"c2": 5.0}}, 1.0, Network), ({}, 0.67, Network), ({}, 0.67, Lossy)],
+    ids=["lost updates", "a late joiner", "two of three", "two of three, lost updates"],
+)
+def test_scaffold_still_finds_it(more, share, network):
+    """The server's control variate is the mean of the clients', whatever was lost, whoever came later."""
+    best = sum(x * y for x, y in CURVED.values()) / sum(x * x for x, _ in CURVED.values())
+    method = Scaffold(local=Training(batch=None, epochs=5, lr=0.05), loss=squared, fraction=share)
+    found = local(curved(method, **more), network=network).run(400)
+    assert server(found)["weight"].item() == pytest.approx(best, abs=1e-4)
+    total = sum(found.state(c)["vars"]["control"]["weight"].item() for c in CURVED)
+    assert found.state("server")["vars"]["control"]["weight"].item() == pytest.approx(total, abs=1e-9)
+
+
+def test_scaffold_in_a_cohort_by_loops():
+    """Two of three take part: c moves by the sum of their changes over all three."""
+    steps, lr, rounds = 2, 0.05, 5
+    training = Training(batch=None, epochs=steps, lr=lr)
+    federation = curved(Scaffold(local=training, loss=squared, fraction=0.67))
+    x, c, own = 0.0, 0.0, dict.fromkeys(CURVED, 0.0)
+    cohorts = [m.sender for m in sent(federation, "update", rounds)]
+    assert len(set(map(frozenset, zip(cohorts[::2], cohorts[1::2], strict=True)))) > 1  # not always the same two
+    for i in range(rounds):
+        ends, changes = [], []
+        for client in cohorts[2 * i : 2 * i + 2]:
+            a, b = CURVED[client]
+            y = x
+            for _ in range(steps):
+                y -= lr * ((y * a - b) * a - own[client] + c)
+            changes.append((x - y) / (steps * lr) - c)
+            own[client] += changes[-1]
+            ends.append(y)
+        x, c = sum(ends) / 2, c + sum(changes) / 3
+    found = local(curved(Scaffold(local=training, loss=squared, fraction=0.67))).run(rounds)
+    assert server(found)["weight"].item() == pytest.approx(x, rel=1e-12)
+
+
+def test_a_client_without_rows_changes_no_control():
+    training = Training(batch=None, epochs=5, lr=0.05)
+    empty = curved(Scaffold(local=training, loss=squared), nothing="c2")
+    state = local(empty).run(3).state("c2")["vars"]["control"]
+    assert state["weight"].item() == 0.0
 
 
 def test_what_scaffold_cannot_correct_is_refused():

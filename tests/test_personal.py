@@ -199,6 +199,25 @@ def test_fedper_of_the_whole_is_fedavg_and_of_either_half_keeps_the_other():
     assert body + head == both
 
 
+def test_fedpers_options_are_fedavgs_where_all_travels():
+    """With the whole network as the part that travels: by examples or not, after epochs alone, marked when trained."""
+    for options in ({"weighted": False}, {"initial_local": 2}, {"fraction": 0.67}):
+        avg, whole = (
+            local(weights_star(kind(local=B16, **options, **more), ALIKE)).run(3)
+            for kind, more in ((FedAvg, {}), (FedPer, {"part": ""}))
+        )
+        assert equal(model(avg, "server"), model(whole, "server"))
+    federation = weights_star(FedPer(local=B16), ALIKE)
+    found = local(federation).run(1)
+    rows = [row for row in found.table.rows if row["node"] == "c0" and row["product"] == "personalised"]
+    node = federation.node("c0")
+    node.load(found.state("c0")["models"]["model"])
+    for row in (row for row in rows if row["quantity"] == "accuracy" and row["split"] == "test"):
+        data = next(data for name, split, data in federation.test_sets("c0") if (name, split) == (row["set"], "test"))
+        right = int((node.models["model"](data.x).argmax(1) == data.y).sum())
+        assert row["sum"] == right
+
+
 @pytest.mark.parametrize("travels", ["body", "head"])
 def test_golden_fedper_and_lg_fedavg_by_loops(travels):
     """A body a and a head b of one number each: outputs b a x, the loss (b a x - y)^2 / 2, full batches, by loops."""

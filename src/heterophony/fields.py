@@ -240,7 +240,7 @@ class PerClass(_Tensor):
     """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.
 
     `rows` names the field that says of how many examples each is the mean; a class that nobody has is a row of zeros.
-    `soft` ones are means of probabilities, as many as there are classes.
+    `soft` ones are means of probabilities.
     """
 
     soft: bool = False
@@ -248,10 +248,9 @@ class PerClass(_Tensor):
 
     def sound(self, value: Any) -> None:
         super().sound(value)
+        _single(value)
         if self.soft and value.numel():
             sums = value.sum(-1)
-            if len(value) != value.shape[1]:
-                raise Refused(f"{len(value)} classes, but {value.shape[1]} probabilities each")
             if (value < 0).any() or ((sums - (sums > 0.5).to(sums)).abs() > 1e-2).any():
                 raise Refused("rows are neither probabilities nor zeros")
 
@@ -270,6 +269,7 @@ class Counts(_Tensor):
 
     def sound(self, value: Any) -> None:
         super().sound(value)
+        _single(value)
         if ((value < 0) | (value > 2**53)).any():
             raise Refused("holds numbers that are no counts")
 
@@ -322,6 +322,11 @@ class Scalar:
 
     def payload(self, value: float) -> int:
         return 8
+
+
+def _single(value: Tensor) -> None:
+    if value.dtype != torch.float32:  # a mean of wider ones need not be a number that it holds
+        raise Refused(f"expected float32, got {value.dtype}")
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -63,6 +63,17 @@ def test_every_participant_uses_the_one_global_model():
     assert found.participants["b"] == found.participants["c"]
 
 
+def test_where_rounds_ask_only_some_everyones_last_model_counts():
+    rows = [row("a", "A", 5, 10, round=1), row("b", "A", 2, 10, round=2), row("a", "A", 7, 10, round=3)]
+    homes = {"a": "A", "b": "A"}
+    assert measure(rows, homes, "local").wdp == pytest.approx((0.7 + 0.2) / 2)
+    assert [at["wdp"] for at in curve(rows, homes, "local")] == [None, pytest.approx(0.35), pytest.approx(0.45)]
+    assert measure(rows, {**homes, "c": "A"}, "local").wdp is None  # of whom nothing is known
+    everyone = [*rows, row("b", "A", 4, 10, round=1)]  # a round of all is what is compared
+    assert measure(everyone, homes, "local").wdp == pytest.approx(0.45)
+    assert [at["wdp"] for at in curve(everyone, homes, "local")] == [pytest.approx(0.45), None, None]
+
+
 def test_servers_are_left_out_where_participants_have_their_own():
     assert measure([*UNEQUAL, row("server", "A", 0, 10)], HOMES, "local") == measure(UNEQUAL, HOMES, "local")
     late = [row("server", "A", 0, 10, round=9, time=9.0)]

@@ -25,10 +25,17 @@ from heterophony.work import Fit
 
 
 def stackable(job: Job) -> bool:
-    """Whether a fit can be one of a stack: Adam counts its own steps."""
+    """Whether a fit can be one of a stack: Adam counts its own steps, and tied weights have one name for two parts."""
     work = job.work
     assert isinstance(work, Fit)
+    if any(_tied(job.node.models[part.partition(".")[0]]) for part in work.parts):
+        return False
     return work.optimiser.name == "SGD" or not any(kept(work, name) for name in work.names)
+
+
+def _tied(module: nn.Module) -> bool:
+    once, every = module.named_parameters(), module.named_parameters(remove_duplicate=False)
+    return sum(1 for _ in once) != sum(1 for _ in every)
 
 
 def _stacked(tensor: Tensor, seats: int) -> Tensor:

@@ -7,13 +7,17 @@ mean for that label, mean over the batch; the mean over the others leaves the cl
 Deviations: means are of the network after its local update, in evaluation mode, not gathered from the batches while it
 changes. A label's mean is over those who have it, not over all M - 1 others; a row whose label nobody else has gets the
 cross-entropy alone. Who misses a round, or is not in its cohort, counts with what it sent last. The value of gamma is
-ours. A table that is not of the shape that most have is left out. The paper's generator of samples (FAug) is not here.
+ours. A table that is not of the shape that most have is left out; a client whom one reaches that does not fit its
+labels and outputs trains as if nothing were known, and notes it. The paper's generator of samples (FAug) is not here.
 Reference: Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation
 under Non-IID Private Data, 2018.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
+
+import torch
 from torch import Tensor
 
 from heterophony.data.table import Data
@@ -23,13 +27,13 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.classwise import Table, by_label, merged, spread, unknown, usual
+from heterophony.parts.classwise import Table, by_label, fitting, merged, spread, unknown, usual
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Predict, Steps
+from heterophony.work import Mark, Note, Predict, Steps
 
-TEACHERS = Kind("teachers", to="children", means=PerClass("train", rows="held", soft=True), held=Counts)
+TEACHERS = Kind("teachers", to="children", means=PerClass(rows="held", soft=True), held=Counts)
 MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=Counts)
 
 
@@ -65,9 +69,14 @@ class FD(Method):
         client.round = mail.round
         data = client.data[self.local.data]
         yield from self.local.first(client, cross_entropy, self.initial_local)
+        teachers, taught = Table(mail.means, mail.held), False
         if len(mail.means):
-            teachers = spread(Table(mail.means, mail.held), data.y)
-            yield self.local.fit("model", self.distil, extra=teachers, keep="own")
+            one = yield Predict("model", self.local.data, torch.arange(min(1, len(data))))  # how many outputs it has
+            taught = fitting(teachers, data, one.shape[-1])
+            if not taught:
+                yield Note("misfit", 1.0)
+        if taught:
+            yield self.local.fit("model", self.distil, extra=spread(teachers, data.y), keep="own")
         else:
             yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
@@ -77,7 +86,7 @@ class FD(Method):
 
     @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def gather(self, server: Node, mail: Inbox) -> None:
-        heard = {m.sender: [m.means, m.held.clamp(max=1)] for m in mail}
+        heard = {m.sender: [m.means, m.held.clamp(max=1) * (m.means.sum(-1) > 0.5)] for m in mail}
         server.vars["tables"] = {**server.vars.get("tables", {}), **heard}
         server.round += 1
 
@@ -89,8 +98,10 @@ class FD(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table = 4 * classes * (classes + 1)
+        data, cohort = client.data[self.local.data], len(server.cohort(self.fraction))
+        with torch.no_grad():
+            outputs = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
+        table = 4 * int(data.classes or 0) * (outputs + 1)
         return {"teachers": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
 
 

@@ -9,11 +9,15 @@ rows and features; rows whose class has no prototype yet add nothing.
 Deviations: Eq. 6 divides by the number of clients once more than a mean by examples does; we do not (`weighted=False`
 is the code's plain mean). A network is evaluated with its own head, not by the nearest prototype (Eq. 4). A class that
 nobody in a round has keeps its prototype. With `width`, features are averaged in so many groups of neighbours, so that
-networks of different widths can take part; the paper's have one width. Tables of another shape than most are left out.
+networks of different widths can take part; the paper's have one width. Tables of another shape than most are left out;
+a client whom one reaches that does not fit trains as if nothing were known, and says so. Prototypes are of the network
+after its local update, in evaluation mode; the code gathers them from the batches while it changes.
 Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022.
 """
 
 from __future__ import annotations
+
+import logging
 
 import torch
 from torch import Tensor
@@ -26,14 +30,20 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, unknown, usual
+from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
 from heterophony.parts.features import features_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Predict, Steps
+from heterophony.work import Mark, Note, Predict, Steps
 
-GLOBAL = Kind("global", to="children", means=PerClass("train", rows="held"), held=Counts)
+log = logging.getLogger(__name__)
+MISFIT = (
+    "node %s: prototypes of %d classes and %d features do not go with its %s and %d: set width, or take networks whose "
+    "last layers read equally many"
+)
+
+GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
 
 
@@ -42,7 +52,7 @@ class FedProto(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, PROTOTYPES)
-    memory = ("prototypes",)
+    memory = ("prototypes", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -70,16 +80,16 @@ class FedProto(Method):
         client.round = mail.round
         data, width = client.data[self.local.data], self.wide(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        if len(mail.means):
-            if mail.means.shape[1] != width:
-                raise DataError(
-                    f"FedProto needs features of one width, but this network's are {width} numbers and the prototypes "
-                    f"{mail.means.shape[1]}: set width, or take networks whose last layers read equally many"
-                )
-            prototypes = spread(Table(mail.means, mail.held), data.y)
+        prototypes = Table(mail.means, mail.held)
+        if fitting(prototypes, data, width):
             parts = ("model.body", "model.head")
-            yield self.local.fit("model", self.near, extra=prototypes, parts=parts, keep="own")
+            yield self.local.fit("model", self.near, extra=spread(prototypes, data.y), parts=parts, keep="own")
         else:
+            if len(mail.means):  # of networks that do not go together, or of somebody who wants us to stop
+                yield Note("misfit", 1.0)
+                if not client.vars.get("warned"):
+                    log.warning(MISFIT, client.id, *mail.means.shape, data.classes, width)
+                client.vars["warned"] = True
             yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)

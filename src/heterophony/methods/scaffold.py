@@ -1,13 +1,14 @@
 """SCAFFOLD: FedAvg whose clients correct their steps by how their gradients differ from everyone's.
 
 Leaves a client: its weights after local training, and by how much its control variate has changed; twice the bytes of
-FedAvg. Leaves the server: its weights, and the mean control variate.
+FedAvg. Leaves the server: its weights, the mean control variate, and in which round it has last heard of the client.
 Equations: Algorithm 1 with option II. A local step is y - eta_l (g(y) - c_i + c); afterwards c_i becomes
 c_i - c + (x - y) / (K eta_l). The server moves by eta_g (`server.rate`) times the mean of y - x, and c by |S|/N times
 the mean change of the c_i. Means are not weighted.
 Deviations: local SGD may have momentum, which the paper's has not: then K stands for how far a constant gradient would
 have gone, the sum over k = 1..K of (1 - m^k) / (1 - m), so that c_i is a gradient still. Weights travel instead of
-differences. Float buffers (BatchNorm's statistics) are averaged and have no control variates.
+differences. Float buffers (BatchNorm's statistics) are averaged and have no control variates. The server keeps the sum
+of the c_i, so that c stays their mean when clients join; a change that did not reach it is in the client's next one.
 Reference: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
 """
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heterophony.federation import Federation
-from heterophony.fields import Weights
+from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
@@ -30,7 +31,7 @@ from heterophony.parts.transforms import Shifted
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Loss, Mark, Steps
 
-GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"))
+GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"), heard=Scalar(low=-1))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), control=Weights("model"))
 
 
@@ -39,7 +40,7 @@ class Scaffold(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
-    memory = ("control", "states")
+    memory = ("control", "counted", "sent", "heard", "states")
     models = {"server": {"model": "same"}, "client": {"model": "same"}}
     headline = "global"
 
@@ -58,40 +59,46 @@ class Scaffold(Method):
             )
 
     @on(Round, role="server")
-    def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights(), control=_control(server))
+    def begin(self, server: Node) -> list[Send]:
+        heard, groups = server.vars.get("heard", {}), dict[int, list[str]]()
+        for client in server.cohort(self.fraction):
+            groups.setdefault(heard.get(client, -1), []).append(client)
+        weights, total = server.weights(), _kept(server, "control")
+        control = {name: tensor / len(server.children) for name, tensor in total.items()}
+        return [GLOBAL(some, weights=weights, control=control, heard=last) for last, some in groups.items()]
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        own = _control(client)
-        correction = difference(mail.control, own)
+        own = _kept(client, "control")
+        # What the server knows of it: all, or what it knew before an update that was lost.
+        counted = own if mail.heard == client.vars.get("sent", -1) else _kept(client, "counted")
         fitted = yield self.local.fit(
-            "model", self.loss, transform=Shifted(), aux={"by": correction}, answer="displacement"
+            "model", self.loss, transform=Shifted(), aux={"by": difference(mail.control, own)}, answer="displacement"
         )
-        change = {name: torch.zeros_like(tensor) for name, tensor in own.items()}
+        control = dict(own)
         if fitted.steps:
             scale = 1 / (self.local.lr * reach(fitted.steps, self.local.momentum))
-            for name in change.keys() & fitted.displacement.keys():
-                change[name] = scale * fitted.displacement[name] - mail.control[name]
-        client.vars["control"] = shifted(own, change)
-        return UPDATE(weights=client.weights(), control=change)
+            for name in own.keys() & fitted.displacement.keys():
+                control[name] = own[name] - mail.control[name] + scale * fitted.displacement[name]
+        client.vars.update(control=control, counted=counted, sent=mail.round)
+        return UPDATE(weights=client.weights(), control=difference(control, counted))
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             move(server, mean([m.weights for m in mail]), self.server)
-            share = len(mail) / len(server.children)
-            server.vars["control"] = shifted(_control(server), mean([m.control for m in mail]), share)
+            server.vars["control"] = shifted(_kept(server, "control"), mean([m.control for m in mail]), len(mail))
+            server.vars["heard"] = {**server.vars.get("heard", {}), **{m.sender: m.round for m in mail}}
         yield Mark("global")
         server.round += 1
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
         model = sum(tensor.nbytes for tensor in server.weights().values())
-        sent = 2 * rounds * len(server.cohort(self.fraction)) * model
-        return {"global": sent, "update": sent}
+        messages = rounds * len(server.cohort(self.fraction))
+        return {"global": messages * (2 * model + 8), "update": messages * 2 * model}
 
 
 def reach(steps: int, momentum: float) -> float:
@@ -99,7 +106,7 @@ def reach(steps: int, momentum: float) -> float:
     return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
 
 
-def _control(node: Node) -> Named:
-    """A node's control variate, for all that travels; zero at first, and always for buffers."""
-    known: dict[str, Tensor] = node.vars.get("control") or {}
+def _kept(node: Node, what: str) -> Named:
+    """A node's control variate, at the server the sum of all, for all that travels; zero at first, and for buffers."""
+    known: dict[str, Tensor] = node.vars.get(what) or {}
     return known or {name: torch.zeros_like(tensor) for name, tensor in node.weights().items()}

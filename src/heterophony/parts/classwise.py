@@ -65,6 +65,11 @@ def usual(tables: Mapping[str, Table]) -> dict[str, Table]:
     return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
 
 
+def fitting(table: Table, data: Data, width: int) -> bool:
+    """Whether a table has a row for each of these classes, as wide as it must be: what was heard may be anything."""
+    return tuple(table.means.shape) == (data.classes, width)
+
+
 def spread(table: Table, labels: Tensor) -> dict[str, Tensor]:
     """Columns beside rows with these labels: `mean` of the row's own class, and `heard`, whether there is one."""
     return {"mean": table.means[labels].float(), "heard": (table.counts[labels] > 0).float()}

@@ -54,7 +54,8 @@ def measure(
     table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
 ) -> Metrics:
     """The metrics of a product in a round (one for all, or by node: the models that `best_rounds` keeps), or in the
-    last round in which every participant's model has rows.
+    last round in which every participant's model has rows. Where there is none, since a round asks only some of them,
+    each participant's last rows count: nobody's model changes while it is not asked.
 
     `homes` names each participant's own set; without any, whoever has the product is one, on all sets. Where only one
     node that is no participant has the product (a server's global model), every participant uses that model. Of two
@@ -64,7 +65,7 @@ def measure(
     homes = homes or _homeless(rows)
     audience = _audience(rows, homes, product)
     if round is None:
-        round = _last_complete(rows, audience)
+        round = _last(rows, audience)
     models = _models(rows, audience, round)
     private = _models(_select(table, product, "private-test"), audience, round)
     shares: _Shares = []
@@ -143,19 +144,22 @@ def conflicts(table: Rows) -> dict[str, dict[str, float]]:
 def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
     """One entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as `measure` gives them.
 
-    A round without the models of all participants is there too, with None.
+    A round without the models of all participants is there too, with None; where no round has all, models count from
+    one round in which they were evaluated to the next.
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
     # Counted by home, since thousands can share a global model and a home.
     crowds = {node: Counter(homes[user] for user in users) for node, users in _audience(rows, homes, product).items()}
     rounds = _by_round([row for row in rows if row["quantity"] == "accuracy"], crowds)
-    entries = []
+    sometimes_all = any(len(models) == len(crowds) for models in rounds.values())
+    entries, known = [], dict[str, _Model]()
     for round, models in sorted(rounds.items()):
         shares: _Shares = []
-        if len(models) == len(crowds):
+        known = models if sometimes_all else known | models
+        if len(known) == len(crowds):
             for node, crowd in crowds.items():
-                figures = _figures(models[node]["accuracy"], crowd)
+                figures = _figures(known[node]["accuracy"], crowd)
                 shares += [(figures[home], count) for home, count in crowd.items()]
         time = max(row["time"] for model in models.values() for row in model["accuracy"].values())
         entries.append({"round": round, "time": time, **{name: _mean(shares, name) for name in _ACCURACIES}})
@@ -180,11 +184,15 @@ def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> di
     return {nodes.pop(): list(homes)}
 
 
-def _last_complete(rows: Iterable[Row], nodes: Collection[str]) -> int | None:
+def _last(rows: Iterable[Row], nodes: Collection[str]) -> Rounds | None:
+    """The last round of all, or else everyone's own; none if one has no rows at all."""
     present: dict[int, set[str]] = {}
+    own: dict[str, int] = {}
     for row in rows:
         present.setdefault(row["round"], set()).add(row["node"])
-    return max((round for round, there in present.items() if there.issuperset(nodes)), default=None)
+        own[row["node"]] = max(row["round"], own.get(row["node"], 0))
+    complete = max((round for round, there in present.items() if there.issuperset(nodes)), default=None)
+    return own if complete is None and own.keys() >= set(nodes) else complete
 
 
 def _models(rows: Iterable[Row], nodes: Collection[str], round: Rounds | None) -> dict[str, _Model]:
