@@ -36,6 +36,7 @@ class Line:
     bytes: float  # mean over seeds
     clock: float | None  # virtual seconds
     seconds: float | None
+    skipped: int = 0  # merges for which there were too few sound answers, in all seeds
 
     def as_dict(self) -> dict[str, Any]:
         figures = {
@@ -52,6 +53,7 @@ class Line:
             "bytes": self.bytes,
             "clock": self.clock,
             "seconds": self.seconds,
+            "skipped": self.skipped,
         }
 
 
@@ -172,7 +174,8 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
         total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
         rounds = ordered[-1]["rounds"]
         known = by_seed[label], lost[label], ps.get(label)
-        lines.append(Line(label, figures, *known, rounds, total or 0.0, clock, seconds))
+        skipped = sum(f.get("skipped", 0) for f in ordered)
+        lines.append(Line(label, figures, *known, rounds, total or 0.0, clock, seconds, skipped))
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
     return Comparison(setting, metric, seeds, tuple(lines), best)
 
@@ -260,6 +263,8 @@ def note(comparison: Comparison) -> str:
     ]
     if lost:
         text += f"; outputs are no numbers any more (a lower learning rate may help): {', '.join(lost)}"
+    if skipped := [f"{line.label} {line.skipped}" for line in comparison.lines if line.skipped]:
+        text += f"; merges skipped for want of sound answers (`heterophony ledger` has why): {', '.join(skipped)}"
     if comparison.best is None:
         return text + f"; none is best by {title}, which none of them has"
     tests = f"; p: paired t test by seed, with Holm's correction, against the best by {title}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, get_type_hints
 
@@ -114,6 +114,10 @@ class Entry:
         """name -> (type, default) of everything it is made of."""
         hints = get_type_hints(self.base)
         own = {field.name: (hints[field.name], field.default) for field in fields(self.base)}  # type: ignore[arg-type]
+        if bare := [name for name, (_, default) in own.items() if default is MISSING]:
+            raise OptionError(
+                f"method {self.name!r}: the option {bare[0]} has no default: write {bare[0]}: type = value"
+            )
         if not isinstance(self.make, type):
             hints = get_type_hints(self.make)
             for name, parameter in inspect.signature(self.make).parameters.items():

@@ -21,7 +21,7 @@ def test_own_figures_are_of_the_private_test_or_else_of_the_domain():
     assert own(rows, HOMES, "mine") == {"a": 0.8, "b": 0.6}
     private = marked("mine", row("a", "a", 3, 4, split="private-test"))
     assert own(rows + private, HOMES, "mine") == {"a": 0.75, "b": 0.6}
-    assert own(rows, HOMES, "other") == {"a": None, "b": None}
+    assert own(rows, HOMES, "other") == {}
     assert own(marked("mine", row("a", "A", None)), HOMES, "mine")["a"] is None
 
 
@@ -29,7 +29,7 @@ def test_all_use_a_servers_model():
     rows = marked("global", row("server", "A", 7), row("server", "B", 4), row("server", "b", 1, 1, "private-test"))
     assert own(rows, HOMES, "global") == {"a": 0.7, "b": 1.0}
     twice = rows + marked("global", row("other", "A", 1))
-    assert own(twice, HOMES, "global") == {"a": None, "b": None}
+    assert own(twice, HOMES, "global") == {}
 
 
 def test_gains_by_hand():

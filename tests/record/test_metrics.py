@@ -69,9 +69,8 @@ def test_where_rounds_ask_only_some_everyones_last_model_counts():
     assert measure(rows, homes, "local").wdp == pytest.approx((0.7 + 0.2) / 2)
     assert [at["wdp"] for at in curve(rows, homes, "local")] == [None, pytest.approx(0.35), pytest.approx(0.45)]
     assert measure(rows, {**homes, "c": "A"}, "local").wdp is None  # of whom nothing is known
-    everyone = [*rows, row("b", "A", 4, 10, round=1)]  # a round of all is what is compared
-    assert measure(everyone, homes, "local").wdp == pytest.approx(0.45)
-    assert [at["wdp"] for at in curve(everyone, homes, "local")] == [pytest.approx(0.45), None, None]
+    assert measure(rows, homes, "local", round=2).wdp == pytest.approx(0.35)
+    assert measure(rows, homes, "local", round=1).wdp is None
 
 
 def test_servers_are_left_out_where_participants_have_their_own():
@@ -152,7 +151,7 @@ def test_no_rows_and_no_participants():
     nothing = dict.fromkeys(("acc", "wdp", "cdp", "inter", "private"))
     assert measure([], HOMES, "local") == Metrics(participants={"a": nothing, "b": nothing})
     assert measure(UNEQUAL, HOMES, "global").participants == {"a": nothing, "b": nothing}
-    assert measure(UNEQUAL, HOMES, "local", round=7).participants == {"a": nothing, "b": nothing}
+    assert measure(UNEQUAL, HOMES, "local", round=0).participants == {"a": nothing, "b": nothing}
     assert measure([], {}, "local") == Metrics()
     assert curve([], HOMES, "local") == []
     assert best_round([], HOMES, "local") is None
@@ -166,7 +165,7 @@ def test_without_homes_whoever_has_the_product_takes_part_on_all_sets():
     assert [at["acc"] for at in curve(UNEQUAL, {}, "local")] == [at["acc"] for at in curve(UNEQUAL, HOMES, "local")]
 
 
-def test_last_is_the_last_round_that_all_participants_share():
+def test_last_is_everyones_last_evaluation():
     def all_of(round):
         return [{**r, "round": round, "sum": round} for r in UNEQUAL]
 
@@ -174,14 +173,13 @@ def test_last_is_the_last_round_that_all_participants_share():
     validation = [{**r, "split": "validation"} for r in all_of(6)]
     other = [{**r, "product": "global"} for r in all_of(7)]
     rows = [*all_of(3), *only_a, *all_of(2), *validation, *other]
-    assert measure(rows, HOMES, "local") == measure(rows, HOMES, "local", round=3)
-    assert measure(rows, HOMES, "local").wdp == pytest.approx((3 / 10 + 3 / 100) / 2)
+    assert measure(rows, HOMES, "local") == measure(rows, HOMES, "local", round=5)
+    assert measure(rows, HOMES, "local").wdp == pytest.approx((8 / 10 + 3 / 100) / 2)
+    for round in (3, 4):
+        assert measure(rows, HOMES, "local", round=round).wdp == pytest.approx((3 / 10 + 3 / 100) / 2)
     assert measure(rows, HOMES, "local", round=2).wdp == pytest.approx((2 / 10 + 2 / 100) / 2)
     assert measure(rows, HOMES, "local", split="validation").wdp == pytest.approx((6 / 10 + 6 / 100) / 2)
-    cut = measure(rows, HOMES, "local", round=5)
-    assert cut.acc is None
-    assert cut.participants["a"]["wdp"] == 0.8
-    assert measure(rows, {"a": "A"}, "local").wdp == 0.8
+    assert measure(rows, HOMES, "local", round=1).acc is None
 
 
 def test_of_two_marks_in_a_round_the_later_counts():
@@ -224,8 +222,9 @@ def test_best_round_never_looks_at_test():
 
 def test_best_round_passes_over_undefined_rounds():
     rows = validated((90, 90), (None, 150), (80, 80))
-    rows += [row("a", "A", 150, 150, round=4, split="validation")]
     assert best_round(rows, HOMES, "local") == 1
+    rows += [row("a", "A", 150, 150, round=4, split="validation")]  # beside what b had in the round before
+    assert best_round(rows, HOMES, "local") == 4
     assert best_round(validated((None, 1)), HOMES, "local") is None
 
 
@@ -267,14 +266,19 @@ def test_conflicts_by_hand():
     }
 
 
-def test_curve_keeps_incomplete_rounds_and_is_in_order():
+def test_curve_goes_on_with_models_that_stay_as_they_are_and_is_in_order():
     rows = [*({**r, "round": 10} for r in UNEQUAL), *UNEQUAL, row("a", "A", 8, 10, round=2, time=7.5)]
     rows.append(row("a", "A", 1.0, 10, round=3, quantity="loss"))
     first, second, last = curve(rows, HOMES, "local")
     assert first.keys() == {"round", "time", "acc", "wdp", "cdp", "inter"}
     assert (first["round"], second["round"], last["round"]) == (1, 2, 10)
     assert first["inter"] == pytest.approx(0.275)
-    assert second == {"round": 2, "time": 7.5, "acc": None, "wdp": None, "cdp": None, "inter": None}
+    assert (second["time"], second["wdp"], second["inter"]) == (
+        7.5,
+        pytest.approx(0.85),
+        None,
+    )  # a was asked of A alone
+    assert second["acc"] == pytest.approx((0.8 + 95 / 140) / 2)
 
 
 def test_a_table_a_list_and_json():

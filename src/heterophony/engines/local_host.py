@@ -114,7 +114,11 @@ class LocalHost:
                 with _located(activation, frame.node):
                     asked = frame.generator.send(answer)
             except StopIteration as stop:
-                self._finish(activation, stop.value)
+                asked, ended = stop.value, True
+            else:
+                ended = False
+            if ended:  # outside: what goes wrong now is not an error on top of that one
+                self._finish(activation, asked)
                 return
             if isinstance(asked, Work):
                 break

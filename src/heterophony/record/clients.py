@@ -14,8 +14,8 @@ def own(
 ) -> Figures:
     """Each participant's figure on its own data: its private test, or else its domain's test set; undefined is None.
 
-    Of every model its last evaluation counts. Where no participant has the product, but one other node (a server) does,
-    all use that one.
+    Of every model its last evaluation counts; whoever has none is left out. Where no participant has the product, but
+    one other node (a server) does, all use that one.
     """
     last: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     for row in table:
@@ -27,7 +27,8 @@ def own(
     for participant, home in homes.items():
         model = shared or participant
         test = last.get((model, participant, "private-test")) or last.get((model, home, "test"))
-        found[participant] = test["sum"] / test["n"] if test and test["n"] and test["sum"] is not None else None
+        if test is not None:
+            found[participant] = test["sum"] / test["n"] if test["n"] and test["sum"] is not None else None
     return found
 
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
@@ -53,9 +54,9 @@ class Metrics:
 def measure(
     table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
 ) -> Metrics:
-    """The metrics of a product in a round (one for all, or by node: the models that `best_rounds` keeps), or in the
-    last round in which every participant's model has rows. Where there is none, since a round asks only some of them,
-    each participant's last rows count: nobody's model changes while it is not asked.
+    """The metrics of a product after a round (one for all, or by node: the models that `best_rounds` keeps), or at the
+    end: of every participant's model its last evaluation until then, as in a round that asks only some of them the
+    others' models stay as they are. Undefined while there is a participant without any.
 
     `homes` names each participant's own set; without any, whoever has the product is one, on all sets. Where only one
     node that is no participant has the product (a server's global model), every participant uses that model. Of two
@@ -64,8 +65,8 @@ def measure(
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
     audience = _audience(rows, homes, product)
-    if round is None:
-        round = _last(rows, audience)
+    if not isinstance(round, Mapping):
+        round = _last(rows, audience, round)
     models = _models(rows, audience, round)
     private = _models(_select(table, product, "private-test"), audience, round)
     shares: _Shares = []
@@ -144,25 +145,35 @@ def conflicts(table: Rows) -> dict[str, dict[str, float]]:
 def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
     """One entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as `measure` gives them.
 
-    A round without the models of all participants is there too, with None; where no round has all, models count from
-    one round in which they were evaluated to the next.
+    A model counts from one round in which it was evaluated to the next; until all are known there is None.
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
     # Counted by home, since thousands can share a global model and a home.
     crowds = {node: Counter(homes[user] for user in users) for node, users in _audience(rows, homes, product).items()}
-    rounds = _by_round([row for row in rows if row["quantity"] == "accuracy"], crowds)
-    sometimes_all = any(len(models) == len(crowds) for models in rounds.values())
-    entries, known = [], dict[str, _Model]()
-    for round, models in sorted(rounds.items()):
-        shares: _Shares = []
-        known = models if sometimes_all else known | models
-        if len(known) == len(crowds):
-            for node, crowd in crowds.items():
-                figures = _figures(known[node]["accuracy"], crowd)
-                shares += [(figures[home], count) for home, count in crowd.items()]
-        time = max(row["time"] for model in models.values() for row in model["accuracy"].values())
-        entries.append({"round": round, "time": time, **{name: _mean(shares, name) for name in _ACCURACIES}})
+    everyone = sum(crowd.total() for crowd in crowds.values())
+    entries = []
+    known: dict[str, dict[str, Figures]] = {}  # by node and home
+    totals, undefined = dict.fromkeys(_ACCURACIES, Fraction()), Counter[str]()
+    for round, models in sorted(_by_round(rows, crowds).items()):
+        for node, model in models.items():  # only what has changed: rounds may be many, and cohorts small
+            before, known[node] = known.get(node, {}), _figures(model.get("accuracy", {}), crowds[node])
+            for sign, figures in ((-1, before), (1, known[node])):
+                for home, own in figures.items():
+                    for name in _ACCURACIES:
+                        value, count = own[name], sign * crowds[node][home]
+                        if value is None:
+                            undefined[name] += count
+                        else:
+                            totals[name] += count * Fraction(value)
+        times = [row["time"] for model in models.values() for row in model.get("accuracy", {}).values()]
+        if not times:
+            continue
+        means = {
+            name: None if undefined[name] or len(known) < len(crowds) else float(totals[name] / everyone)
+            for name in _ACCURACIES
+        }
+        entries.append({"round": round, "time": max(times), **means})
     return entries
 
 
@@ -184,22 +195,17 @@ def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> di
     return {nodes.pop(): list(homes)}
 
 
-def _last(rows: Iterable[Row], nodes: Collection[str]) -> Rounds | None:
-    """The last round of all, or else everyone's own; none if one has no rows at all."""
-    present: dict[int, set[str]] = {}
+def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
+    """The last round of each node, none later than that; empty if one of them has none."""
     own: dict[str, int] = {}
     for row in rows:
-        present.setdefault(row["round"], set()).add(row["node"])
-        own[row["node"]] = max(row["round"], own.get(row["node"], 0))
-    complete = max((round for round, there in present.items() if there.issuperset(nodes)), default=None)
-    return own if complete is None and own.keys() >= set(nodes) else complete
+        if until is None or row["round"] <= until:
+            own[row["node"]] = max(row["round"], own.get(row["node"], 0))
+    return own if own.keys() >= set(nodes) else {}
 
 
-def _models(rows: Iterable[Row], nodes: Collection[str], round: Rounds | None) -> dict[str, _Model]:
-    if round is None:
-        return {}
-    wanted = round if isinstance(round, Mapping) else dict.fromkeys(nodes, round)
-    here = [row for row in rows if wanted.get(row["node"]) == row["round"]]
+def _models(rows: Iterable[Row], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
+    here = [row for row in rows if rounds.get(row["node"]) == row["round"]]
     return {node: model for models in _by_round(here, nodes).values() for node, model in models.items()}
 
 
