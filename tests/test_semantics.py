@@ -467,6 +467,10 @@ def test_mistakes_name_node_round_and_reaction(react, error, text, engine):
         engine(toy(react)).run(1)
     assert text in str(caught.value)
     assert str(caught.value).startswith("node server, round 0, reaction 'begin'")
+    chain = caught.value
+    while chain is not None:  # a StopIteration among them would print the whole message
+        assert not isinstance(chain, StopIteration)
+        chain = chain.__cause__ or chain.__context__
 
 
 def test_a_variable_that_cannot_be_written_is_named():

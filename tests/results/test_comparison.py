@@ -22,6 +22,14 @@ def test_a_comparison_is_the_runs_one_by_one(small, runs, tmp_path):
     assert together["metrics"] == alone["metrics"]
 
 
+def test_merges_that_were_skipped_are_said():
+    """Where every update was refused, the start would look like a result."""
+    told = {"metrics": {"acc": 0.1}, "rounds": 2, "bytes": {"total": 1}, "clock": 1.0, "seconds": 1.0}
+    found = comparison.compare("small", [("solo", 0, told), ("fedavg", 0, {**told, "skipped": 2})])
+    assert "merges skipped for want of sound answers (`heterophony ledger` has why): fedavg 2" in comparison.note(found)
+    assert [line["skipped"] for line in found.as_dict()["methods"]] == [0, 2]
+
+
 def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monkeypatch):
     folder = shutil.copytree(runs, tmp_path / "runs")
     before = said(call("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 2, "--out", folder, "--json"))
