@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from heterophony.compute import memory
+
 STEPS = """
-import resource, sys, torch
+import resource, torch
 from heterophony.compute.memory import give_back_freed, keep_freed
 
 def faults():
@@ -16,8 +18,7 @@ def faults():
 def step():
     held = [torch.ones(250_000) for _ in range(8)]  # 1 MB each, below the size of a huge page
 
-if "keep" in sys.argv:
-    keep_freed()
+keep_freed()
 step(); step()
 began = faults()
 for _ in range(20):
@@ -30,24 +31,22 @@ print(faults() - began)
 """
 
 
-def faults(*arguments: str, **environment: str) -> tuple[float, float]:
-    """Fresh pages a step, and in a step after all was given back."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    found = subprocess.run(
-        [sys.executable, "-c", STEPS, *arguments], env=clean | environment, capture_output=True, text=True, check=True
-    )
-    steady, after = found.stdout.split()
-    return float(steady), float(after)
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is set")
-class TestFreed:
-    def test_is_kept_for_the_next_step(self) -> None:
-        steady, after = faults("keep")
-        assert steady < 100 < 1000 < after  # 8 MB are 2,000 pages
+def test_what_is_freed_is_kept_for_the_next_step_until_it_is_given_back():
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    found = subprocess.run([sys.executable, "-c", STEPS], env=clean, capture_output=True, text=True, check=True)
+    steady, after = map(float, found.stdout.split())
+    assert steady < 100 < 1000 < after  # fresh pages; 8 MB are 2,000
 
-    def test_is_fetched_again_by_itself(self) -> None:
-        assert faults()[0] > 1000
 
-    def test_is_as_its_user_wants_it(self) -> None:
-        assert faults("keep", MALLOC_TRIM_THRESHOLD_="131072")[0] > 1000
+def test_whoever_has_set_up_the_library_keeps_it_so(monkeypatch):
+    called = []
+    monkeypatch.setattr(memory, "_call", lambda *given: called.append(given))
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    memory.keep_freed()
+    assert [name for name, *_ in called] == ["mallopt", "mallopt"]
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    memory.keep_freed()
+    assert len(called) == 2
