@@ -1,6 +1,6 @@
 """How this process asks for memory: fresh pages can cost a step on a CPU a third of its time.
 
-Values never depend on it. Where the C library is not GNU's, or its user has set it up, all of this does nothing.
+Values never depend on it. Where the C library is not GNU's nothing happens, and limits that its user has set stay.
 """
 
 from __future__ import annotations

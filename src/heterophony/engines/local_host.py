@@ -109,15 +109,14 @@ class LocalHost:
         """Run the reaction's code up to its next work, collecting early sends on the way."""
         frame: Frame = activation.frame
         assert frame.generator is not None
+        ended = False
         while True:
             try:
                 with _located(activation, frame.node):
                     asked = frame.generator.send(answer)
             except StopIteration as stop:
                 asked, ended = stop.value, True
-            else:
-                ended = False
-            if ended:  # outside: what goes wrong now is not an error on top of that one
+            if ended:  # not in there: what goes wrong now would be shown on top of all that the reaction returned
                 self._finish(activation, asked)
                 return
             if isinstance(asked, Work):
