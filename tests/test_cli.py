@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 from click.testing import Result as Answer
+from PIL import Image as pil
 from typer.testing import CliRunner
 
 from heterophony import cli, demonstration, engines, exported, progress
@@ -1044,3 +1045,60 @@ def test_methods_say_what_leaves_a_node():
 def test_options_out_of_range_are_named(words, small):
     method, change = words.split()
     refused(call("run", method, "--on", small, "--set", change), change.split("=")[0])
+
+
+# -- a user's own code ----------------------------------------------------------------------------------------------
+FAULTY = """
+from heterophony.methods import FedAvg
+
+
+def loss(nets, batch):
+    return nets["model"](batch.x).nonsense()
+
+
+def in_a_loss(**options):
+    return FedAvg(loss=loss, **options)
+"""
+
+
+@pytest.mark.parametrize("engine", ["local", "process"])
+def test_a_bug_of_ones_own_is_told_by_its_own_lines(small, tmp_path, monkeypatch, engine):
+    written(tmp_path / "faulty.py", FAULTY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    answer = call("run", "faulty:in_a_loss", "--on", small, "--rounds", "1", "--engine", engine)
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    *trace, line = [each for each in answer.stderr.splitlines() if "round" not in each or "node" in each]
+    place = "AttributeError: 'Tensor' object has no attribute 'nonsense' (faulty.py, line 6, in loss)"
+    assert line == f"heterophony: node a, round 0, Fit: {place}"
+    files = [each for each in trace if each.strip().startswith("File")]
+    assert len(files) == (1 if engine == "local" else 0)  # from another process only the line comes
+    assert all("faulty.py" in each for each in files)
+
+
+def test_a_setting_is_no_path(tmp_path):
+    for name in ("../x", "..", "", "a/b"):
+        refused(call("run", "solo", "--on", written(tmp_path / "s.toml", f'name = "{name}"\n{SMALL}')), "name = ", name)
+
+
+def test_a_name_with_a_dot_is_quoted(tmp_path):
+    setting = written(
+        tmp_path / "s.toml", SMALL.replace("domains.b", 'domains."b.1"').replace("rounds = 2", "rounds = 1")
+    )
+    noisy = said(call("run", "solo", "--on", setting, "--set", 'data.participants."b.1".label_noise=0.5', "--json"))
+    plain = said(call("run", "solo", "--on", setting, "--json"))
+    assert noisy["digest"] != plain["digest"]
+    refused(call("run", "solo", "--on", setting, "--set", "data.participants.b.1.label_noise=0.5"), "participants")
+
+
+def test_predictions_have_the_names_of_classes(tmp_path):
+    source = load("digits-embedded").train
+    for label, name in enumerate(("nought", "one")):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for row in np.flatnonzero(source.y == label)[:20]:
+            pil.fromarray(source.x[row, ..., 0]).save(tmp_path / "pictures" / name / f"{row}.png")
+    data = f'[data]\nsource = "folder:{tmp_path / "pictures"}"\ntest = 0.2\nclients = 2\nside = 16\n'
+    setting = written(tmp_path / "s.toml", f"rounds = 1\n{data}{MLP}")
+    assert call("run", "solo", "--on", setting, "--out", tmp_path / "out").exit_code == 0
+    assert call("export", tmp_path / "out", "--node", "c0", "--to", tmp_path / "m").exit_code == 0
+    found = said(call("predict", tmp_path / "m", next((tmp_path / "pictures" / "one").iterdir()), "--json"))
+    assert found["names"] == [("nought", "one")[found["labels"][0]]]

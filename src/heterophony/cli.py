@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from rich.table import Table as Grid
 
 from heterophony import cli_results as results
 from heterophony import listing, progress, tune_command
+from heterophony.complaints import complaints
 from heterophony.deploy.commands import app as deploy
 from heterophony.progress import saving_on_interrupt
 
@@ -349,8 +348,8 @@ def predict(
     if as_json:
         print(json.dumps(found))
     else:
-        for place, (label, sure) in enumerate(zip(found["labels"], found["confidence"], strict=True)):
-            out.print(f"{place}: {label} ({100 * sure:.1f} %)")
+        for place, (name, sure) in enumerate(zip(found["names"], found["confidence"], strict=True)):
+            out.print(f"{place}: {name} ({100 * sure:.1f} %)", markup=False)
 
 
 @app.command()
@@ -488,45 +487,6 @@ def _device(device: str) -> str:
     if device == "cuda":
         raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return "cpu"
-
-
-# -- errors ---------------------------------------------------------------------------------------------------
-@contextmanager
-def complaints(folder: Path | None = None) -> Iterator[None]:
-    """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
-    from heterophony.data import DataError
-    from heterophony.engines import Stalled
-    from heterophony.engines.local_host import ReactionError
-
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"\nstopped; to go on: heterophony resume {folder}" if folder else "\nstopped", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except OSError as error:
-        full = error.errno == errno.ENOSPC
-        hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
-        _complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
-        raise typer.Exit(2) from None
-    except (ValueError, Stalled, ReactionError) as error:
-        if not _ours(error) or (isinstance(error, ReactionError) and not isinstance(error.__cause__, DataError)):
-            raise
-        _complain(str(error))
-        raise typer.Exit(2) from None
-
-
-def _ours(error: Exception) -> bool:
-    """Whether the text was written for the user: our own error classes, or a ValueError raised by this file."""
-    if type(error).__module__.startswith("heterophony"):
-        return True
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("heterophony")
-
-
-def _complain(text: str) -> None:
-    print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
 
 
 results.register(app)  # compare, reproduce, report

@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from heterophony.complaints import complaints
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 DataFolder = Annotated[
     Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
@@ -52,7 +54,7 @@ def compare(
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
-    from heterophony.cli import _device, _tuned, complaints
+    from heterophony.cli import _device, _tuned
 
     with complaints():
         from heterophony import campaign, comparison, registry
@@ -128,7 +130,7 @@ def reproduce(
 
     Example: heterophony reproduce fedh2l-table2 --quick
     """
-    from heterophony.cli import _device, _list, complaints
+    from heterophony.cli import _device, _list
 
     with complaints():
         from heterophony import campaign
@@ -185,8 +187,6 @@ def report(
 
     Example: heterophony report runs/compare/rotated-mnist-mixed --figures paper/figures
     """
-    from heterophony.cli import complaints
-
     with complaints():
         from heterophony import report as reports
         from heterophony.show import counted

@@ -38,7 +38,9 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
     network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
-    about = {"format": FORMAT, "network": network, "node": node, "model": name, "run": spec["recipe"]}
+    known = spec["recipe"].get("labels", {})
+    labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
+    about = {"format": FORMAT, "network": network, "labels": labels, "node": node, "model": name, "run": spec["recipe"]}
     data = safetensors.torch.save(
         {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}
     )
@@ -69,14 +71,19 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def predict(path: Path, images: Path) -> dict[str, Any]:
-    """Labels and confidences for the images in a file."""
+    """Labels, their names and confidences for the images in a file."""
     module, about = load(path)
     network = about["network"]
     x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"])
     with torch.no_grad():
         probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
     sure, labels = probabilities.max(-1)
-    return {"labels": labels.tolist(), "confidence": [round(value, 6) for value in sure.tolist()]}
+    known = dict(enumerate(about["labels"]))  # public classes of a joint head have no name here
+    return {
+        "labels": labels.tolist(),
+        "names": [known.get(label, str(label)) for label in labels.tolist()],
+        "confidence": [round(value, 6) for value in sure.tolist()],
+    }
 
 
 def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from heterophony.complaints import complaints
+
 
 def tune(
     method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
@@ -32,7 +34,7 @@ def tune(
     """
     from heterophony import cli
 
-    with cli.complaints():
+    with complaints():
         from heterophony import registry, tuning
         from heterophony.settings import Setting, SettingError
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.data.table import Data
+from heterophony.fault import told
 from heterophony.node import Node
 from heterophony.parts.optimisers import Descent
 from heterophony.record.score import score
@@ -29,7 +30,7 @@ class WorkError(RuntimeError):
 def located(job: Job, error: Exception) -> WorkError:
     """The error, saying whose work it was."""
     where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
-    return WorkError(f"{where}: {type(error).__name__}: {error}")
+    return WorkError(f"{where}: {told(error)}")
 
 
 @dataclass

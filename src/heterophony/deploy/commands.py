@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from heterophony.complaints import complaints
+
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
 
@@ -30,7 +32,6 @@ def init(
     Example: heterophony deploy init ward --method fml --participants north,south --common nets:meme
     """
     from heterophony import registry
-    from heterophony.cli import complaints
 
     with complaints():
         from heterophony.deploy import folder as folders
@@ -61,8 +62,6 @@ def init(
 @app.command()
 def serve(folder: Folder) -> None:
     """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
-    from heterophony.cli import complaints
-
     _speak()
     with complaints():
         from heterophony.deploy.coordinator import serve
@@ -74,8 +73,6 @@ def serve(folder: Folder) -> None:
 @app.command()
 def node(folder: Folder) -> None:
     """Take part: keep a SuperNode connected and answer, until stopped."""
-    from heterophony.cli import complaints
-
     _speak()
     with complaints():
         from heterophony.deploy.participant import participate
@@ -86,8 +83,6 @@ def node(folder: Folder) -> None:
 @app.command()
 def check(folder: Folder) -> None:
     """Load a participant's model and data, and say what would leave it. Nothing is sent."""
-    from heterophony.cli import complaints
-
     with complaints():
         from heterophony.deploy.participant import site
         from heterophony.deploy.plan import FILE, Plan
@@ -115,8 +110,6 @@ def key(
     folder: Folder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
 ) -> None:
     """Make a new key for a participant; its public half goes to the coordinator, the other stays."""
-    from heterophony.cli import complaints
-
     with complaints():
         from heterophony.deploy import keys
         from heterophony.deploy.call import DeployError
@@ -132,8 +125,6 @@ def status(
     folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
 ) -> None:
     """Tell what is going on, from a coordinator's or a participant's folder."""
-    from heterophony.cli import complaints
-
     with complaints():
         from heterophony.deploy import status as view
 

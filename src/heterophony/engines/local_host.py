@@ -14,6 +14,7 @@ from heterophony.compute import executor
 from heterophony.compute.eager import Job
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.parking import Parking
+from heterophony.fault import told
 from heterophony.federation import Federation
 from heterophony.fields import Shape, Weights
 from heterophony.mailbox import Inbox
@@ -231,4 +232,4 @@ class _located:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
             where = f"node {self.node}, round {self.round}, reaction {self.activation.reaction!r}"
-            raise ReactionError(f"{where}: {type(error).__name__}: {error}") from error
+            raise ReactionError(f"{where}: {told(error)}") from error

@@ -83,7 +83,7 @@ def assemble(
     }
     topology = _topology(method, made, chosen, world, seed)
     models = _models(made, chosen, world, topology)
-    # What `export` needs to name a network without the data at hand.
+    # What `export` needs to name a network, and its classes, without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
     networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
     recipe |= {"shape": shape, "networks": networks}
@@ -91,6 +91,8 @@ def assemble(
         recipe["sequences"] = True
     if world.tasks:
         recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
+    if any(name != str(place) for names in world.labels.values() for place, name in enumerate(names)):
+        recipe["labels"] = {domain: list(names) for domain, names in world.labels.items()}
     if "root" in made.roles:
         recipe["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return Federation(

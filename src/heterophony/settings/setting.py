@@ -330,7 +330,7 @@ class Setting(Strict):
     """
 
     name: str
-    """What it is called in results."""
+    """What it is called in results, and their folder."""
     summary: str = ""
     """One line about it."""
     rounds: int = Field(default=10, ge=1)
@@ -355,6 +355,12 @@ class Setting(Strict):
     """By participant, the virtual second at which it comes in."""
     egress: dict[str, tuple[str, ...]] = {}
     """By participant, the kinds of messages that may leave it; all if not given."""
+
+    @model_validator(mode="after")
+    def _folder(self) -> Setting:
+        if self.name in ("", ".", "..") or set(self.name) & set("/\\\0"):
+            raise ValueError(f"name = {self.name!r}: results go to a folder of this name, so that it is no path")
+        return self
 
     @model_validator(mode="after")
     def _own_plans(self) -> Setting:
@@ -406,7 +412,7 @@ class Setting(Strict):
         """With some fields replaced: `{"data.clients": 4}`."""
         values = self.plain()
         for key, value in changes.items():
-            place, *path = values, *key.split(".")
+            place, path = values, _path(key)
             for part in path[:-1]:
                 place = place.setdefault(part, {})
                 if not isinstance(place, dict):
@@ -418,6 +424,19 @@ class Setting(Strict):
         """As plain values, such as a run folder keeps."""
         values: dict[str, Any] = _listed(self.model_dump(by_alias=True, exclude_defaults=True))
         return values | {"name": self.name}
+
+
+def _path(key: str) -> list[str]:
+    """As TOML reads it, so that a name with a dot can be quoted: `data.participants."a.b".rows`."""
+    try:
+        place: Any = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        return key.split(".")
+    path = []
+    while isinstance(place, dict):
+        name, place = next(iter(place.items()))
+        path.append(name)
+    return path
 
 
 def _listed(value: Any) -> Any:

@@ -53,8 +53,13 @@ class World:
     report: Report
     classes: dict[str, int]  # domain -> outputs that a model for it has
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
-    label_spaces: str  # in words
+    labels: dict[str, tuple[str, ...]]  # domain -> its classes' names
     reads: str = "images"  # or "texts", or "sequences", whose every next byte is predicted
+
+    @property
+    def label_spaces(self) -> str:
+        """In words."""
+        return _in_words(self.labels)
 
     @property
     def labelled(self) -> bool:
@@ -136,7 +141,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     private = {name: data for name, data in private.items() if name not in away}
     return World(homes, views, public, tests, private, (*form, next(iter(outputs.values()))),
                  _check(spec, shares, absent, away, names, outside, seed),
-                 outputs, tasks, _in_words(spaces), reads)  # fmt: skip
+                 outputs, tasks, spaces, reads)  # fmt: skip
 
 
 def _away(spec: DataPart, names: dict[str, list[str]]) -> set[str]:

@@ -1,0 +1,58 @@
+"""What goes wrong is told in one clear line. Exit 2: bad input, exit 1: a failure, of ours or of a user's own code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+
+
+@contextmanager
+def complaints(folder: Path | None = None) -> Iterator[None]:
+    """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
+    from heterophony import fault
+    from heterophony.compute.eager import WorkError
+    from heterophony.data import DataError
+    from heterophony.engines import Stalled
+    from heterophony.engines.local_host import ReactionError
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nstopped; to go on: heterophony resume {folder}" if folder else "\nstopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except OSError as error:
+        full = error.errno == errno.ENOSPC
+        hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
+        complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
+        raise typer.Exit(2) from None
+    except (ReactionError, WorkError) as error:
+        cause = error.__cause__
+        asked = isinstance(cause, DataError)
+        if cause is not None and not asked:
+            sys.stderr.write(fault.trace(cause))
+        complain(str(error))
+        raise typer.Exit(2 if asked else 1) from None
+    except (ValueError, Stalled) as error:
+        if not _ours(error):
+            raise
+        complain(str(error))
+        raise typer.Exit(2) from None
+
+
+def complain(text: str) -> None:
+    print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
+
+
+def _ours(error: Exception) -> bool:
+    """Whether the text was written for the user: our own error classes, or a ValueError raised by our own code."""
+    if type(error).__module__.startswith("heterophony"):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("heterophony")
