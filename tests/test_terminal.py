@@ -5,7 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import cli, listing, show, terminal
+from heterophony import cli, show
+from heterophony.cli import listing, terminal
 
 
 @pytest.fixture(autouse=True)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from heterophony import observers, progress, show
+from heterophony import show
 from heterophony.compute.workers import die_with_parent
+from heterophony.execution import cores, execute
 from heterophony.federation import Federation
-from heterophony.record import trackers
 from heterophony.record.disk import Disk
-from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError, first_difference
 from heterophony.settings import Setting, assemble
 
@@ -94,21 +91,7 @@ def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, An
     opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
     with opened as record:
         Disk().replace(folder / FILE, (json.dumps(order.terms(), indent=1) + "\n").encode())
-        return show.finish(spec, _execute(federation, order.goal, record, loud), folder)
-
-
-def _execute(federation: Federation, rounds: int, record: Run, loud: bool) -> Result:
-    from heterophony import engines
-
-    observers.begin(federation, record.folder)
-    told, spec = trackers.chosen("auto"), federation.identity()
-    quiet = nullcontext(None) if not loud else progress.shown(federation, rounds)
-    with quiet as shown, trackers.following(told, record.folder, spec, shown) as tick:
-        engine = engines.local(federation, record=record, progress=tick)
-        with progress.saving_on_interrupt(engine):
-            result = engine.run(rounds)
-    observers.end(federation, result, record.folder)
-    return result
+        return show.finish(spec, execute(federation, order.goal, record, loud=loud), folder)
 
 
 def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, dict[str, Any]]]:
@@ -150,11 +133,6 @@ def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[
             yield doing[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _say(text: str) -> None:

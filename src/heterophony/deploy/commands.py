@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heterophony.complaints import complaints
+from heterophony.cli.complaints import complaints
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from heterophony import terminal
+from rich.console import Console
+from rich.table import Table
+
+from heterophony.cli import terminal
 
 Row = dict[str, Any]
 
 
-def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str], cell: Callable[[Any], str]) -> None:
+def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str]) -> None:
     """Where there is no room, members of families are counted, then `spare` columns go, and at last texts are cut."""
     room = terminal.room()
-    whole = [[cell(row[column]) for column in columns] for row in rows]
+    whole = [[_cell(row[column]) for column in columns] for row in rows]
     if terminal.across(columns, whole) <= room:
         terminal.show(columns, whole)
         return
-    brief = [[cell(counted(row[column])) for column in columns] for row in rows]
+    brief = [[_cell(counted(row[column])) for column in columns] for row in rows]
     shown = terminal.fitting(columns, brief, spare, room)
     head = [columns[j] for j in shown]
     terminal.show(head, terminal.cut(head, [[row[j] for j in shown] for row in brief], room))
@@ -48,3 +52,29 @@ def families(rows: Sequence[Row]) -> tuple[list[Row], dict[str, list[str]]]:
         else:
             listed[row["name"]] = row
     return list(listed.values()), members
+
+
+def tell(
+    rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...], spare: tuple[str, ...] | None = None
+) -> None:
+    """A table that wraps; or, with `spare`, a line each, without these columns where there is no room for them."""
+    if as_json:
+        print(json.dumps(rows))
+        return
+    if spare is not None:
+        show(rows, columns, spare)
+        return
+    grid = Table(*columns)
+    for row in rows:
+        grid.add_row(*(_cell(row[column]) for column in columns))
+    Console().print(grid)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return (
+        {True: "yes", False: "no", None: "-"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    )

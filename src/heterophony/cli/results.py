@@ -12,22 +12,19 @@ from typing import Annotated
 
 import typer
 
-from heterophony.complaints import complaints
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
-DataFolder = Annotated[
-    Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Executor = Annotated[
-    str,
-    typer.Option(
-        help="How pending work is computed: auto (what was timed as the fastest), eager, branches or stacked."
-    ),
-]
-Precision = Annotated[str, typer.Option(help="fp32, tf32 or bf16.")]
-Deterministic = Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each with one core; 1: one run, with all cores.")]
+from heterophony.cli import listing, terminal
+from heterophony.cli.complaints import complaints
+from heterophony.cli.options import (
+    DataFolder,
+    Deterministic,
+    Device,
+    Executor,
+    Jobs,
+    Json,
+    Precision,
+    device_of,
+    tuned_changes,
+)
 
 
 def compare(
@@ -54,8 +51,6 @@ def compare(
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
-    from heterophony.cli import _device, _tuned
-
     with complaints():
         from heterophony import campaign, comparison, registry
         from heterophony.record.disk import Disk
@@ -66,7 +61,7 @@ def compare(
         given = comparison.read_options(options) if options is not None else {}
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:  # what was found; a file of options wins, and --set over both
-            given = {name: _tuned(tuned, setting.name, name, given.get(name, {})) for name in methods}
+            given = {name: tuned_changes(tuned, setting.name, name, given.get(name, {})) for name in methods}
         metric = comparison.metric_of(metric)
         wanted = comparison.orders(
             methods,
@@ -77,7 +72,7 @@ def compare(
             options=given,
             changes=changes,
             compute={
-                "device": _device(device),
+                "device": device_of(device),
                 "executor": executor,
                 "precision": precision,
                 "deterministic": deterministic,
@@ -130,8 +125,6 @@ def reproduce(
 
     Example: heterophony reproduce fedh2l-table2 --quick
     """
-    from heterophony.cli import _device, _list
-
     with complaints():
         from heterophony import campaign
         from heterophony.data.sources import catalogue
@@ -139,16 +132,16 @@ def reproduce(
 
         if name is None:
             known = [Experiment.load(name) for name in shipped()]
-            here = {listing.entry.name for listing in catalogue.known(data) if listing.found}
+            here = {each.entry.name for each in catalogue.known(data) if each.found}
             lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
             listed = [{"name": e.name, "title": e.title, "missing": m} for e, m in zip(known, lacking, strict=True)]
-            _list(listed, as_json, ("name", "title", "missing"), spare=())
+            listing.tell(listed, as_json, ("name", "title", "missing"), spare=())
             return
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
         elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
-        place = device if elsewhere else _device(device)
+        place = device if elsewhere else device_of(device)
         compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
         wanted = reproduction.orders(experiment, version, folder, compute, data)
         if not table:
@@ -213,16 +206,8 @@ def stoppable() -> Iterator[None]:
 
 def show_table(title: str, head: list[str], rows: list[list[str]], spare: Sequence[str] = ()) -> list[str]:
     """A table for a terminal, never cut; `spare` columns are left out where it is narrow. Says which."""
-    from heterophony import terminal
-
     shown = terminal.fitting(head, rows, spare, terminal.room())
     print()
     terminal.show([head[j] for j in shown], [[row[j] for j in shown] for row in rows], title, right=True)
     print()
     return [name for j, name in enumerate(head) if j not in shown]
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(compare)
-    app.command()(reproduce)
-    app.command()(report)

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from heterophony.complaints import complaints
+from heterophony.cli.complaints import complaints
+from heterophony.cli.options import DataFolder, Device, Json, device_of
+from heterophony.cli.running import execute
 
 
 def tune(
@@ -23,17 +25,15 @@ def tune(
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value, for all trials. Repeatable.")] = None,
     to: Annotated[Path, typer.Option("--out", help="Where tuned.toml and tried.jsonl go.")] = Path("tuned"),
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Processes on a CPU; 0: as many as it has cores.")] = 0,
-    data: Annotated[Path | None, typer.Option("--data", help="Folder with data sets.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")] = False,
+    data: DataFolder = None,
+    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Choose options of METHOD on a setting's validation data.
 
     Example: heterophony tune fedavg --on rotated-mnist --grid lr=0.01,0.05 --grid epochs=1,2 --budget 4
     """
-    from heterophony import cli
-
     with complaints():
         from heterophony import registry, tuning
         from heterophony.settings import Setting, SettingError
@@ -60,9 +60,9 @@ def tune(
             rounds=rounds,
             changes=dict(registry.parse(text) for text in set_ or []),
             root=data,
-            compute={"device": cli._device(device)},
+            compute={"device": device_of(device)},
             tried=to / "tried.jsonl",
-            run=lambda federation, count: cli._execute(federation, "local", count, workers=workers),
+            run=lambda federation, count: execute(federation, "local", count, workers=workers),
             tell=tell,
         )
         chosen = tuning.write(to / "tuned.toml", trials, budget)

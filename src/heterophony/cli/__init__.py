@@ -1,0 +1,65 @@
+"""The command line. Results on stdout, progress and errors on stderr; exit 2: bad input, exit 1: a failure."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from heterophony.cli import exporting, lists, looking, results, running, tuning
+from heterophony.deploy.commands import app as deploy
+
+app = typer.Typer(
+    name="heterophony",
+    help="Federated learning between participants that differ in model, data, task, hardware and place.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from heterophony import __version__
+
+        print(f"heterophony {__version__}")
+        raise typer.Exit
+
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(running.run, running.resume, looking.show, looking.ledger),
+    *(results.compare, results.report, results.reproduce, tuning.tune),
+    *(lists.methods, lists.settings, lists.models, lists.data),
+    *(exporting.export, exporting.predict, running.demo),
+)
+for each in COMMANDS:
+    app.command()(each)
+app.add_typer(deploy, name="deploy")
+
+
+def main() -> None:
+    # What the library has to say (which way of computing it chose, who runs one at a time) goes beside the progress.
+    voice = logging.StreamHandler()
+    voice.setFormatter(logging.Formatter("%(message)s"))
+    logging.getLogger("heterophony").addHandler(voice)
+    logging.getLogger("heterophony").setLevel(logging.INFO)
+    if not {"", os.getcwd()} & set(sys.path):  # where a user's own networks are (module:callable), as for `python -m`
+        sys.path.insert(0, os.getcwd())
+    command = typer.main.get_command(app)
+    _without_variables(command)
+    command()
+
+
+def _without_variables(command: Any) -> None:
+    """No option is read from the environment; some versions of click say "(env var: 'None')" in their errors."""
+    for option in command.params:
+        option.show_envvar = False
+    for each in getattr(command, "commands", {}).values():
+        _without_variables(each)

@@ -1,0 +1,47 @@
+"""export, predict: a trained model leaves its run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from heterophony.cli.complaints import complaints
+from heterophony.cli.options import Json
+
+out = Console()
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    node: Annotated[str, typer.Option(help="Whose model.")],
+    to: Annotated[Path, typer.Option(help="File to write (.safetensors).")],
+    model: Annotated[str | None, typer.Option(help="Which of its models; the first if not given.")] = None,
+) -> None:
+    """Write a model, as it was after the last round, to a file, with what is needed to load it."""
+    from heterophony import exported
+
+    with complaints():
+        exported.save(folder, node, to, model)
+    print(f"wrote {to}", file=sys.stderr)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A file that `heterophony export` wrote.")],
+    images: Annotated[Path, typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), or an image file.")],
+    as_json: Json = False,
+) -> None:
+    """Classify images with an exported model."""
+    from heterophony import exported
+
+    with complaints():
+        found = exported.predict(model, images)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        for place, (name, sure) in enumerate(zip(found["names"], found["confidence"], strict=True)):
+            out.print(f"{place}: {name} ({100 * sure:.1f} %)", markup=False)

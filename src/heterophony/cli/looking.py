@@ -1,0 +1,61 @@
+"""show, ledger: what runs have come to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from heterophony.cli.complaints import complaints
+from heterophony.cli.options import Json
+
+out = Console()
+
+
+def show(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    against: Annotated[Path | None, typer.Option(help="Another run: who gains by this one, and who loses.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run has come to, finished or not."""
+    from heterophony import show as view
+
+    with complaints():
+        found = view.load(folder)
+        tell(found if against is None else {**found, "clients": view.against(folder, against)}, as_json)
+
+
+def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
+    """Show what left each node of a run: messages and bytes by kind and edge, and what went wrong."""
+    from heterophony import show as view
+
+    with complaints():
+        edges, incidents = view.ledger(folder)
+    if as_json:
+        print(json.dumps({"edges": edges, "incidents": incidents}))
+        return
+    grid = Table("from", "to", "kind", "messages", "bytes", "status")
+    for edge in edges:
+        grid.add_row(
+            *(str(edge[key]) for key in ("from", "to", "kind", "messages")), view.size(edge["bytes"]), edge["status"]
+        )
+    out.print(grid)
+    for incident in incidents:
+        out.print(
+            f"{incident['time']:g} s  {incident['node']}: {incident['incident']} {incident['detail']}", highlight=False
+        )
+
+
+def tell(summary: dict[str, Any], as_json: bool) -> None:
+    from heterophony import show as view
+
+    if as_json:
+        print(json.dumps(summary))
+        return
+    out.print(view.table(summary))
+    for line in view.lines(summary):
+        print(line)

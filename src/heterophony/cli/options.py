@@ -1,0 +1,99 @@
+"""Options that several commands have, and what their values mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from heterophony.engines.engine import Engine
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+DataFolder = Annotated[
+    Path | None, typer.Option("--data", help="Folder with data sets (default: $HETEROPHONY_DATA, then a user cache).")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="key=value: an option of the method (lr=0.01) or a part of the setting (data.leaky=true). Repeatable.",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Executor = Annotated[
+    str,
+    typer.Option(
+        help="How pending work is computed: auto (what was timed as the fastest), eager, branches or stacked."
+    ),
+]
+Precision = Annotated[str, typer.Option(help="fp32, tf32 or bf16.")]
+Deterministic = Annotated[bool, typer.Option(help="On a GPU: only kernels that repeat to the bit.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Runs at a time, each with one core; 1: one run, with all cores.")]
+CpuWorkers = Annotated[
+    int, typer.Option("--workers", min=0, help="Processes on a CPU, or Ray workers; 0: one a core (a GPU).")
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where reactions run: local, process (each in its own), ray, or flower (a "
+        "rehearsal of `deploy`, two processes a participant).",
+    ),
+]
+Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
+Track = Annotated[
+    str,
+    typer.Option(
+        help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none; "
+        "auto is tensorboard if it is installed."
+    ),
+]
+
+
+def device_of(device: str) -> str:
+    """Where models are trained; `auto` is a GPU if torch finds one."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"there is no device {device!r}; it is auto, cpu or cuda")
+    if device == "cpu":
+        return device
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if device == "cuda":
+        raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
+    return "cpu"
+
+
+def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:
+    from heterophony import engines
+
+    places: dict[str, Callable[..., Engine]] = {
+        "local": engines.local,
+        "process": engines.process,
+        "ray": partial(engines.ray, workers=workers or None, address=address),
+        "flower": engines.flower,
+    }
+    if name not in places:
+        raise ValueError(f"there is no engine {name!r}; it is {', '.join(places)}")
+    if address is not None and name != "ray":
+        raise ValueError(f"--address {address} is for --engine ray")
+    if name == "ray":
+        from heterophony.engines import ray_pool
+
+        ray_pool.ray()  # says at once if it is missing
+    return places[name]
+
+
+def tuned_changes(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """What was found, and the user's own changes before it, by whatever name they call an option."""
+    from heterophony import registry, tuning
+
+    entry = registry.lookup(method)
+    found = tuning.options(path, setting, method)
+    own = {entry.full_name(key) for key in changes if any(name == key or name.endswith(f".{key}") for name in found)}
+    return {key: value for key, value in found.items() if key not in own} | changes

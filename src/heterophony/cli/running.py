@@ -1,0 +1,131 @@
+"""run, resume, demo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from heterophony.cli import options
+from heterophony.cli.complaints import complaints
+from heterophony.cli.looking import tell
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+    from heterophony.record.result import Result
+
+
+def run(
+    method: Annotated[str, typer.Argument(help="A method (`heterophony methods` lists them), or module:callable.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    set_: options.Set = None,
+    tuned: Annotated[Path | None, typer.Option(help="Options that `heterophony tune` found; --set wins.")] = None,
+    engine: options.EngineName = "local",
+    address: options.Address = None,
+    device: options.Device = "auto",
+    executor: options.Executor = "auto",
+    precision: options.Precision = "fp32",
+    deterministic: options.Deterministic = True,
+    workers: options.CpuWorkers = 0,
+    data: options.DataFolder = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
+    track: options.Track = "auto",
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
+    """Run METHOD on a setting.
+
+    Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
+    """
+    from heterophony import registry
+    from heterophony.record import trackers
+    from heterophony.record.run import Run
+    from heterophony.settings import Setting, assemble
+
+    with complaints(to):
+        place = (
+            device if (engine, device) == ("ray", "cuda") else options.device_of(device)
+        )  # the GPUs may be elsewhere
+        options.engine_of(engine, address=address)
+        if engine == "flower" and to is not None:  # before there is a folder
+            raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
+        told = trackers.chosen(track)
+        if told and track != "auto" and to is None:
+            raise ValueError(f"--track {track} needs a run folder: --out")
+        setting = Setting.load(on)
+        changes = dict(registry.parse(text) for text in set_ or [])
+        if tuned is not None:
+            changes = options.tuned_changes(tuned, setting.name, method, changes)
+        compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
+        federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
+        wanted = rounds or setting.plan(method)[0]
+        if to is None:
+            result = execute(federation, engine, wanted, workers=workers, address=address)
+            _finish(federation.identity(), result, None, as_json)
+            return
+        spec = federation.identity()
+        known = (to / "spec.json").exists()
+        with Run.open(to, spec) if known else Run.create(to, spec, wanted) as record:
+            wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
+            _finish(spec, execute(federation, engine, wanted, record, workers, told, address), to, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    rounds: Annotated[int | None, typer.Option(min=1, help="Go on to this many rounds.")] = None,
+    engine: options.EngineName = "local",
+    address: options.Address = None,
+    workers: options.CpuWorkers = 0,
+    data: options.DataFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Continue a run that was stopped, or extend a finished one with --rounds."""
+    from heterophony.record.run import Run, RunError
+    from heterophony.settings import reassemble
+
+    with complaints(folder):
+        options.engine_of(engine, address=address)
+        spec = Run.spec(folder)
+        if not spec.get("recipe"):
+            raise RunError(
+                f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
+            )
+        federation = reassemble(spec["recipe"], data)
+        with Run.open(folder, federation.identity()) as record:
+            result = execute(federation, engine, rounds or record.goal, record, workers, address=address)
+            _finish(spec, result, folder, as_json)
+
+
+def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
+    """Watch four networks learn four rotations of real digits, alone and from each other, for about two minutes."""
+    from heterophony import demonstration
+
+    with complaints():
+        demonstration.play(to, Console())
+
+
+def execute(
+    federation: Federation,
+    engine: str,
+    rounds: int,
+    record: Any = None,
+    workers: int = 0,
+    told: list[str] | None = None,
+    address: str | None = None,
+) -> Result:
+    from heterophony import execution
+
+    if federation.device == "cpu" and federation.threads == 1 and engine == "local":
+        federation = replace(federation, workers=workers or execution.cores())
+    made = options.engine_of(engine, workers, address)
+    return execution.execute(federation, rounds, record, engine=made, told=told)
+
+
+def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
+    from heterophony import show as view
+
+    tell(view.finish(spec, result, folder), as_json)
