@@ -20,7 +20,7 @@ from PIL import Image as pil
 from typer.testing import CliRunner
 
 from heterophony import cli, demonstration, engines, exported, progress
-from heterophony.data import load
+from heterophony.data import load, to_tensor
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
 from heterophony.settings import shipped
@@ -316,6 +316,19 @@ def test_export_and_predict(model, tmp_path):
     assert all(0.1 <= sure <= 1 for sure in found["confidence"])
     answer = call("predict", model, tmp_path / "images.npz")
     assert [line.split(": ")[1].split()[0] for line in answer.stdout.splitlines()] == [str(n) for n in found["labels"]]
+
+
+def test_predictions_see_images_as_training_did(small, tmp_path):
+    folder = tmp_path / "run"
+    assert call("run", "solo", "--on", small, "--set", "data.mean=0.1", "--out", folder).exit_code == 0
+    assert call("export", folder, "--node", "a", "--to", tmp_path / "m").exit_code == 0
+    images = load("digits-embedded").train.x[:5]
+    np.savez(tmp_path / "images.npz", x=images)
+    network, _ = exported.load(tmp_path / "m")
+    sure, labels = network(to_tensor(images, side=16, mean=0.1)).softmax(-1).max(-1)
+    found = said(call("predict", tmp_path / "m", tmp_path / "images.npz", "--json"))
+    assert found["labels"] == labels.tolist()
+    assert found["confidence"] == pytest.approx(sure.tolist(), abs=1e-6)
 
 
 def test_exported_weights_are_those_of_the_snapshot(example, model):

@@ -18,7 +18,7 @@ from heterophony.models import create
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run, RunError
 
-FORMAT = "heterophony-model-1"
+FORMAT = "heterophony-model-2"
 
 
 def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
@@ -38,9 +38,11 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
     network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
+    pixels = {key: spec["recipe"]["setting"]["data"].get(key, 0.5) for key in ("mean", "std")}
     known = spec["recipe"].get("labels", {})
     labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
-    about = {"format": FORMAT, "network": network, "labels": labels, "node": node, "model": name, "run": spec["recipe"]}
+    about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
+    about["run"] = spec["recipe"]
     data = safetensors.torch.save(
         {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}
     )
@@ -52,11 +54,15 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
             about = json.loads((file.metadata() or {})["heterophony"])
+            if about["format"] != FORMAT:
+                raise DataError(f"{path} was written by another version; export it again")
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         network = dict(about["network"])
         name = network.pop("name")
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
+    except DataError:
+        raise
     except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
     try:
@@ -74,7 +80,7 @@ def predict(path: Path, images: Path) -> dict[str, Any]:
     """Labels, their names and confidences for the images in a file."""
     module, about = load(path)
     network = about["network"]
-    x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"])
+    x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
     with torch.no_grad():
         probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
     sure, labels = probabilities.max(-1)

@@ -529,3 +529,14 @@ def test_rows_of_a_source_are_those_of_each_domain_made_of_it(digits):
     first, second = (rows_of(digits, made.views[f"M{angle}"]["train"](), angle) for angle in (0, 20))
     assert first == second
     assert len(first) == 120
+
+
+def test_pixels_are_standardised_and_what_a_crop_brings_in_is_black():
+    plain, scaled = world(augment="crop-flip"), world(augment="crop-flip", mean=0.25, std=0.2)
+    for name, views in plain.views.items():
+        was, now = views["train"](), scaled.views[name]["train"]()
+        assert torch.allclose(now.x, ((was.x * 0.5 + 0.5) - 0.25) / 0.2, atol=1e-5)
+        assert (was.augment, now.augment) == (CropFlip(fill=-1.0), CropFlip(fill=-1.25))
+        assert now.x.min() == pytest.approx(-1.25)
+    sets = {name: splits["test"] for name, splits in scaled.tests.items()}
+    assert all(data.x.min() == pytest.approx(-1.25) for data in sets.values())

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLACK = -1.0  # as `to_tensor` gives it
+BLACK = -1.0  # as `to_tensor` gives it unless told otherwise
 
 
 class Augmentation(Protocol):
@@ -52,4 +52,4 @@ class CropFlip:
         return tall.gather(3, columns[:, None, None, :].expand(count, channels, height, width))
 
 
-NAMED: dict[str, Augmentation] = {"crop-flip": CropFlip()}
+NAMED = {"crop-flip": CropFlip}

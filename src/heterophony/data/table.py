@@ -120,7 +120,7 @@ def _levels() -> Tensor:
 
 
 def _bytes(x: Tensor, device: str) -> Tensor | None:
-    """The bytes that images were made of, on the device; None if they were made otherwise (turned, say)."""
+    """The bytes that images were made of, on the device; None if they were made otherwise (turned, or standardised)."""
     if x.dim() != 4 or x.dtype != torch.float32 or torch.device(device).type == "meta":
         return None
     if _whole(x[:1], _levels()) is None:  # which mostly tells, and asks no device

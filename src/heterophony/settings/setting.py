@@ -175,6 +175,10 @@ class DataPart(Strict):
     """Images are resized to so many pixels a side; that of the largest if not given."""
     channels: Literal[1, 3] | None = None
     """Grey or colour for all; colour if any set has it, if not given."""
+    mean: float = Field(default=0.5, ge=0, le=1)
+    """Images are standardised: this is taken from every pixel's value between 0 and 1, ..."""
+    std: float = Field(default=0.5, gt=0)
+    """... and what is left is divided by this. As they are, networks see -1 (black) to 1 (white)."""
     length: int | None = Field(default=None, ge=8)
     """Bytes of a row of text; 64 for language models and 192 for topics if not given."""
     augment: Literal["crop-flip"] | None = None

@@ -24,7 +24,7 @@ from heterophony.data import (
     private_test,
     to_data,
 )
-from heterophony.data.augment import NAMED
+from heterophony.data.augment import NAMED, Augmentation
 from heterophony.data.sources import own as own_data
 from heterophony.data.sources import require
 from heterophony.data.stream import Drift, Stream
@@ -100,7 +100,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         else None
     )
     form = _form(spec, sources)
-    make = partial(_data, form, {name: len(source.classes) for name, source in sources.items()})
+    make = partial(_data, (*form, spec.mean, spec.std), {n: len(source.classes) for n, source in sources.items()})
     names = _participants(shares)
     _check_participants(spec, [name for own in names.values() for name in own])
     away = _away(spec, names)
@@ -171,8 +171,10 @@ def _reads(spec: DataPart, domains: dict[str, Domain], sources: dict[str, Source
     if kind == "images" and spec.length is not None:
         raise DataError("data.length is for texts; images have a side")
     turned = any(domain.degrees for domain in domains.values())
-    if kind != "images" and (turned or spec.augment or spec.side or spec.channels):
-        raise DataError(f"rotations, augment, side and channels are for images; {', '.join(domains)} are {kind}")
+    scaled = (spec.mean, spec.std) != (0.5, 0.5)
+    if kind != "images" and (turned or spec.augment or spec.side or spec.channels or scaled):
+        asked = "rotations, augment, side, channels, mean and std"
+        raise DataError(f"{asked} are for images; {', '.join(domains)} are {kind}")
     concepts = spec.stream.concepts if spec.stream is not None else ()
     if kind != "images" and any(concept.degrees for concept in concepts):
         raise DataError(f"data.stream: {kind} cannot be turned")
@@ -247,13 +249,16 @@ def _form(spec: DataPart, sources: dict[str, Source]) -> tuple[int, int]:
     return channels, side
 
 
-def _data(form: tuple[int, int], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None) -> Data:
-    channels, side = form
+def _data(
+    form: tuple[int, int, float, float], classes: dict[str, int], split: Split, rows: Rows, domain: Domain | None
+) -> Data:
+    channels, side, mean, std = form
     if split.kind != "images":
         count = classes[domain.source] if domain is not None else None
         return text_data(split.x[rows], split.y[rows], classes=count, sequence=split.kind == "sequences")
     degrees, count = (domain.degrees, classes[domain.source]) if domain is not None else (0.0, None)
-    return to_data(split.x[rows], split.y[rows], classes=count, side=side, channels=channels, degrees=degrees)
+    images, labels = split.x[rows], split.y[rows]
+    return to_data(images, labels, classes=count, side=side, channels=channels, degrees=degrees, mean=mean, std=std)
 
 
 def _stream(
@@ -294,7 +299,7 @@ def _train(spec: DataPart, view: View, name: str, seed: int) -> Data:
     own = spec.participants.get(name)
     if own is not None and own.label_noise:
         data = data.with_columns(y=_mislabelled(data, own.label_noise, _rng(seed, name, "label noise")))
-    return data.augmented(NAMED[spec.augment]) if spec.augment is not None else data
+    return data.augmented(_change(spec, spec.augment)) if spec.augment is not None else data
 
 
 def _mislabelled(data: Data, share: float, rng: np.random.Generator) -> torch.Tensor:
@@ -336,15 +341,20 @@ def _public(
     else:
         rows = _public_rows(spec.public, outside, seed)
         view = partial(_outside, make, outside, rows, spec.public, classes, alike)
-    return cache(partial(_augmented, view, spec.public.augment, seed))
+    change = None if spec.public.augment is None else _change(spec, spec.public.augment)
+    return cache(partial(_augmented, view, change, seed))
 
 
-def _augmented(view: View, name: str | None, seed: int) -> Data:
+def _change(spec: DataPart, name: str) -> Augmentation:
+    """What training does to images; what it brings in is black, as these images have it."""
+    return NAMED[name](fill=-spec.mean / spec.std)
+
+
+def _augmented(view: View, change: Augmentation | None, seed: int) -> Data:
     """The public images, changed once: everyone predicts on, and learns from, the same ones."""
     data = view()
-    if name is None:
+    if change is None:
         return data
-    change = NAMED[name]
     return data.with_columns(x=change.apply(data.x, change.draw(len(data), generator(seed, "public augment", "once"))))
 
 
