@@ -12,6 +12,8 @@ from heterophony.fields import Family, Part, Shape, family, members_of, within
 from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, lg_fedavg
 from heterophony.models.blocks import Network
 from heterophony.parts.training import Training
+from heterophony.profile import Dropout
+from heterophony.record.metrics import measure
 from heterophony.topology import complete, star
 from test_limits import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, personal_star, weights_star
@@ -271,3 +273,19 @@ def test_a_part_must_fit_the_receivers_part():
     assert within(form, "") == form
     with pytest.raises(ReactionError, match="part = 'body', but of the network there travel only 0, 2: set part"):
         local(weights_star(FedPer(local=B16))).run(1)
+
+
+# -- rounds that ask only some --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("changed", [{"fraction": 0.34}, {}])
+def test_figures_of_partial_rounds_do_not_depend_on_how_often_models_are_evaluated(changed):
+    """Who is not asked in the last round has its figures from when it last was: they are of its last model."""
+    dropout = Dropout() if changed else Dropout(rate=0.5)
+    found = []
+    for evaluate in (1, 4):
+        method = Ditto(local=MOMENTUM, **changed)
+        federation = personal_star(method, client=("model", "fork"), dropout=dropout, evaluate=evaluate)
+        result = local(federation).run(8)
+        figures = measure(result.table, dict.fromkeys(CLIENTS, "here"), "personalised")
+        found.append((result.digest, figures))
+    assert found[0] == found[1]
+    assert found[0][1].acc is not None

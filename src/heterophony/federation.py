@@ -66,7 +66,7 @@ class Federation:
     executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     deterministic: bool = True  # a GPU, too, repeats to the bit
-    evaluate: int = 1  # every so many rounds, and in the last one
+    evaluate: int = 1  # every so many rounds, and in the last one; whoever takes part in some rounds only, in each
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
     dropout: Dropout = field(default_factory=Dropout)
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
@@ -153,6 +153,11 @@ class Federation:
     def first(self, role: str) -> Node:
         """The first node of a role, as built."""
         return self.node(next(node for node, other in self.topology.roles.items() if other == role))
+
+    @property
+    def partial(self) -> bool:
+        """Whether a participant may miss rounds, the last among them."""
+        return self.dropout.rate > 0 or getattr(self.method, "fraction", 1.0) < 1
 
     def profile(self, node: str) -> Profile:
         """A node's device and network."""

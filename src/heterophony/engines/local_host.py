@@ -90,7 +90,9 @@ class LocalHost:
             tag = f"{activation.number}.{frame.asked}"
             once = isinstance(frame.work, Fit | Mark) and frame.work.once
             wave, left = (activation.wave, frame.asked), 1 if once else activation.rounds - frame.node.round
-            evaluate = self._evaluates(activation) or (once and isinstance(frame.work, Mark))
+            evaluate = self._evaluates(activation)
+            if isinstance(frame.work, Mark):
+                evaluate |= once or (self.federation.partial and frame.node.role != self.federation.method.roles[0])
             jobs.append(Job(frame.node, frame.work, tag, frame.clock, evaluate, wave, left))
         answers = self.compute(jobs)
         try:

@@ -340,7 +340,7 @@ class Setting(Strict):
     rounds: int = Field(default=10, ge=1)
     """How long; `--rounds` for one run."""
     evaluate: int = Field(default=1, ge=1)
-    """Every so many rounds, and in the last."""
+    """Every so many rounds, and in the last; participants who miss rounds, in each that they take part in."""
     data: DataPart
     """Where data come from and who gets what."""
     models: ModelPart
