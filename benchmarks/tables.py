@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from heterophony.record.interval import interval
 
 
 def collect(store: Path, names: Sequence[str], seeds: int, job: Callable[[str, int], Any]) -> dict[str, list[Any]]:
@@ -30,19 +31,16 @@ def collect(store: Path, names: Sequence[str], seeds: int, job: Callable[[str, i
 
 
 def cell(values: Sequence[float | None], scale: float = 100.0, digits: int = 1) -> str:
-    """Mean and deviation; a dash where one is undefined."""
-    known = [scale * value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return "-"
-    spread = f" ± {statistics.pstdev(known):.{digits}f}" if len(known) > 1 else ""
-    return f"{statistics.mean(known):.{digits}f}{spread}"
+    """Mean and half of its 95 % interval; a dash where one is undefined."""
+    found = interval(values)
+    return "-" if found is None else found.text(scale, digits)
 
 
 def report(path: Path, command: str, seeds: int, note: str, lines: Sequence[str]) -> None:
     """Print the table and write it, with the command that made it."""
     head = [
         f"`{command}`, {date.today()}, {platform.machine()}, one thread a process on {os.cpu_count()} cores.",
-        f"{note} Mean ± deviation over seeds 0..{seeds - 1}.",
+        f"{note} Mean ± half of the 95 % interval over seeds 0..{seeds - 1}.",
         "",
     ]
     print("\n".join([*head, *lines]))

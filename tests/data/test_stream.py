@@ -212,6 +212,9 @@ def test_present_and_past_by_hand():
         [{**r, "node": "server"} for r in table], {"c0": "A", "c1": "A"}, "local", Drift("sudden", 2, 2).shares
     )
     assert shared[2]["past"] == 0.5
+    other = [row(2, 0, None, "c1"), row(2, 1, None, "c1")]  # has diverged: then nobody can say a mean
+    *_, lost = over_time(table + other, {"c0": "A", "c1": "A"}, "local", Drift("sudden", 2, 2).shares)
+    assert (lost["present"], lost["past"], lost["forgotten"]) == (None, None, None)
 
 
 def test_a_leaf_goes_on_with_its_stream_between_two_messages():

@@ -36,9 +36,9 @@ def test_gains_by_hand():
     found = gains({"a": 0.9, "b": 0.4, "c": 0.5, "d": None}, {"a": 0.8, "b": 0.7, "c": 0.5, "d": 0.1})
     assert (found["gain"], found["lose"], found["diverged"]) == (["a"], ["b", "d"], ["d"])
     assert found["mean"] == pytest.approx((0.1 - 0.3) / 3)
-    assert found["worst"] == {"participant": "b", "own": 0.4}
+    assert found["worst"] == {"participant": "d", "own": None}  # nobody is worse off than without any figure
     assert line(found, "solo") == (
-        "against solo: 1 of 4 gain, 2 lose, mean -6.7 points, b -30.0; worst of all is b with 40.0 %; diverged: d"
+        "against solo: 1 of 4 gain, 2 lose, mean -6.7 points, b -30.0; worst of all is d with no figure; diverged: d"
     )
     losses = gains({"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 2.0}, higher=False)
     assert (losses["gain"], losses["lose"], losses["worst"]["participant"]) == (["a"], ["b"], "b")

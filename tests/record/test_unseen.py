@@ -48,6 +48,8 @@ def test_unseen_by_hand():
     rows += [row("a", "X", 6, split="unseen", round=1), row("a", "X", 1.0, split="unseen", quantity="loss")]
     assert unseen(rows) == {"x": {"X": {"mean": 0.7, "best": 0.8, "worst": 0.6, "models": 2}}}
     assert unseen([]) == {}
+    lost = unseen([*rows, row("a", "X", None, split="unseen", round=2)])  # its older figures are not what it is now
+    assert lost == {"x": {"X": {"mean": None, "best": 0.8, "worst": None, "models": 2}}}
 
 
 def test_newcomers_by_hand():

@@ -23,7 +23,7 @@ def expected(folder, product, quantity, split="test"):
     rows = folder.table.select(product=product, quantity=quantity, split=split)
     rounds = sorted({row["round"] for row in rows})
     here = {r: [row["sum"] / row["n"] for row in rows if row["round"] == r] for r in rounds}
-    return {r: pytest.approx(sum(values) / len(values), rel=1e-6) for r, values in here.items()}
+    return {r + 1: pytest.approx(sum(values) / len(values), rel=1e-6) for r, values in here.items()}
 
 
 def test_tensorboard_reads_what_the_table_says(small, tmp_path):
@@ -32,10 +32,43 @@ def test_tensorboard_reads_what_the_table_says(small, tmp_path):
     assert found["personalised/accuracy"] == expected(folder, "personalised", "accuracy")
     assert found["global/loss"] == expected(folder, "global", "loss")
     assert found["personalised/accuracy (validation)"] == expected(folder, "personalised", "accuracy", "validation")
-    assert found["training/meme.kl"] == expected(folder, "training", "meme.kl", "train")
-    assert list(found["personalised/accuracy"]) == [0, 1, 2]
-    assert found["run/bytes sent"][2] == folder.summary["bytes"]["total"]
-    assert found["run/virtual seconds"][2] == pytest.approx(folder.summary["clock"], rel=1e-6)
+    assert found["training/meme.kl (train)"] == expected(folder, "training", "meme.kl", "train")
+    assert list(found["personalised/accuracy"]) == [1, 2, 3]
+    figures = folder.summary["metrics"]
+    for word, key in (("all domains", "acc"), ("own domain", "wdp"), ("other domains", "cdp")):
+        assert found[f"personalised/{word}"][3] == pytest.approx(figures[key], rel=1e-6)
+    assert found["personalised/worst participant"][3] == pytest.approx(figures["worst"], rel=1e-6)
+    assert found["run/bytes sent"][3] == folder.summary["bytes"]["total"]
+    assert found["run/virtual seconds"][3] == pytest.approx(folder.summary["clock"], rel=1e-6)
+
+
+def test_losses_on_different_data_are_told_apart(small, tmp_path):
+    said(
+        call(
+            "run",
+            "fedh2l",
+            "--on",
+            small,
+            "--rounds",
+            2,
+            "--set",
+            "local.data=own",
+            "--out",
+            tmp_path / "run",
+            "--json",
+        )
+    )
+    table = Folder(tmp_path / "run").table
+    sets = {row["set"] for row in table if row["quantity"] == "model.ce"}
+    assert sets == {"own", "public"}
+    found = numbers(tmp_path / "run")
+    for name in sets:
+        values = [
+            row["sum"] / row["n"]
+            for row in table
+            if (row["quantity"], row["set"], row["round"]) == ("model.ce", name, 1)
+        ]
+        assert found[f"training/model.ce ({name})"][2] == pytest.approx(sum(values) / len(values), rel=1e-6)
 
 
 def test_a_resumed_run_tells_the_same(small, tmp_path):

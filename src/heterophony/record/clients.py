@@ -45,8 +45,9 @@ def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]
         for name, a in mine.items()
         if a is not None and (b := theirs.get(name)) is not None
     }
-    known = {name: sign * value for name, value in mine.items() if value is not None}
-    worst = min(known, key=known.__getitem__, default=None)
+    # Nobody is worse off than with a model that gives no numbers.
+    depth = {name: -math.inf if value is None else sign * value for name, value in mine.items()}
+    worst = min(depth, key=depth.__getitem__, default=None)
     return {
         "participants": rows,
         "gain": [name for name, row in rows.items() if row["gain"] > 0],
@@ -67,4 +68,6 @@ def line(found: Mapping[str, Any], against: str) -> str:
     everyone = len(rows) + len(diverged)
     text = f"against {against}: {len(found['gain'])} of {everyone} gain, {len(found['lose'])} lose"
     text += f", mean {100 * found['mean']:+.1f} points, {hardest} {100 * rows[hardest]['gain']:+.1f}"
-    return text + f"; worst of all is {found['worst']['participant']} with {100 * found['worst']['own']:.1f} %{lost}"
+    worst = found["worst"]
+    depth = "no figure" if worst["own"] is None else f"{100 * worst['own']:.1f} %"
+    return text + f"; worst of all is {worst['participant']} with {depth}{lost}"

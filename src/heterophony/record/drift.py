@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from heterophony.record.interval import mean
+
 Shares = Callable[[int], Sequence[float]]
-_Marks = dict[
-    tuple[str, int], dict[str, dict[int, tuple[float, float]]]
-]  # (node, round) -> set -> concept -> (rate, time)
+# (node, round) -> set -> concept -> (rate, None of a model that has diverged; time)
+_Marks = dict[tuple[str, int], dict[str, dict[int, tuple[float | None, float]]]]
 
 
 def over_time(
@@ -30,22 +31,24 @@ def over_time(
         gone = [c for c in sorted(before) if now[c] == 0]
         rows, times = [], []
         for participant, home in homes.items():
-            known = marks.get((server or participant, round), {}).get(home)
-            if known is None:
+            marked = marks.get((server or participant, round), {}).get(home)
+            if marked is None:
                 continue
-            rates = {concept: rate for concept, (rate, _) in known.items()}
-            times += [time for _, time in known.values()]
-            for concept, rate in rates.items():
+            rates = {concept: rate for concept, (rate, _) in marked.items()}
+            times += [time for _, time in marked.values()]
+            known = {concept: rate for concept, rate in rates.items() if rate is not None}
+            for concept, rate in known.items():
                 best[participant, concept] = max(rate, best.get((participant, concept), rate))
+            defined = all(c in known for c, share in enumerate(now) if share)
             rows.append(
                 {
-                    "present": sum(share * rates[c] for c, share in enumerate(now) if share),
-                    "past": _mean([rates[c] for c in gone]),
-                    "forgotten": _mean([best[participant, c] - rates[c] for c in gone]),
+                    "present": sum(share * known[c] for c, share in enumerate(now) if share) if defined else None,
+                    "past": mean(rates[c] for c in gone),
+                    "forgotten": mean(best[participant, c] - known[c] if c in known else None for c in gone),
                 }
             )
         if rows:
-            means = {key: _mean([row[key] for row in rows]) for key in ("present", "past", "forgotten")}
+            means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
             found.append({"round": round, "time": max(times), **means})
     return found
 
@@ -55,12 +58,7 @@ def _marks(table: Iterable[Mapping[str, Any]], product: str) -> _Marks:
     for row in table:
         concept = row["split"].removeprefix("concept-")
         wanted = row["product"] == product and row["quantity"] == "accuracy" and concept != row["split"]
-        if wanted and row["n"] and row["sum"] is not None:
+        if wanted and row["n"]:
             sets = marks.setdefault((row["node"], row["round"]), {}).setdefault(row["set"], {})
-            sets[int(concept)] = row["sum"] / row["n"], row["time"]
+            sets[int(concept)] = None if row["sum"] is None else row["sum"] / row["n"], row["time"]
     return marks
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

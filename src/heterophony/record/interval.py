@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 ROUNDING = 1e-9  # differences that differ by less are the same
@@ -23,6 +23,13 @@ class Interval:
     def text(self, scale: float = 100.0, digits: int = 1) -> str:
         half = "" if self.half is None else f" ± {scale * self.half:.{digits}f}"
         return f"{scale * self.mean:.{digits}f}{half}"
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Undefined where one of them is, or there are none."""
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(found) else None
 
 
 def interval(values: Sequence[float | None]) -> Interval | None:

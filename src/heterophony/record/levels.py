@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from heterophony.record.interval import mean
 from heterophony.record.table import Table
 
 COLUMNS = ("own", "subtree", "union", "proxy")
@@ -45,7 +46,7 @@ def levels(
             )
     inner = sorted((level for level in found if level.startswith("level")), key=lambda level: -int(level[6:]))
     return [
-        {"level": level, **{name: _mean([each[name] for each in found[level]]) for name in COLUMNS}}
+        {"level": level, **{name: mean([each[name] for each in found[level]]) for name in COLUMNS}}
         for level in ("leaf", *inner, "root")
         if level in found
     ]
@@ -66,8 +67,3 @@ def _pooled(last: _Last, node: str, sets: Iterable[str], split: str) -> float | 
     if not rows or any(row is None or row["sum"] is None for row in rows):
         return None
     return float(sum(row["sum"] for row in rows if row) / sum(row["n"] for row in rows if row))
-
-
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -1,12 +1,14 @@
 """What a run tells to trackers while it goes: one small hook, and who may hang on it.
 
-A tracker is told numbers by name and round: the mean over nodes of what was evaluated, of loss terms and of notes,
-bytes and virtual time. TensorBoard's files go to the run folder if it is installed; MLflow and Weights & Biases
-(offline) if asked for. A resumed run tells its rounds again, with the same numbers.
+A tracker is told numbers by name and round, counted from 1 as everywhere: the headline's figures (all, own and others'
+domains, the worst participant), the mean over nodes of all that was evaluated, of loss terms (by the data they are on)
+and of notes, bytes and virtual time. TensorBoard's files go to the run folder if it is installed; MLflow and Weights &
+Biases (offline) if asked for. A resumed run tells its rounds again, with the same numbers.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -16,9 +18,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from heterophony.record.metrics import measure
+
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
+WORDS = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains", "worst": "worst participant"}
 Tick = Callable[["Engine"], None]
 
 
@@ -156,7 +161,7 @@ class Teller:
         self.engine: Engine | None = None
         self.seen = self.counted = 0
         self.sent = 0
-        self.waiting: dict[int, dict[str, tuple[float, int]]] = {}
+        self.waiting: dict[int, list[dict[str, Any]]] = {}
 
     def tell(self, engine: Engine) -> None:
         self.engine = engine
@@ -175,19 +180,35 @@ class Teller:
         assert self.engine is not None
         rows, self.seen = self.engine.table.rows[self.seen :], len(self.engine.table.rows)
         for row in rows:
-            if row["sum"] is not None and row["n"]:
-                # "validation" and the like beside the test sets; loss terms and notes have names of their own
-                split = "" if row["split"] in ("test", "train", "") else f" ({row['split']})"
-                name = f"{row['product']}/{row['quantity']}{split}"
-                means = self.waiting.setdefault(row["round"], {})
-                total, n = means.get(name, (0.0, 0))
-                means[name] = total + row["sum"] / row["n"], n + 1
+            self.waiting.setdefault(row["round"], []).append(row)
 
     def _say(self, round: int) -> None:
         assert self.engine is not None
-        numbers = {name: total / n for name, (total, n) in self.waiting.pop(round).items()}
+        rows, federation = self.waiting.pop(round), self.engine.federation
+        named: dict[str, list[float]] = {}
+        for row in rows:
+            if row["sum"] is not None and row["n"]:
+                named.setdefault(_name(row), []).append(row["sum"] / row["n"])
+        numbers = {name: math.fsum(values) / len(values) for name, values in named.items()}
+        numbers |= _headline(rows, federation.homes, federation.method.headline)
         entries, self.counted = self.engine.ledger.rows[self.counted :], len(self.engine.ledger.rows)
         self.sent += sum(r["payload"] * r["hops"] for r in entries if "kind" in r and r["status"] != "withheld")
         numbers |= {"run/bytes sent": float(self.sent), "run/virtual seconds": self.engine.clock}
         for tracker in self.trackers:
-            tracker.log(numbers, round)
+            tracker.log(numbers, round + 1)
+
+
+def _headline(rows: Sequence[Mapping[str, Any]], homes: Mapping[str, str], product: str) -> dict[str, float]:
+    """The papers' figures of a round in which everyone's model, or the one that all use, was evaluated."""
+    nodes = {row["node"] for row in rows if row["product"] == product}
+    if homes and len(nodes) > 1 and nodes.isdisjoint(homes):  # edge servers, say: nobody's own, and not one for all
+        return {}
+    found = measure(rows, homes, product).as_dict()
+    return {f"{product}/{word}": found[key] for key, word in WORDS.items() if found[key] is not None}
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    if row["split"] == "train":  # a loss term, on the data that it was trained on
+        return f"{row['product']}/{row['quantity']} ({row['set']})"
+    split = "" if row["split"] in ("test", "") else f" ({row['split']})"  # "validation" and the like
+    return f"{row['product']}/{row['quantity']}{split}"
