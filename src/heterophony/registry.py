@@ -32,6 +32,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "bhfl": methods.BHFL,
     "bhfl-async": methods.bhfl_async,
     "fml": methods.FML,
+    "fedkd": methods.FedKD,
     "fedmd": methods.FedMD,
     "fedmd-global": methods.fedmd_global,
     "fccl": methods.FCCL,

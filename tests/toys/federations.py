@@ -20,6 +20,7 @@ from heterophony.methods import (
     FedDF,
     FedH2L,
     FedH2LAsync,
+    FedKD,
     FedMD,
     FedPer,
     FedProto,
@@ -42,6 +43,7 @@ from heterophony.methods import (
 from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
+from heterophony.parts.schedules import Ramp
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
@@ -104,6 +106,13 @@ def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def mentored_star(method, build=wide, **options):
+    """Different private networks, beside each a small common one."""
+    small = {wide: halves(8, 5), net: net(6)}[build]
+    models = {c: {"model": build(h), "mentee": small} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
 
 
 def own_star(method, build=net, **options):
@@ -275,6 +284,12 @@ METHODS = [
     Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
+    Row("fedkd", lambda **o: mentored_star(FedKD(local=B16, energy=Ramp(0.6, 0.9, 2)), **o), lost=True),
+    Row(
+        "fedkd-whole",
+        lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, fraction=0.67), net, **o),
+        rounds=4,
+    ),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),

@@ -13,6 +13,7 @@ from heterophony.methods.fedavgm import fedavgm
 from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
+from heterophony.methods.fedkd import FedKD
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
@@ -39,6 +40,7 @@ __all__ = [
     "FedDF",
     "FedH2L",
     "FedH2LAsync",
+    "FedKD",
     "FedMD",
     "FedPer",
     "FedProto",

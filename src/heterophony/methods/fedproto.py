@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 
-import torch
 from torch import Tensor
 
 from heterophony.data.errors import DataError
@@ -31,7 +30,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
-from heterophony.parts.features import features_of
+from heterophony.parts.features import features_of, pooled
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -124,13 +123,3 @@ class FedProto(Method):
         classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
         table = 4 * classes * (self.wide(client) + 1)
         return {"global": (rounds - 1) * cohort * table, "prototypes": rounds * cohort * table}
-
-
-def pooled(features: Tensor, width: int) -> Tensor:
-    """Features averaged in so many groups of neighbours. As a product, whose gradient repeats to the bit on a GPU."""
-    count = features.shape[-1]
-    if count == width:
-        return features
-    group = torch.arange(count, device=features.device) * width // count
-    member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
-    return features @ (member / member.sum(0))

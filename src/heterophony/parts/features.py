@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
 
@@ -13,3 +14,13 @@ def features_of(network: nn.Module, asker: str) -> int:
     if not isinstance(head, nn.Linear) or not isinstance(getattr(network, "body", None), nn.Module):
         raise DataError(f"{asker} needs networks of two parts, `body` and a linear `head`, as in models/blocks.py")
     return head.in_features
+
+
+def pooled(features: Tensor, width: int) -> Tensor:
+    """Features averaged in so many groups of neighbours. As a product, whose gradient repeats to the bit on a GPU."""
+    count = features.shape[-1]
+    if count == width:
+        return features
+    group = torch.arange(count, device=features.device) * width // count
+    member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
+    return features @ (member / member.sum(0))
