@@ -18,6 +18,7 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
+    FedGH,
     FedH2L,
     FedH2LAsync,
     FedKD,
@@ -293,8 +294,10 @@ METHODS = [
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row("fedgh-pooled", lambda **o: own_star(FedGH(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),

@@ -12,6 +12,7 @@ from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.fedavgm import fedavgm
 from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
 from heterophony.methods.fedmd import FedMD, fedmd_global
@@ -38,6 +39,7 @@ __all__ = [
     "FedAvg",
     "FedBuff",
     "FedDF",
+    "FedGH",
     "FedH2L",
     "FedH2LAsync",
     "FedKD",

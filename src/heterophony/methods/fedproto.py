@@ -21,7 +21,6 @@ import logging
 
 from torch import Tensor
 
-from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.fields import Counts, PerClass
@@ -30,7 +29,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
-from heterophony.parts.features import features_of, pooled
+from heterophony.parts.features import pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -113,10 +112,7 @@ class FedProto(Method):
 
     def wide(self, client: Node) -> int:
         """How many numbers a prototype of this client has."""
-        own = features_of(client.models["model"], "FedProto")
-        if self.width is not None and self.width > own:
-            raise DataError(f"width = {self.width}, but this network has {own} features")
-        return self.width or own
+        return width_of(client.models["model"], "FedProto", self.width)
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server, client = federation.first("server"), federation.first("client")

@@ -10,10 +10,23 @@ from heterophony.data.errors import DataError
 
 def features_of(network: nn.Module, asker: str) -> int:
     """How many features a network has; raises for one without these two parts."""
+    return head_of(network, asker).in_features
+
+
+def head_of(network: nn.Module, asker: str) -> nn.Linear:
+    """The head of a network of these two parts; raises for any other."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear) or not isinstance(getattr(network, "body", None), nn.Module):
         raise DataError(f"{asker} needs networks of two parts, `body` and a linear `head`, as in models/blocks.py")
-    return head.in_features
+    return head
+
+
+def width_of(network: nn.Module, asker: str, width: int | None) -> int:
+    """How many numbers a mean of its features has: `width` groups of them, or, for none, as many as there are."""
+    own = features_of(network, asker)
+    if width is not None and width > own:
+        raise DataError(f"width = {width}, but this network has {own} features")
+    return width or own
 
 
 def pooled(features: Tensor, width: int) -> Tensor:
