@@ -1,4 +1,4 @@
-"""Methods whose messages have a row a class (FD, FedProto, FedGH): tables and losses by loops, limits, bad answers."""
+"""Methods whose messages have a row a class (FD, FedProto, FedTGP, FedGH): by loops, limits, bad answers."""
 
 import math
 from dataclasses import replace
@@ -12,21 +12,22 @@ from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.fields import Counts, PerClass, Shape
 from heterophony.message import Body
-from heterophony.methods import FD, FedGH, FedProto, Solo
+from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
 from heterophony.methods.fedgh import taught
 from heterophony.models.blocks import Network as Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
+from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import complete, star
 from test_limits import equal
-from toys.federations import B16, CLIENTS, own_star
+from toys.federations import B16, CLIENTS, FEW, own_star
 from toys.watched import sent
 from toys.world import halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
-ALL = [FD(local=B16, gamma=0.5), FedProto(local=B16), FedGH(local=B16)]
+ALL = [FD(local=B16, gamma=0.5), FedProto(local=B16), FedGH(local=B16), fedtgp(local=B16, server=FEW)]
 LABELS = [2, 0, 2, 2, 0]  # of three classes; nobody has the second
 
 
@@ -275,6 +276,98 @@ def test_networks_that_do_not_go_together_are_named_and_train_alone(caplog):
     assert not equal(model(found, "c0"), model(alone, "c0"))
 
 
+# -- FedTGP ----------------------------------------------------------------------------------------------------
+def test_fedtgp_without_its_pull_is_solo_and_with_it_is_not_fedproto():
+    alone, quiet = solo(halves), local(own_star(fedtgp(local=MOMENTUM, pull=0.0), halves)).run(3)
+    pulled, plain = (local(own_star(m(local=MOMENTUM, pull=1.0), halves)).run(2) for m in (fedtgp, FedProto))
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(alone, client))
+        assert not equal(model(pulled, client), model(plain, client))
+
+
+def test_the_contrastive_loss_and_its_margin_by_loops():
+    sent_, made, labels = drawn("sent", 5, 3), drawn("made", 4, 3), [2, 0, 0, 3, 1]
+    for margin in (0.0, 1.5):
+        total = 0.0
+        for row, y in zip(sent_.tolist(), labels, strict=True):
+            far = [math.dist(row, other) + margin * (k == y) for k, other in enumerate(made.tolist())]
+            total += -math.log(math.exp(-far[y]) / sum(math.exp(-v) for v in far)) / 5
+        assert float(contrast(sent_, made, torch.tensor(labels), margin)) == pytest.approx(total)
+    centres = Table(torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 9.0], [0.0, 1.0]]), torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    assert gap(centres) == pytest.approx(5.0)  # nobody has the third
+
+
+class Made(nn.Module):
+    """A prototype a class, of torch's own layers."""
+
+    def __init__(self, weights):
+        super().__init__()
+        classes, width = weights["vectors"].shape
+        self.vectors = nn.Embedding(classes, width)
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        names = ("vectors", "inner", "inner bias", "outer", "outer bias")
+        for parameter, name in zip(self.parameters(), names, strict=True):
+            parameter.data = weights[name].double()
+
+    def forward(self):
+        return self.layers(self.vectors.weight)
+
+
+@pytest.mark.parametrize("tau", [0.5, 100.0])
+def test_the_servers_training_is_torchs_own(tau):
+    """Full batches, so that their order says nothing; the margin is the clusters' largest distance, or tau."""
+    node = own_star(fedtgp(), halves).node("server")
+    tables = [Table(3 * drawn(("tgp", i), 4, 2).float(), torch.tensor([1.0, 1.0, i % 2, 0.0])) for i in range(3)]
+    network = Made(fresh(4, 2, node.rng("prototypes")))
+    centres = [
+        sum(t.means[k] for t in tables if t.counts[k]) / sum(float(t.counts[k]) for t in tables) for k in (0, 1, 2)
+    ]
+    margin = min(tau, max(math.dist(a.tolist(), b.tolist()) for a in centres for b in centres))
+    pairs = [(t.means[k].double(), k) for t in tables for k in range(4) if t.counts[k]]
+    optimiser = torch.optim.SGD(network.parameters(), 0.05)
+    for _ in range(20):
+        optimiser.zero_grad()
+        far = torch.stack([(x - network()).norm(dim=1) + margin * (torch.arange(4) == k) for x, k in pairs])
+        nn.functional.cross_entropy(-far, torch.tensor([k for _, k in pairs])).backward()
+        optimiser.step()
+    found = Contrast(epochs=20, lr=0.05, margin=tau)(node, tables)
+    assert found.counts.tolist() == [3.0, 3.0, 1.0, 0.0]
+    assert torch.allclose(found.means[:3].double(), network()[:3], atol=1e-5)
+    assert found.means[3].tolist() == [0.0, 0.0]
+    assert torch.equal(prototypes(node.vars["trained"])[:3], found.means[:3])
+    again = Contrast(epochs=0)(node, tables)  # goes on from where it was
+    assert torch.equal(again.means, found.means)
+
+
+def test_trained_prototypes_are_further_apart_than_means():
+    """Two clients disagree about two classes, whose means are near; the trained ones keep the margin."""
+    tables = [Table(torch.tensor(m), torch.ones(2)) for m in ([[4.0, 0.0], [0.0, 1.0]], [[-3.0, 0.0], [0.0, -1.0]])]
+    node = own_star(fedtgp(), halves).node("server")
+    found, plain = Contrast(epochs=300, lr=0.05)(node, tables).means, merged(tables).means
+    assert float((found[0] - found[1]).norm()) > 2 * float((plain[0] - plain[1]).norm())
+
+
+def test_the_options_of_fedtgps_server_tell_and_divergence_leaves_means():
+    def sent_back(**options):
+        method = fedtgp(local=B16, server=replace(FEW, **options))
+        return sent(own_star(method, halves), "global", 2)[-1].body["means"]
+
+    for options in ({"epochs": 6}, {"batch": 5}, {"lr": 0.02}, {"margin": 0.01}):
+        assert not torch.equal(sent_back(), sent_back(**options))
+    plain = sent(own_star(FedProto(local=B16, weighted=False), halves), "global", 2)[-1].body["means"]
+    assert torch.equal(sent_back(lr=1e200), plain)
+    for options in ({"epochs": -1}, {"batch": 0}, {"lr": 0.0}, {"margin": -1.0}):
+        with pytest.raises(ValueError, match="batch one >= 1 and lr a rate > 0, got"):
+            Contrast(**options)
+
+
+def test_what_is_not_used_does_not_leave():
+    """How many rows a class has is said only where means are weighted by it."""
+    for method, told in ((fedtgp(local=B16), False), (FedProto(local=B16), True)):
+        counts = torch.stack([m.body["counts"] for m in sent(own_star(method, halves), "prototypes", 1)])
+        assert (float(counts.max()) > 1.0) is told
+
+
 # -- FedGH -----------------------------------------------------------------------------------------------------
 def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
     alone, found = (local(own_star(FedGH(local=MOMENTUM), halves)).run(n) for n in (1, 2))
@@ -383,7 +476,7 @@ def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
 
 
 # -- options that tell ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_epochs_before_the_first_round_come_first(method):
     """One round after so many epochs alone is training alone for one more: nothing is known in a first round."""
     began = local(own_star(replace(method, initial_local=2), halves)).run(1)
@@ -509,7 +602,7 @@ class Double(Liar):
 
 @pytest.mark.parametrize("liar", [Wider, Hollow, Double])
 @pytest.mark.parametrize("share", [1.0, 0.34])
-@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
     for seed in range(3):
         federation = own_star(replace(method, fraction=share), halves, seed=seed)
@@ -517,7 +610,7 @@ def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
         assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
 
 
-@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_a_liar_of_another_shape_or_without_numbers_does_not_stop_the_others(method):
     honest = local(own_star(method, halves)).run(3)
     wider = local(own_star(method, halves), network=Wider).run(3)

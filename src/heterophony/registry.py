@@ -41,6 +41,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "feddf": methods.FedDF,
     "fd": methods.FD,
     "fedproto": methods.FedProto,
+    "fedtgp": methods.fedtgp,
     "fedgh": methods.FedGH,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,

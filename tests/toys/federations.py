@@ -37,11 +37,13 @@ from heterophony.methods import (
     fedavgm,
     fedmd_global,
     fedprox,
+    fedtgp,
     fedyogi,
     hierfavg,
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.parts.contrast import Contrast
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
@@ -67,6 +69,7 @@ class Row:
 
 
 B16 = Training(batch=16)
+FEW = Contrast(epochs=5, batch=4)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
 STEP = Training(batch=16, lr=0.01, optimiser="amsgrad", data="all", steps=1)
 CLIENTS = ["c0", "c1", "c2"]
@@ -294,6 +297,7 @@ METHODS = [
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),

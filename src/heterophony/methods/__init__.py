@@ -19,6 +19,7 @@ from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
+from heterophony.methods.fedtgp import fedtgp
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
@@ -60,6 +61,7 @@ __all__ = [
     "fedavgm",
     "fedmd_global",
     "fedprox",
+    "fedtgp",
     "fedyogi",
     "hierfavg",
     "lg_fedavg",

@@ -8,11 +8,11 @@ cross-entropy of the global head for each pair of a representation and its class
 Deviations: the head begins at zero, not at random (its loss is convex); before a first merge clients have nothing to
 put in, and train their own. The server's rate is ours, and it may take several passes (`head_epochs`). In the authors'
 code the optimiser that steps for the server is that of a client's network, so that the global head never moves; ours is
-trained. A client keeps its optimiser from round to round, as all private networks here. Representations are of the
-network after its local update, in evaluation mode. With `width`, features are averaged in so many groups of neighbours,
-and a head for as many is written out for each network's own features: the same outputs, for networks of different
-widths; the paper's have one. Tables of another shape than most are left out; a client whom a head reaches that does not
-fit keeps its own, and says so.
+trained, in no virtual time. A client keeps its optimiser from round to round, as all private networks here.
+Representations are of the network after its local update, in evaluation mode. With `width`, features are averaged in so
+many groups of neighbours, and a head for as many is written out for each network's own features: the same outputs, for
+networks of different widths; the paper's have one. Tables of another shape than most are left out; a client whom a head
+reaches that does not fit keeps its own, and says so.
 Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM
 2023.
 """
