@@ -1,4 +1,4 @@
-"""Methods whose messages have a row a class (FD, FedProto): tables and losses by loops, limits, and bad answers."""
+"""Methods whose messages have a row a class (FD, FedProto, FedTGP, FedGH): by loops, limits, bad answers."""
 
 import math
 from dataclasses import replace
@@ -12,19 +12,22 @@ from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.fields import Counts, PerClass, Shape
 from heterophony.message import Body
-from heterophony.methods import FD, FedProto, Solo
-from heterophony.methods.fedproto import pooled
+from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
+from heterophony.methods.fedgh import taught
 from heterophony.models.blocks import Network as Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
+from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
+from heterophony.parts.features import pooled
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import complete, star
 from test_limits import equal
-from toys.federations import B16, CLIENTS, own_star
+from toys.federations import B16, CLIENTS, FEW, own_star
 from toys.watched import sent
 from toys.world import halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
+ALL = [FD(local=B16, gamma=0.5), FedProto(local=B16), FedGH(local=B16), fedtgp(local=B16, server=FEW)]
 LABELS = [2, 0, 2, 2, 0]  # of three classes; nobody has the second
 
 
@@ -273,8 +276,207 @@ def test_networks_that_do_not_go_together_are_named_and_train_alone(caplog):
     assert not equal(model(found, "c0"), model(alone, "c0"))
 
 
+# -- FedTGP ----------------------------------------------------------------------------------------------------
+def test_fedtgp_without_its_pull_is_solo_and_with_it_is_not_fedproto():
+    alone, quiet = solo(halves), local(own_star(fedtgp(local=MOMENTUM, pull=0.0), halves)).run(3)
+    pulled, plain = (local(own_star(m(local=MOMENTUM, pull=1.0), halves)).run(2) for m in (fedtgp, FedProto))
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(alone, client))
+        assert not equal(model(pulled, client), model(plain, client))
+
+
+def test_the_contrastive_loss_and_its_margin_by_loops():
+    sent_, made, labels = drawn("sent", 5, 3), drawn("made", 4, 3), [2, 0, 0, 3, 1]
+    for margin in (0.0, 1.5):
+        total = 0.0
+        for row, y in zip(sent_.tolist(), labels, strict=True):
+            far = [math.dist(row, other) + margin * (k == y) for k, other in enumerate(made.tolist())]
+            total += -math.log(math.exp(-far[y]) / sum(math.exp(-v) for v in far)) / 5
+        assert float(contrast(sent_, made, torch.tensor(labels), margin)) == pytest.approx(total)
+    centres = Table(torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 9.0], [0.0, 1.0]]), torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    assert gap(centres) == pytest.approx(5.0)  # nobody has the third
+
+
+class Made(nn.Module):
+    """A prototype a class, of torch's own layers."""
+
+    def __init__(self, weights):
+        super().__init__()
+        classes, width = weights["vectors"].shape
+        self.vectors = nn.Embedding(classes, width)
+        self.layers = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        names = ("vectors", "inner", "inner bias", "outer", "outer bias")
+        for parameter, name in zip(self.parameters(), names, strict=True):
+            parameter.data = weights[name].double()
+
+    def forward(self):
+        return self.layers(self.vectors.weight)
+
+
+@pytest.mark.parametrize("tau", [0.5, 100.0])
+def test_the_servers_training_is_torchs_own(tau):
+    """Full batches, so that their order says nothing; the margin is the clusters' largest distance, or tau."""
+    node = own_star(fedtgp(), halves).node("server")
+    tables = [Table(3 * drawn(("tgp", i), 4, 2).float(), torch.tensor([1.0, 1.0, i % 2, 0.0])) for i in range(3)]
+    network = Made(fresh(4, 2, node.rng("prototypes")))
+    centres = [
+        sum(t.means[k] for t in tables if t.counts[k]) / sum(float(t.counts[k]) for t in tables) for k in (0, 1, 2)
+    ]
+    margin = min(tau, max(math.dist(a.tolist(), b.tolist()) for a in centres for b in centres))
+    pairs = [(t.means[k].double(), k) for t in tables for k in range(4) if t.counts[k]]
+    optimiser = torch.optim.SGD(network.parameters(), 0.05)
+    for _ in range(20):
+        optimiser.zero_grad()
+        far = torch.stack([(x - network()).norm(dim=1) + margin * (torch.arange(4) == k) for x, k in pairs])
+        nn.functional.cross_entropy(-far, torch.tensor([k for _, k in pairs])).backward()
+        optimiser.step()
+    found = Contrast(epochs=20, lr=0.05, margin=tau)(node, tables)
+    assert found.counts.tolist() == [3.0, 3.0, 1.0, 0.0]
+    assert torch.allclose(found.means[:3].double(), network()[:3], atol=1e-5)
+    assert found.means[3].tolist() == [0.0, 0.0]
+    assert torch.equal(prototypes(node.vars["trained"])[:3], found.means[:3])
+    again = Contrast(epochs=0)(node, tables)  # goes on from where it was
+    assert torch.equal(again.means, found.means)
+
+
+def test_trained_prototypes_are_further_apart_than_means():
+    """Two clients disagree about two classes, whose means are near; the trained ones keep the margin."""
+    tables = [Table(torch.tensor(m), torch.ones(2)) for m in ([[4.0, 0.0], [0.0, 1.0]], [[-3.0, 0.0], [0.0, -1.0]])]
+    node = own_star(fedtgp(), halves).node("server")
+    found, plain = Contrast(epochs=300, lr=0.05)(node, tables).means, merged(tables).means
+    assert float((found[0] - found[1]).norm()) > 2 * float((plain[0] - plain[1]).norm())
+
+
+def test_the_options_of_fedtgps_server_tell_and_divergence_leaves_means():
+    def sent_back(**options):
+        method = fedtgp(local=B16, server=replace(FEW, **options))
+        return sent(own_star(method, halves), "global", 2)[-1].body["means"]
+
+    for options in ({"epochs": 6}, {"batch": 5}, {"lr": 0.02}, {"margin": 0.01}):
+        assert not torch.equal(sent_back(), sent_back(**options))
+    plain = sent(own_star(FedProto(local=B16, weighted=False), halves), "global", 2)[-1].body["means"]
+    assert torch.equal(sent_back(lr=1e200), plain)
+    for options in ({"epochs": -1}, {"batch": 0}, {"lr": 0.0}, {"margin": -1.0}):
+        with pytest.raises(ValueError, match="batch one >= 1 and lr a rate > 0, got"):
+            Contrast(**options)
+
+
+def test_what_is_not_used_does_not_leave():
+    """How many rows a class has is said only where means are weighted by it."""
+    for method, told in ((fedtgp(local=B16), False), (FedProto(local=B16), True)):
+        counts = torch.stack([m.body["counts"] for m in sent(own_star(method, halves), "prototypes", 1)])
+        assert (float(counts.max()) > 1.0) is told
+
+
+# -- FedGH -----------------------------------------------------------------------------------------------------
+def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
+    alone, found = (local(own_star(FedGH(local=MOMENTUM), halves)).run(n) for n in (1, 2))
+    models = {c: {"model": halves(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    solo_of_one = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS))).run(1)
+    for client in CLIENTS:
+        assert equal(model(alone, client), model(solo_of_one, client))
+    misfits, apart = local(own_star(FedGH(local=MOMENTUM), wide)).run(3), solo(wide)
+    assert caplog.text.count("a head of 4 classes and 8 features does not go with its 4 and 12: set width") == 1
+    assert {row["node"] for row in misfits.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
+    assert equal(model(misfits, "c1"), model(apart, "c1"))
+    assert not equal(model(misfits, "c0"), model(apart, "c0"))
+    assert found.rounds == 2
+
+
+def test_the_servers_steps_by_loops():
+    counts = [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+    tables = [Table(drawn(("heads", i), 3, 2).float(), torch.tensor(own)) for i, own in enumerate(counts)]
+    start = drawn("start", 3, 3).float()
+    rows = [[float(v) for v in row] for row in start]
+    for _ in range(2):
+        for table, own in zip(tables, counts, strict=True):
+            for label in range(3):
+                if own[label]:
+                    x = [*table.means[label].tolist(), 1.0]
+                    z = [sum(w * v for w, v in zip(row, x, strict=True)) for row in rows]
+                    p = [math.exp(v) / sum(map(math.exp, z)) for v in z]
+                    rows = [[w - 0.3 * (p[k] - (k == label)) * v for w, v in zip(row, x, strict=True)]
+                            for k, row in enumerate(rows)]  # fmt: skip
+    assert torch.allclose(taught(start, tables, 2, 0.3), torch.tensor(rows), atol=1e-6)
+
+
+def test_golden_head_after_one_step():
+    """From zero, two classes have probability 1/2 each: a step of rate 1 on (x, class 0) is half of (x, 1), up for the
+    class and down for the other."""
+    table = Table(torch.tensor([[3.0, -1.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    assert taught(torch.zeros(2, 3), [table], 1, 1.0).tolist() == [[1.5, -0.5, 0.5], [-1.5, 0.5, -0.5]]
+
+
+@pytest.mark.parametrize(("method", "build"), [(FedGH(local=B16), halves), (FedGH(local=B16, width=4), wide)])
+def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_the_means(method, build):
+    """For networks of any width: outputs are those of the common head on the means of groups of features."""
+    means = [Table(m.body["means"], m.body["held"]) for m in sent(own_star(method, build), "means", 1)]
+    head = sent(own_star(method, build), "global", 2)[-1].body["head"]
+    assert torch.equal(head, taught(torch.zeros_like(head), means, 1, 0.1))
+    once, twice = (local(own_star(method, build)).run(n) for n in (1, 2))
+    for client in CLIENTS:
+        node = own_star(method, build).node(client)
+        node.restore(once.state(client))
+        network, data = node.models["model"], node.data["train"]
+        assert method.replaced(node, head)
+        features = pooled(network.body(data.x), head.shape[1] - 1)
+        assert torch.allclose(network(data.x), features @ head[:, :-1].T + head[:, -1], atol=1e-5)
+        optimiser = torch.optim.SGD(network.parameters(), 0.1)
+        for rows in node.order("train", len(data)).split(16):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(data.x[rows]), data.y[rows]).backward()
+            optimiser.step()
+        assert equal(dict(network.state_dict()), model(twice, client))
+
+
+def test_the_options_of_fedghs_server_tell():
+    def head(**options):
+        return sent(own_star(FedGH(local=B16, **options), halves), "global", 2)[-1].body["head"]
+
+    assert not torch.equal(head(), head(head_epochs=2))
+    for few, many in zip(head(head_lr=1e-5)[:, :-1], head(head_lr=1e-4)[:, :-1], strict=True):
+        assert torch.allclose(many, few * 10, rtol=0.02, atol=1e-7)  # steps so small that they add up
+
+
+class Boundless(Network):
+    """A client whose means are as large as a float can be."""
+
+    def arrivals(self, message, *rest):
+        if message.kind == "means" and message.sender == "c0":
+            message.body["means"] = torch.full_like(message.body["means"], 3e38)
+            message.body.verdict, message.body.versions = None, message.body._versions()
+        return super().arrivals(message, *rest)
+
+
+def test_a_head_that_is_no_number_is_not_sent():
+    found = local(own_star(FedGH(local=B16, head_lr=10.0), halves), network=Boundless).run(3)
+    assert not found.ledger.incidents
+    assert torch.isfinite(found.state("server")["vars"]["head"]).all()
+
+
+def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
+    def unbiased(hidden):
+        def build():
+            made = halves(hidden)()
+            made.head = nn.Linear(6, 4, bias=False)
+            return made
+
+        return build
+
+    for build, method, text in (
+        (net, FedGH(local=B16), "FedGH needs networks of two parts, `body` and a linear `head`"),
+        (wide, FedGH(local=B16, width=10), "width = 10, but this network has 8 features"),
+        (unbiased, FedGH(local=B16), "needs networks whose head has a bias"),
+    ):
+        with pytest.raises(ReactionError, match=text) as caught:
+            local(own_star(method, build)).run(1)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="head_lr is a rate > 0, got 1, 0"):
+        FedGH(head_lr=0.0)
+
+
 # -- options that tell ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_epochs_before_the_first_round_come_first(method):
     """One round after so many epochs alone is training alone for one more: nothing is known in a first round."""
     began = local(own_star(replace(method, initial_local=2), halves)).run(1)
@@ -400,7 +602,7 @@ class Double(Liar):
 
 @pytest.mark.parametrize("liar", [Wider, Hollow, Double])
 @pytest.mark.parametrize("share", [1.0, 0.34])
-@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
     for seed in range(3):
         federation = own_star(replace(method, fraction=share), halves, seed=seed)
@@ -408,7 +610,7 @@ def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
         assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
 
 
-@pytest.mark.parametrize("method", [FD(local=B16, gamma=0.5), FedProto(local=B16)], ids=["fd", "fedproto"])
+@pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_a_liar_of_another_shape_or_without_numbers_does_not_stop_the_others(method):
     honest = local(own_star(method, halves)).run(3)
     wider = local(own_star(method, halves), network=Wider).run(3)

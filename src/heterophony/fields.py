@@ -181,6 +181,39 @@ def members_of(value: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
 
 
 @dataclass(frozen=True)
+class LowRank(Weights):
+    """Weights, or differences of them, some as two factors: `NAME/left`, (P, K), and `NAME/right`, (K, Q).
+
+    What has more than two dimensions counts as a matrix with a row for each of its first. Factors that are not smaller
+    than what they stand for are refused, and so are those whose product need not be a number that a float holds.
+    """
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        for key, left in value.items():
+            name, slash, side = key.rpartition("/")
+            if slash and side == "left" and f"{name}/right" in value:
+                most = float(left.norm()) * float(value[f"{name}/right"].norm())
+                if not most <= torch.finfo(left.dtype).max:
+                    raise Refused(f"{name}: the product of its factors need not be finite")
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        whole = dict(value)
+        for name, (shape, dtype) in receiver.weights.get(self.model or "", {}).items():
+            factors = [whole.pop(f"{name}/{side}") for side in ("left", "right") if f"{name}/{side}" in value]
+            if not factors:
+                continue
+            rank, entries = len(factors[-1]), math.prod(shape)
+            wanted = [(shape[0], rank), (rank, entries // max(1, shape[0]))] if len(shape) > 1 else []
+            if [tuple(f.shape) for f in factors] != wanted or any(f.dtype != dtype for f in factors):
+                raise Refused(f"{name} comes in {[tuple(f.shape) for f in factors]}, which are no factors of {shape}")
+            if name in value or sum(f.numel() for f in factors) >= entries:
+                raise Refused(f"{name} has {entries} entries, its factors must have fewer and come alone")
+            whole[name] = torch.empty(shape, dtype=dtype, device="meta")
+        super().fits(whole, receiver)
+
+
+@dataclass(frozen=True)
 class _Tensor:
     """A tensor whose first dimension may have to match one of the receiver's data views.
 

@@ -18,8 +18,10 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
+    FedGH,
     FedH2L,
     FedH2LAsync,
+    FedKD,
     FedMD,
     FedPer,
     FedProto,
@@ -35,13 +37,16 @@ from heterophony.methods import (
     fedavgm,
     fedmd_global,
     fedprox,
+    fedtgp,
     fedyogi,
     hierfavg,
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.parts.contrast import Contrast
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
+from heterophony.parts.schedules import Ramp
 from heterophony.parts.training import Training
 from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
@@ -64,6 +69,7 @@ class Row:
 
 
 B16 = Training(batch=16)
+FEW = Contrast(epochs=5, batch=4)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
 STEP = Training(batch=16, lr=0.01, optimiser="amsgrad", data="all", steps=1)
 CLIENTS = ["c0", "c1", "c2"]
@@ -104,6 +110,13 @@ def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
     return Federation(FML(local=B16), star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def mentored_star(method, build=wide, **options):
+    """Different private networks, beside each a small common one."""
+    small = {wide: halves(8, 5), net: net(6)}[build]
+    models = {c: {"model": build(h), "mentee": small} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
 
 
 def own_star(method, build=net, **options):
@@ -275,11 +288,20 @@ METHODS = [
     Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("fml", mutual_star),
+    Row("fedkd", lambda **o: mentored_star(FedKD(local=B16, energy=Ramp(0.6, 0.9, 2)), **o), lost=True),
+    Row(
+        "fedkd-whole",
+        lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, fraction=0.67), net, **o),
+        rounds=4,
+    ),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row("fedgh-pooled", lambda **o: own_star(FedGH(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),

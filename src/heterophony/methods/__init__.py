@@ -12,11 +12,14 @@ from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.fedavgm import fedavgm
 from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
+from heterophony.methods.fedkd import FedKD
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
+from heterophony.methods.fedtgp import fedtgp
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
@@ -37,8 +40,10 @@ __all__ = [
     "FedAvg",
     "FedBuff",
     "FedDF",
+    "FedGH",
     "FedH2L",
     "FedH2LAsync",
+    "FedKD",
     "FedMD",
     "FedPer",
     "FedProto",
@@ -56,6 +61,7 @@ __all__ = [
     "fedavgm",
     "fedmd_global",
     "fedprox",
+    "fedtgp",
     "fedyogi",
     "hierfavg",
     "lg_fedavg",

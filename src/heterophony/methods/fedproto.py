@@ -1,7 +1,8 @@
 """FedProto: networks agree on the mean features (the prototype) of each class.
 
-Leaves a client: for each class, the mean of its features on its private rows of that class, and how many rows that is.
-Leaves the server: their means over the clients, and which classes there are. No weights, no rows, no public data.
+Leaves a client: for each class, the mean of its features on its private rows of that class, and how many rows that is
+(with `weighted=False`, whether there are any). Leaves the server: their means over the clients, and which classes there
+are. No weights, no rows, no public data.
 Equations: Algorithm 1; prototypes are Eq. 3, the server's mean Eq. 6, the loss Eq. 7. Features are what a network's
 `body` gives and its `head` reads, so that the loss asks for both parts and goes through the network once. The distance
 of Eq. 8 is the authors' code's: the squared one of each row's features from the prototype of its own label, mean over
@@ -18,11 +19,10 @@ Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneo
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
-from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.fields import Counts, PerClass
@@ -31,7 +31,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
-from heterophony.parts.features import features_of
+from heterophony.parts.features import pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
@@ -45,6 +45,12 @@ MISFIT = (
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
+Combine = Callable[[Node, Sequence[Table]], Table]
+
+
+def averaged(server: Node, tables: Sequence[Table]) -> Table:
+    """Eq. 6."""
+    return merged(tables)
 
 
 class FedProto(Method):
@@ -52,7 +58,7 @@ class FedProto(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, PROTOTYPES)
-    memory = ("prototypes", "warned")
+    memory = ("prototypes", "trained", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -64,6 +70,7 @@ class FedProto(Method):
     deadline: float | None = None
     local: Training = Training()
     initial_local: int = 0  # epochs before a client's first round
+    server: Combine = averaged  # one table of all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,13 +101,13 @@ class FedProto(Method):
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
         own = by_label(pooled(features, width), data)
-        return PROTOTYPES(means=own.means, counts=own.counts)
+        return PROTOTYPES(means=own.means, counts=own.counts if self.weighted else own.counts.clamp(max=1))
 
     @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         if mail:
             tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
-            found = merged(list(usual(tables).values()))
+            found = self.server(server, list(usual(tables).values()))
             before = Table(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1
@@ -114,23 +121,10 @@ class FedProto(Method):
 
     def wide(self, client: Node) -> int:
         """How many numbers a prototype of this client has."""
-        own = features_of(client.models["model"], "FedProto")
-        if self.width is not None and self.width > own:
-            raise DataError(f"width = {self.width}, but this network has {own} features")
-        return self.width or own
+        return width_of(client.models["model"], "FedProto", self.width)
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server, client = federation.first("server"), federation.first("client")
         classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
         table = 4 * classes * (self.wide(client) + 1)
         return {"global": (rounds - 1) * cohort * table, "prototypes": rounds * cohort * table}
-
-
-def pooled(features: Tensor, width: int) -> Tensor:
-    """Features averaged in so many groups of neighbours. As a product, whose gradient repeats to the bit on a GPU."""
-    count = features.shape[-1]
-    if count == width:
-        return features
-    group = torch.arange(count, device=features.device) * width // count
-    member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
-    return features @ (member / member.sum(0))

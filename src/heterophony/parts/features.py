@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
 
 
 def features_of(network: nn.Module, asker: str) -> int:
     """How many features a network has; raises for one without these two parts."""
+    return head_of(network, asker).in_features
+
+
+def head_of(network: nn.Module, asker: str) -> nn.Linear:
+    """The head of a network of these two parts; raises for any other."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear) or not isinstance(getattr(network, "body", None), nn.Module):
         raise DataError(f"{asker} needs networks of two parts, `body` and a linear `head`, as in models/blocks.py")
-    return head.in_features
+    return head
+
+
+def width_of(network: nn.Module, asker: str, width: int | None) -> int:
+    """How many numbers a mean of its features has: `width` groups of them, or, for none, as many as there are."""
+    own = features_of(network, asker)
+    if width is not None and width > own:
+        raise DataError(f"width = {width}, but this network has {own} features")
+    return width or own
+
+
+def pooled(features: Tensor, width: int) -> Tensor:
+    """Features averaged in so many groups of neighbours. As a product, whose gradient repeats to the bit on a GPU."""
+    count = features.shape[-1]
+    if count == width:
+        return features
+    group = torch.arange(count, device=features.device) * width // count
+    member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
+    return features @ (member / member.sum(0))

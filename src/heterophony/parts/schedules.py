@@ -12,9 +12,9 @@ TABLE = "must be a number, or a table such as { start = 0.9, stop = 0.2, over = 
 class Ramp:
     """From `start` to `stop` in equal steps over that many rounds, then `stop`."""
 
-    start: float
-    stop: float
-    over: int
+    start: float  # in the first round
+    stop: float  # from round `over` on
+    over: int  # rounds from the one to the other
 
     def __post_init__(self) -> None:
         if self.over < 1:

@@ -1,0 +1,140 @@
+"""FedGH: different bodies, one head, which the server trains on the mean features of each class.
+
+Leaves a client: for each class, the mean of its features on its private rows of that class, and which classes it has.
+Leaves the server: the head that it has trained on them. No rows, no public data, no weights of a client.
+Equations: The algorithm FedGH. In each round the clients put the global head in the place of theirs, train the whole
+network by cross-entropy and send their local averaged representations; the server takes a step of SGD on the
+cross-entropy of the global head for each pair of a representation and its class, client by client and class by class.
+Deviations: the head begins at zero, not at random (its loss is convex); before a first merge clients have nothing to
+put in, and train their own. The server's rate is ours, and it may take several passes (`head_epochs`). In the authors'
+code the optimiser that steps for the server is that of a client's network, so that the global head never moves; ours is
+trained, in no virtual time. A client keeps its optimiser from round to round, as all private networks here.
+Representations are of the network after its local update, in evaluation mode. With `width`, features are averaged in so
+many groups of neighbours, and a head for as many is written out for each network's own features: the same outputs, for
+networks of different widths; the paper's have one. Tables of another shape than most are left out; a client whom a head
+reaches that does not fit keeps its own, and says so.
+Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM
+2023.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from heterophony.data.errors import DataError
+from heterophony.federation import Federation
+from heterophony.fields import Counts, PerClass
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node, copy_into
+from heterophony.parts.classwise import Table, by_label, usual
+from heterophony.parts.features import head_of, pooled, width_of
+from heterophony.parts.losses import cross_entropy
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Note, Predict, Steps
+
+log = logging.getLogger(__name__)
+MISFIT = (
+    "node %s: a head of %d classes and %d features does not go with its %d and %d: set width, or take networks whose "
+    "last layers read equally many"
+)
+
+# A row a class: what it makes of each feature, and its bias.
+GLOBAL = Kind("global", to="children", head=PerClass)
+MEANS = Kind("means", to="parent", means=PerClass(rows="held"), held=Counts)
+
+
+class FedGH(Method):
+    """Different bodies under a common head, which the server trains on mean features of each class."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, MEANS)
+    memory = ("head", "warned")
+    models = {"client": {"model": "own"}}
+    headline = "personalised"
+
+    head_epochs: int = 1  # of the server, over what the clients have sent
+    head_lr: float = 0.1  # of its steps, one for each mean
+    width: int | None = None  # features are averaged in so many groups; none: taken as they are
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.head_epochs < 1 or not self.head_lr > 0 or (self.width is not None and self.width < 1):
+            given = f"{self.head_epochs}, {self.head_lr} and {self.width}"
+            raise ValueError(f"head_epochs and width are numbers >= 1 and head_lr is a rate > 0, got {given}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), head=server.vars.get("head", torch.zeros(0, 0)))
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round, width = mail.round, self.wide(client)
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        if len(mail.head) and not self.replaced(client, mail.head):
+            yield Note("misfit", 1.0)
+        yield self.local.fit("model", cross_entropy, keep="own")
+        yield Mark("personalised")
+        features = yield Predict("model.body", self.local.data)
+        own = by_label(pooled(features, width), client.data[self.local.data])
+        return MEANS(means=own.means, held=own.counts.clamp(max=1))
+
+    @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def teach(self, server: Node, mail: Inbox) -> None:
+        tables = list(usual({m.sender: Table(m.means, m.held) for m in mail}).values())
+        if tables and len(tables[0].means):
+            classes, width = tables[0].means.shape
+            before = server.vars.get("head", torch.zeros(0, 0))
+            before = before if before.shape == (classes, width + 1) else torch.zeros(classes, width + 1)
+            head = taught(before, tables, self.head_epochs, self.head_lr)
+            server.vars["head"] = head if torch.isfinite(head).all() else before  # a liar's means may be huge
+        server.round += 1
+
+    def replaced(self, client: Node, head: Tensor) -> bool:
+        """Put the global head in the place of the client's, if it fits."""
+        own, width = head_of(client.models["model"], "FedGH"), self.wide(client)
+        if head.shape != (own.out_features, width + 1):  # of others' networks, or of somebody who wants us to stop
+            if not client.vars.get("warned"):
+                log.warning(MISFIT, client.id, len(head), head.shape[1] - 1, own.out_features, width)
+            client.vars["warned"] = True
+            return False
+        weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T  # what it makes of means of groups
+        copy_into([own.weight, own.bias], [weight, head[:, -1]])
+        return True
+
+    def wide(self, client: Node) -> int:
+        """How many numbers a representation of this client has."""
+        network = client.models["model"]
+        if head_of(network, "FedGH").bias is None:
+            raise DataError("FedGH needs networks whose head has a bias: the one that the server trains has")
+        return width_of(network, "FedGH", self.width)
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server, client = federation.first("server"), federation.first("client")
+        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
+        table = 4 * classes * (self.wide(client) + 1)
+        return {"global": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
+
+
+def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:
+    """The head after a step of SGD for each mean that there is; the gradient of cross-entropy is written out."""
+    head, one = head.double(), torch.ones(1, dtype=torch.float64)
+    held = [(table.means.double(), int(label)) for table in tables for label in table.counts.nonzero()]
+    pairs = [(torch.cat([means[label], one]), label) for means, label in held]
+    for _ in range(epochs):
+        for features, label in pairs:
+            slope = (head @ features).softmax(0)
+            slope[label] -= 1
+            head = head.addr(slope, features, alpha=-lr)
+    return head.float()
