@@ -38,6 +38,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-homogeneous": methods.fccl_homogeneous,
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
+    "ds-fl": methods.DSFL,
     "fd": methods.FD,
     "fedproto": methods.FedProto,
     "fedh2l": methods.FedH2L,

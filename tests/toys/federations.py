@@ -9,6 +9,7 @@ from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.methods import (
     BHFL,
+    DSFL,
     FCCL,
     FD,
     FML,
@@ -274,6 +275,8 @@ METHODS = [
     Row("fedmd", lambda **o: logits_star(FedMD(local=B16, distil=B16, half=True), **o)),
     Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
+    Row("ds-fl", lambda **o: logits_star(DSFL(local=B16, distil=B16), **o)),
+    Row("ds-fl-sampled", lambda **o: logits_star(DSFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),

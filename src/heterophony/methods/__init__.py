@@ -3,6 +3,7 @@
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
 from heterophony.methods.ditto import Ditto
+from heterophony.methods.ds_fl import DSFL
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fd import FD
 from heterophony.methods.fedadagrad import fedadagrad
@@ -29,6 +30,7 @@ from heterophony.methods.solo import Solo, agg
 
 __all__ = [
     "BHFL",
+    "DSFL",
     "Ditto",
     "FCCL",
     "FD",

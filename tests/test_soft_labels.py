@@ -1,0 +1,226 @@
+"""Methods that exchange softmax outputs on public rows (DS-FL): limits, golden toys by loops, and bad answers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from heterophony import Data, Federation
+from heterophony.engines import Network, local
+from heterophony.methods import DSFL, FedMD, Solo
+from heterophony.parts.losses import soft_ce
+from heterophony.parts.training import Training
+from heterophony.seeds import generator
+from heterophony.topology import complete, star
+from test_limits import equal
+from toys.federations import B16, CLIENTS, logits_star
+from toys.watched import sent
+from toys.world import PUBLIC, TESTS, net, private
+
+STILL = Training(epochs=0)
+RATE = 0.5
+STEP = Training(batch=None, lr=RATE)  # one full batch
+LABELS = {"c0": [0, 1, 0], "c1": [1, 2]}
+
+
+def drawn(name, *shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=generator("soft labels", name))
+
+
+def model(result, node):
+    return result.state(node)["models"]["model"]
+
+
+def alone(method, **options):
+    """A star of one client."""
+    models = {"c0": {"model": net(8)}, "server": {"model": net(10)}}
+    data = {**private(["c0"]), "server": {"public": PUBLIC}}
+    return Federation(method, star(["c0"]), models, data, TESTS, **options)
+
+
+def solo(local_training=B16):
+    models = {c: {"model": net(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return local(Federation(Solo(local=local_training), complete(CLIENTS), models, private(CLIENTS))).run(3)
+
+
+# -- a world that can be computed by hand: linear networks of two inputs and three outputs, in float64 -----------
+def linear():
+    return nn.Linear(2, 3, bias=False).double()
+
+
+class Hand:
+    """The same federation by plain loops: weights as lists, softmax and gradients written out."""
+
+    def __init__(self, method):
+        self.x = {c: drawn(c, len(own), 2) for c, own in LABELS.items()}
+        self.public = drawn("public", 4, 2)
+        shared = {"public": Data(x=self.public, classes=3)}
+        data = {c: {"train": Data(x=self.x[c], y=torch.tensor(own), classes=3), **shared} for c, own in LABELS.items()}
+        models = {node: {"model": linear} for node in (*LABELS, "server")}
+        self.federation = Federation(method, star(list(LABELS)), models, {**data, "server": shared})
+        nodes = {n: self.federation.node(n) for n in models}
+        self.weights = {n: node.models["model"].weight.tolist() for n, node in nodes.items() if node.models}
+
+    def outputs(self, node, x, temperature=1.0):
+        z = [math.exp(sum(w * v for w, v in zip(row, x, strict=True)) / temperature) for row in self.weights[node]]
+        return [value / sum(z) for value in z]
+
+    def predictions(self, node, temperature=1.0):
+        return [self.outputs(node, x, temperature) for x in self.public.tolist()]
+
+    def step(self, node, xs, targets, temperature=1.0):
+        """One step down the mean cross-entropy with these targets: (p - t) x^T / temperature, mean over rows."""
+        slope = [[0.0] * 2 for _ in range(3)]
+        for x, target in zip(xs, targets, strict=True):
+            p = self.outputs(node, x, temperature)
+            for k in range(3):
+                for i in range(2):
+                    slope[k][i] += (p[k] - target[k]) * x[i] / temperature / len(xs)
+        rows = zip(self.weights[node], slope, strict=True)
+        self.weights[node] = [[w - RATE * g for w, g in zip(*both, strict=True)] for both in rows]
+
+    def private(self, c):
+        return self.x[c].tolist(), [[float(k == y) for k in range(3)] for y in LABELS[c]]
+
+    def check(self, rounds):
+        found = local(self.federation).run(rounds)
+        for node, expected in self.weights.items():  # what travels is float32
+            weight = model(found, node)["weight"]
+            assert torch.allclose(weight, torch.tensor(expected, dtype=torch.float64), atol=1e-6), node
+
+
+def test_cross_entropy_with_probabilities_by_loops():
+    target, z = drawn("t", 5, 3).softmax(-1).requires_grad_(), drawn("z", 5, 3).requires_grad_()
+    total = 0.0
+    for t, row in zip(target.tolist(), z.tolist(), strict=True):
+        total -= sum(p * (v - math.log(sum(map(math.exp, row)))) for p, v in zip(t, row, strict=True))
+    loss = soft_ce(target, z)
+    assert loss.item() == pytest.approx(total / 5, rel=1e-12)
+    loss.backward()
+    assert target.grad is None
+
+
+# -- DS-FL -----------------------------------------------------------------------------------------------------
+def test_ds_fl_that_does_not_distil_is_solo():
+    quiet = local(logits_star(DSFL(local=B16, distil=STILL))).run(3)
+    taught = local(logits_star(DSFL(local=B16, distil=B16))).run(3)
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(solo(), client))
+        assert not equal(model(taught, client), model(quiet, client))
+
+
+def test_ds_fl_of_one_is_fedmd_with_its_order_turned_round():
+    """Update and distil, again and again, is FedMD after one update, looked at between its two steps, to the bit."""
+    one = local(alone(DSFL(aggregation="sa", local=B16, distil=B16))).run(3).table
+    other = local(alone(FedMD(measure="ce", initial_local=1, local=B16, distil=B16))).run(3).table
+    found, expected = ([row["sum"] for row in table.select(product="distilled")] for table in (one, other))
+    assert len(found) >= 6
+    assert found == expected
+
+
+@pytest.mark.parametrize("aggregation", ["era", "sa"])
+def test_golden_ds_fl_by_loops(aggregation):
+    """Two clients, two rounds: a step on private rows, the mean of softmax outputs, softmax(mean / 0.1), a step."""
+    hand = Hand(DSFL(aggregation=aggregation, local=STEP, distil=STEP))
+    for _ in range(2):
+        for c in LABELS:
+            hand.step(c, *hand.private(c))
+        both = zip(*(hand.predictions(c) for c in LABELS), strict=True)
+        labels = [[(a + b) / 2 for a, b in zip(*rows, strict=True)] for rows in both]
+        if aggregation == "era":
+            sharp = [[math.exp(10 * v) for v in row] for row in labels]
+            labels = [[v / sum(row) for v in row] for row in sharp]
+        for node in (*LABELS, "server"):
+            hand.step(node, hand.public.tolist(), labels)
+    hand.check(2)
+
+
+def test_era_sharpens_below_a_temperature_of_its_own_and_keeps_the_order():
+    mean = sent(logits_star(DSFL(aggregation="sa", local=B16, distil=B16)), "labels", 1)[0].body["probabilities"]
+    spread = {}
+    for temperature in (0.1, 10.0):
+        method = DSFL(temperature=temperature, local=B16, distil=B16)
+        labels = sent(logits_star(method), "labels", 1)[0].body["probabilities"]
+        assert torch.equal(labels.argsort(-1), mean.argsort(-1))
+        spread[temperature] = float(-(labels * labels.log()).sum())
+    assert spread[0.1] < float(-(mean * mean.log()).sum()) < spread[10.0]
+
+
+def test_the_servers_own_network_is_an_option_that_changes_nothing_for_the_clients():
+    having, none = (local(logits_star(DSFL(local=B16, distil=B16, global_model=on))).run(2) for on in (True, False))
+    assert having.table.select(product="global").rows
+    assert not none.table.select(product="global").rows
+    for client in CLIENTS:
+        assert equal(model(having, client), model(none, client))
+
+
+def test_epochs_before_the_first_round_of_ds_fl_come_first():
+    began = local(logits_star(DSFL(initial_local=2, local=B16, distil=STILL))).run(1)
+    longer = local(logits_star(DSFL(local=Training(batch=16, epochs=3), distil=STILL))).run(1)
+    assert all(equal(model(began, c), model(longer, c)) for c in CLIENTS)
+
+
+# -- bad answers -----------------------------------------------------------------------------------------------
+class Liar(Network):
+    """A client whose predictions are not what they should be."""
+
+    def arrivals(self, message, *rest):
+        if message.kind == "predictions" and message.sender == "c0":
+            message.body["probabilities"] = self.forged(message.body["probabilities"].clone())
+            message.body.verdict, message.body.versions = None, message.body._versions()
+        return super().arrivals(message, *rest)
+
+
+class Nan(Liar):
+    def forged(self, p):
+        return p * math.nan
+
+
+class Short(Liar):
+    def forged(self, p):
+        return p[1:].clone()
+
+
+class Wide(Liar):
+    def forged(self, p):
+        return torch.full((len(p), 7), 1 / 7)
+
+
+class Unlikely(Liar):
+    def forged(self, p):
+        return 2 * p
+
+
+class Sure(Liar):
+    """Probabilities, but zero for all classes but one."""
+
+    def forged(self, p):
+        return torch.eye(p.shape[1], dtype=torch.float64)[torch.zeros(len(p), dtype=torch.int64)]
+
+
+METHODS = [DSFL(local=B16, distil=B16)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__.lower())
+@pytest.mark.parametrize("liar", [Nan, Short, Wide, Unlikely])
+def test_what_are_no_predictions_is_refused_and_the_round_goes_on(method, liar):
+    found = local(logits_star(method), network=liar).run(2)
+    assert found.rounds == 2
+    assert [row["incident"] for row in found.ledger.incidents] == ["refused", "refused"]
+    assert all(torch.isfinite(t).all() for c in CLIENTS for t in model(found, c).values())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__.lower())
+def test_a_liar_alone_does_not_end_a_run(method):
+    for liar in (Nan, Sure):
+        found = local(alone(method), network=liar).run(3)
+        assert found.rounds == 3
+        assert all(torch.isfinite(t).all() for t in model(found, "c0").values())
+    found = local(logits_star(method), network=Sure).run(3)
+    assert all(torch.isfinite(t).all() for c in CLIENTS for t in model(found, c).values())
+
+
+def test_misfits_are_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"temperature is a number > 0, got 0.0"):
+        DSFL(temperature=0.0)
