@@ -1,4 +1,4 @@
-"""Methods that exchange softmax outputs on public rows (DS-FL): limits, golden toys by loops, and bad answers."""
+"""Methods that exchange softmax outputs on public rows: limits, golden toys by loops, and bad answers."""
 
 import math
 
@@ -8,7 +8,8 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.engines import Network, local
-from heterophony.methods import DSFL, FedMD, Solo
+from heterophony.methods import DSFL, FedMD, KTpFL, Solo
+from heterophony.methods.kt_pfl import divergence_slope, on_simplex
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
@@ -52,15 +53,14 @@ def linear():
 class Hand:
     """The same federation by plain loops: weights as lists, softmax and gradients written out."""
 
-    def __init__(self, method):
+    def __init__(self, method, server=True):
         self.x = {c: drawn(c, len(own), 2) for c, own in LABELS.items()}
         self.public = drawn("public", 4, 2)
         shared = {"public": Data(x=self.public, classes=3)}
         data = {c: {"train": Data(x=self.x[c], y=torch.tensor(own), classes=3), **shared} for c, own in LABELS.items()}
-        models = {node: {"model": linear} for node in (*LABELS, "server")}
+        models = {node: {"model": linear} for node in (*LABELS, *(["server"] if server else []))}
         self.federation = Federation(method, star(list(LABELS)), models, {**data, "server": shared})
-        nodes = {n: self.federation.node(n) for n in models}
-        self.weights = {n: node.models["model"].weight.tolist() for n, node in nodes.items() if node.models}
+        self.weights = {n: self.federation.node(n).models["model"].weight.tolist() for n in models}
 
     def outputs(self, node, x, temperature=1.0):
         z = [math.exp(sum(w * v for w, v in zip(row, x, strict=True)) / temperature) for row in self.weights[node]]
@@ -88,6 +88,7 @@ class Hand:
         for node, expected in self.weights.items():  # what travels is float32
             weight = model(found, node)["weight"]
             assert torch.allclose(weight, torch.tensor(expected, dtype=torch.float64), atol=1e-6), node
+        return found
 
 
 def test_cross_entropy_with_probabilities_by_loops():
@@ -155,10 +156,101 @@ def test_the_servers_own_network_is_an_option_that_changes_nothing_for_the_clien
         assert equal(model(having, client), model(none, client))
 
 
-def test_epochs_before_the_first_round_of_ds_fl_come_first():
-    began = local(logits_star(DSFL(initial_local=2, local=B16, distil=STILL))).run(1)
-    longer = local(logits_star(DSFL(local=Training(batch=16, epochs=3), distil=STILL))).run(1)
+@pytest.mark.parametrize("method", [DSFL, KTpFL])
+def test_epochs_before_the_first_round_come_first(method):
+    began = local(logits_star(method(initial_local=2, local=B16, distil=STILL))).run(1)
+    longer = local(logits_star(method(local=Training(batch=16, epochs=3), distil=STILL))).run(1)
     assert all(equal(model(began, c), model(longer, c)) for c in CLIENTS)
+
+
+# -- KT-pFL ----------------------------------------------------------------------------------------------------
+def coefficients(result):
+    names, matrix = result.state("server")["vars"]["coefficients"]
+    return names, matrix
+
+
+def test_kt_pfl_that_does_not_distil_is_solo():
+    quiet = local(logits_star(KTpFL(local=B16, distil=STILL))).run(3)
+    taught = local(logits_star(KTpFL(local=B16, distil=B16))).run(3)
+    for client in CLIENTS:
+        assert equal(model(quiet, client), model(solo(), client))
+        assert not equal(model(taught, client), model(quiet, client))
+
+
+def test_kt_pfl_whose_coefficients_stay_equal_is_ds_fl_without_sharpening():
+    """To the bit where there is one; of several, sums are in another order."""
+    plain = DSFL(aggregation="sa", global_model=False, local=B16, distil=B16)
+    one, other = (local(alone(method)).run(3) for method in (KTpFL(local=B16, distil=B16), plain))
+    assert equal(model(one, "c0"), model(other, "c0"))
+    equally, mean = (local(logits_star(m)).run(2) for m in (KTpFL(rate=0.0, local=B16, distil=B16), plain))
+    for client in CLIENTS:
+        found = model(mean, client)
+        assert all(torch.allclose(tensor, found[name], atol=1e-5) for name, tensor in model(equally, client).items())
+    assert torch.allclose(coefficients(equally)[1], torch.full((3, 3), 1 / 3, dtype=torch.float64), atol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_golden_kt_pfl_by_loops(temperature):
+    """Two clients, three rounds. A row (a, b) of c is put on the simplex by taking (a + b - 1) / 2 from both.
+
+    The slope by c_nm is the mean over rows of sum_k s_mk (log p_nk - log s_nk + 1), and 2 rho (c_nm - 1/2).
+    """
+    rho, rate, c = 0.3, 0.4, [[0.5, 0.5], [0.5, 0.5]]
+    hand = Hand(KTpFL(rho=rho, rate=rate, temperature=temperature, local=STEP, distil=STEP), server=False)
+    for _ in range(3):
+        for name in LABELS:
+            hand.step(name, *hand.private(name))
+        s = [hand.predictions(name, temperature) for name in LABELS]
+        p = [[[row[0] * s[0][r][k] + row[1] * s[1][r][k] for k in range(3)] for r in range(4)] for row in c]
+        for n, name in enumerate(LABELS):
+            hand.step(name, hand.public.tolist(), p[n], temperature)
+            moved = []
+            for m in range(2):
+                slope = (
+                    sum(s[m][r][k] * (math.log(p[n][r][k] / s[n][r][k]) + 1) for r in range(4) for k in range(3)) / 4
+                )
+                moved.append(c[n][m] - rate * (slope + 2 * rho * (c[n][m] - 0.5)))
+            over = (sum(moved) - 1) / 2
+            c[n] = [v - over for v in moved]
+            assert min(c[n]) > 0  # else the nearest is a corner
+    names, matrix = coefficients(hand.check(3))
+    assert names == list(LABELS)
+    assert torch.allclose(matrix, torch.tensor(c, dtype=torch.float64), atol=1e-6)
+    assert abs(c[0][0] - 0.5) > 0.01  # it has learnt something
+
+
+def test_the_slope_of_the_coefficients_is_that_of_the_divergence():
+    spoken, c = drawn("spoken", 3, 5, 4).softmax(-1), drawn("c", 3, 3).softmax(-1).requires_grad_()
+    combined = torch.einsum("nm,mrk->nrk", c, spoken)
+    (combined * (combined / spoken).log()).sum((1, 2)).sum().div(5).backward()
+    assert torch.allclose(divergence_slope(combined.detach(), spoken) + 1, c.grad, atol=1e-12)
+
+
+def test_the_nearest_point_of_the_simplex():
+    rows = torch.tensor([[0.2, 0.3, 0.5], [1.2, 0.3, 0.5], [3.0, 0.0, 0.0], [-1.0, -1.0, -1.0]], dtype=torch.float64)
+    expected = [[0.2, 0.3, 0.5], [0.85, 0.0, 0.15], [1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3]]  # 1.2 + 0.5 - 1 = 2 * 0.35
+    assert torch.allclose(on_simplex(rows), torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+
+
+def test_without_rho_a_client_listens_to_itself_and_with_much_of_it_to_all():
+    def share(rho):
+        method = KTpFL(rho=rho, rate=0.05, local=B16, distil=STILL)
+        return float(coefficients(local(logits_star(method)).run(6))[1].diagonal().mean())
+
+    assert share(0.0) > share(0.5) > share(10.0) > 1 / 3
+    assert share(10.0) < 0.4
+
+
+def test_coefficients_of_absent_clients_keep_their_share_and_newcomers_begin_equal():
+    some = local(logits_star(KTpFL(local=B16, distil=B16, fraction=0.67))).run(6)
+    names, matrix = coefficients(some)
+    assert sorted(names) == CLIENTS
+    assert torch.allclose(matrix.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-12)
+    assert (matrix >= 0).all()
+    late = logits_star(KTpFL(rate=0.0, local=B16, distil=B16), joins={"c2": 0.05})
+    down = sent(late, "personal", 4)
+    assert {m.round for m in down if m.receiver == "c2"} < {m.round for m in down if m.receiver == "c0"}
+    assert torch.allclose(coefficients(local(late).run(4))[1], torch.full((3, 3), 1 / 3, dtype=torch.float64))
 
 
 # -- bad answers -----------------------------------------------------------------------------------------------
@@ -199,7 +291,7 @@ class Sure(Liar):
         return torch.eye(p.shape[1], dtype=torch.float64)[torch.zeros(len(p), dtype=torch.int64)]
 
 
-METHODS = [DSFL(local=B16, distil=B16)]
+METHODS = [DSFL(local=B16, distil=B16), KTpFL(local=B16, distil=B16)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__.lower())
@@ -224,3 +316,6 @@ def test_a_liar_alone_does_not_end_a_run(method):
 def test_misfits_are_refused_in_one_line():
     with pytest.raises(ValueError, match=r"temperature is a number > 0, got 0.0"):
         DSFL(temperature=0.0)
+    for wrong in ({"rho": -1.0}, {"rate": math.nan}, {"temperature": 0.0}):
+        with pytest.raises(ValueError, match="rho and rate are numbers >= 0 and temperature is one > 0, got"):
+            KTpFL(**wrong)

@@ -39,6 +39,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fccl-code": methods.fccl_code,
     "feddf": methods.FedDF,
     "ds-fl": methods.DSFL,
+    "kt-pfl": methods.KTpFL,
     "fd": methods.FD,
     "fedproto": methods.FedProto,
     "fedh2l": methods.FedH2L,

@@ -25,6 +25,7 @@ from heterophony.methods import (
     FedPer,
     FedProto,
     FineTune,
+    KTpFL,
     Moon,
     Scaffold,
     Solo,
@@ -277,6 +278,10 @@ METHODS = [
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("ds-fl", lambda **o: logits_star(DSFL(local=B16, distil=B16), **o)),
     Row("ds-fl-sampled", lambda **o: logits_star(DSFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4),
+    Row("kt-pfl", lambda **o: logits_star(KTpFL(local=B16, distil=B16, temperature=2.0), **o)),
+    Row(
+        "kt-pfl-sampled", lambda **o: logits_star(KTpFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4
+    ),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),

@@ -23,6 +23,7 @@ from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
+from heterophony.methods.kt_pfl import KTpFL
 from heterophony.methods.lg_fedavg import lg_fedavg
 from heterophony.methods.moon import Moon
 from heterophony.methods.scaffold import Scaffold
@@ -46,6 +47,7 @@ __all__ = [
     "FedProto",
     "FineTune",
     "IFCA",
+    "KTpFL",
     "Moon",
     "Scaffold",
     "Solo",
