@@ -1,6 +1,7 @@
 """Methods that exchange softmax outputs on public rows: limits, golden toys by loops, and bad answers."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.engines import Network, local
-from heterophony.methods import DSFL, FedMD, KTpFL, Solo
+from heterophony.engines.local_host import ReactionError
+from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
 from heterophony.methods.kt_pfl import divergence_slope, on_simplex
+from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
@@ -58,6 +61,8 @@ class Hand:
         self.public = drawn("public", 4, 2)
         shared = {"public": Data(x=self.public, classes=3)}
         data = {c: {"train": Data(x=self.x[c], y=torch.tensor(own), classes=3), **shared} for c, own in LABELS.items()}
+        for c in LABELS:
+            data[c]["all"] = Data(x=torch.cat([self.x[c], self.public]), classes=3)
         models = {node: {"model": linear} for node in (*LABELS, *(["server"] if server else []))}
         self.federation = Federation(method, star(list(LABELS)), models, {**data, "server": shared})
         self.weights = {n: self.federation.node(n).models["model"].weight.tolist() for n in models}
@@ -253,6 +258,123 @@ def test_coefficients_of_absent_clients_keep_their_share_and_newcomers_begin_equ
     assert torch.allclose(coefficients(local(late).run(4))[1], torch.full((3, 3), 1 / 3, dtype=torch.float64))
 
 
+# -- Cronus ----------------------------------------------------------------------------------------------------
+def draw(seed=0):
+    return generator("filter", seed)
+
+
+def row(*values):
+    return torch.tensor([list(values)])
+
+
+def test_golden_filter():
+    """Three say (1, 0), one says (0, 1): along (1, -1) the variance is 2 * 1/4 * 3/4 = 0.375, and 0.375 = 9 * 0.2041^2.
+
+    From the mean the three are at a third of the fourth's distance, so that any draw that leaves somebody leaves them.
+    """
+    said = [row(1.0, 0.0)] * 3 + [row(0.0, 1.0)]
+    for seed in range(20):
+        assert filtered(said, 0.204, draw(seed)).tolist() == [[1.0, 0.0]]
+        assert filtered(said, 0.205, draw(seed)).tolist() == [[0.75, 0.25]]
+
+
+def test_the_filter_leaves_alone_what_it_cannot_tell_apart():
+    apart = [row(1.0, 0.0), row(0.1, 0.9)]
+    assert torch.allclose(filtered(apart, 0.01, draw()), row(0.55, 0.45))  # two are equally far from their mean
+    assert torch.equal(filtered(apart[:1], 0.01, draw()), apart[0])
+    assert torch.equal(filtered([row(0.5, 0.5)] * 5, 1e-9, draw()), row(0.5, 0.5))
+
+
+def test_the_filter_looks_at_each_row_on_its_own_and_at_the_mean_when_there_is_nothing_to_see():
+    honest = [0.05 * drawn(i, 6, 4).softmax(-1) + 0.95 * drawn("truth", 6, 4).softmax(-1) for i in range(7)]
+    assert torch.allclose(filtered(honest, 1.0, draw()), combine(honest), atol=1e-6)
+    lies = [own.clone() for own in honest]
+    for own in lies[:2]:
+        own[3] = torch.tensor([0.0, 0.0, 0.0, 1.0])
+    found = filtered(lies, 0.05, draw())
+    assert torch.allclose(found[3], combine(honest[2:])[3], atol=1e-6)  # both liars are as far, and so go together
+    others = torch.tensor([0, 1, 2, 4, 5])
+    assert torch.allclose(found[others], combine(honest)[others], atol=1e-6)
+
+
+def test_the_filters_threshold_has_density_2z():
+    """Places -1, 1, -1/2, 1/2 and 0.1 of mean 0.02 and variance 0.5016, which is above 9 * 0.23^2 only before a draw.
+
+    All but the last go where the share of the greatest distance, 1.02, is at most 0.48; below 0.08 nobody would stay.
+    """
+    places = [torch.full((4000, 1), place) for place in (-1.0, 1.0, -0.5, 0.5, 0.1)]
+    alone = (filtered(places, 0.23, draw()) - 0.1).abs() < 1e-6
+    expected = (0.48**2 - 0.08**2) / (1.02**2 - 0.08**2)  # 0.2166; were the share uniform, 0.4255
+    assert float(alone.double().mean()) == pytest.approx(expected, abs=0.03)
+
+
+@pytest.mark.parametrize("average", ["filter", "mean"])
+def test_golden_cronus_by_loops(average):
+    """Two clients, two rounds: the mean of two predictions labels four public rows, which join the private ones."""
+    hand = Hand(Cronus(average=average, initial_local=1, local=STEP), server=False)
+    for c in LABELS:
+        hand.step(c, *hand.private(c))
+    for _ in range(2):
+        both = zip(*(hand.predictions(c) for c in LABELS), strict=True)
+        labels = [[(a + b) / 2 for a, b in zip(*rows, strict=True)] for rows in both]
+        for c in LABELS:
+            xs, own = hand.private(c)
+            hand.step(c, [*xs, *hand.public.tolist()], [*own, *labels])
+    hand.check(2)
+
+
+def test_cronus_takes_its_part_of_the_public_rows():
+    """With so many rows a round as there are, and with all, the bits are the same; with fewer it trains on fewer."""
+    every, named = (local(logits_star(Cronus(local=B16, sample=n))).run(2) for n in (None, len(PUBLIC)))
+    assert every.digest != local(logits_star(Cronus(local=B16, sample=10))).run(2).digest
+    assert all(equal(model(every, c), model(named, c)) for c in CLIENTS)
+    steps = [Cronus(local=Training(batch=None), sample=n, initial_local=0) for n in (2, 3)]
+    found = [local(logits_star(method)).run(1) for method in steps]
+    assert not equal(model(found[0], "c0"), model(found[1], "c0"))
+
+
+def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
+    names = [f"c{i}" for i in range(6)]
+    models = {c: {"model": net(8 + i)} for i, c in enumerate(names)}
+
+    def labels(average, network):
+        seen = []
+
+        class Watched(network):
+            def arrivals(self, message, *rest):
+                seen.extend([message.body["probabilities"]] if message.kind == "labels" else [])
+                return super().arrivals(message, *rest)
+
+        method = Cronus(average=average, local=B16, initial_local=20)
+        federation = Federation(method, star(names), models, {**private(names), "server": {"public": PUBLIC}})
+        local(federation, network=Watched).run(1)
+        return seen[0]
+
+    honest = labels("mean", Network)
+    moved = {average: float((labels(average, Sure) - honest).abs().mean()) for average in ("filter", "median", "mean")}
+    assert moved["filter"] < 0.8 * moved["mean"]
+    assert moved["median"] < 0.8 * moved["mean"]
+
+
+def test_medians_that_do_not_sum_to_one_are_made_to():
+    """Where three are sure of three classes, no class has a median above zero: then all are equally likely."""
+
+    class Torn(Network):
+        def arrivals(self, message, *rest):
+            if message.kind == "predictions":
+                p = message.body["probabilities"]
+                p.copy_(torch.eye(4)[torch.full((len(p),), int(message.sender[1]))])
+                message.body.versions = message.body._versions()
+            if message.kind == "labels":
+                assert torch.equal(message.body["probabilities"], torch.full((len(PUBLIC), 4), 0.25))
+                said.append(message.receiver)
+            return super().arrivals(message, *rest)
+
+    said = []
+    local(logits_star(Cronus(average="median", local=B16)), network=Torn).run(1)
+    assert said == CLIENTS
+
+
 # -- bad answers -----------------------------------------------------------------------------------------------
 class Liar(Network):
     """A client whose predictions are not what they should be."""
@@ -291,7 +413,7 @@ class Sure(Liar):
         return torch.eye(p.shape[1], dtype=torch.float64)[torch.zeros(len(p), dtype=torch.int64)]
 
 
-METHODS = [DSFL(local=B16, distil=B16), KTpFL(local=B16, distil=B16)]
+METHODS = [DSFL(local=B16, distil=B16), KTpFL(local=B16, distil=B16), Cronus(local=B16)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__.lower())
@@ -319,3 +441,12 @@ def test_misfits_are_refused_in_one_line():
     for wrong in ({"rho": -1.0}, {"rate": math.nan}, {"temperature": 0.0}):
         with pytest.raises(ValueError, match="rho and rate are numbers >= 0 and temperature is one > 0, got"):
             KTpFL(**wrong)
+    with pytest.raises(ValueError, match="sigma is a number > 0, got -1"):
+        Cronus(sigma=-1.0)
+    with pytest.raises(ValueError, match=r"local\.data is train, not all"):
+        Cronus(local=Training(data="all"))
+    whole = logits_star(Cronus(local=B16))
+    views = {c: {"train": own["train"], "public": own["public"]} for c, own in private(CLIENTS).items()}
+    with pytest.raises(ReactionError, match="private and public rows are trained on together") as caught:
+        local(replace(whole, data={**whole.data, **views})).run(1)
+    assert "\n" not in str(caught.value)

@@ -40,6 +40,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "feddf": methods.FedDF,
     "ds-fl": methods.DSFL,
     "kt-pfl": methods.KTpFL,
+    "cronus": methods.Cronus,
     "fd": methods.FD,
     "fedproto": methods.FedProto,
     "fedh2l": methods.FedH2L,

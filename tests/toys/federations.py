@@ -14,6 +14,7 @@ from heterophony.methods import (
     FD,
     FML,
     IFCA,
+    Cronus,
     Ditto,
     FedAsync,
     FedAvg,
@@ -281,6 +282,12 @@ METHODS = [
     Row("kt-pfl", lambda **o: logits_star(KTpFL(local=B16, distil=B16, temperature=2.0), **o)),
     Row(
         "kt-pfl-sampled", lambda **o: logits_star(KTpFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4
+    ),
+    Row("cronus", lambda **o: logits_star(Cronus(local=B16, initial_local=1), **o)),
+    Row(
+        "cronus-sampled",
+        lambda **o: logits_star(Cronus(local=B16, average="median", sample=20, fraction=0.67), **o),
+        rounds=4,
     ),
     Row("fml", mutual_star),
     Row("feddf", distilled_star),

@@ -2,6 +2,7 @@
 
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
+from heterophony.methods.cronus import Cronus
 from heterophony.methods.ditto import Ditto
 from heterophony.methods.ds_fl import DSFL
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
@@ -31,6 +32,7 @@ from heterophony.methods.solo import Solo, agg
 
 __all__ = [
     "BHFL",
+    "Cronus",
     "DSFL",
     "Ditto",
     "FCCL",
