@@ -635,6 +635,17 @@ def test_unlabelled_public_data_leave_local_training_its_own():
     assert {row["quantity"] for row in table.select(product="training", set="public")} == {"model.kl"}
 
 
+def test_a_method_that_labels_public_rows_itself_needs_no_labels_of_theirs():
+    """Private and public rows are one view then, without labels, and the bits are those of labelled data."""
+    changes = {"evaluate": 1, "models.participants": "mlp"}
+    labelled = assemble("cronus", "rotated-mnist", changes=changes)
+    federation = assemble("cronus", "rotated-mnist", changes={**changes, "data.public.labelled": False})
+    view = federation.node("M20").data["all"]
+    assert set(view.columns) == {"x"}
+    assert len(view) == len(labelled.node("M20").data["all"])
+    assert federation.run(1).digest == labelled.run(1).digest
+
+
 def test_a_method_may_count_rounds_its_own_way():
     small = setting(methods={"fedh2l": {"rounds": 40, "evaluate": 20, "local": {"steps": 1}}})
     assert (small.plan("fedh2l"), small.plan("solo")) == ((40, 20), (10, 2))

@@ -9,10 +9,12 @@ from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.methods import (
     BHFL,
+    DSFL,
     FCCL,
     FD,
     FML,
     IFCA,
+    Cronus,
     Ditto,
     FedAsync,
     FedAvg,
@@ -26,6 +28,7 @@ from heterophony.methods import (
     FedPer,
     FedProto,
     FineTune,
+    KTpFL,
     Moon,
     Scaffold,
     Solo,
@@ -287,6 +290,18 @@ METHODS = [
     Row("fedmd", lambda **o: logits_star(FedMD(local=B16, distil=B16, half=True), **o)),
     Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
+    Row("ds-fl", lambda **o: logits_star(DSFL(local=B16, distil=B16), **o)),
+    Row("ds-fl-sampled", lambda **o: logits_star(DSFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4),
+    Row("kt-pfl", lambda **o: logits_star(KTpFL(local=B16, distil=B16, temperature=2.0), **o)),
+    Row(
+        "kt-pfl-sampled", lambda **o: logits_star(KTpFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4
+    ),
+    Row("cronus", lambda **o: logits_star(Cronus(local=B16, initial_local=1), **o)),
+    Row(
+        "cronus-sampled",
+        lambda **o: logits_star(Cronus(local=B16, average="median", sample=20, fraction=0.67), **o),
+        rounds=4,
+    ),
     Row("fml", mutual_star),
     Row("fedkd", lambda **o: mentored_star(FedKD(local=B16, energy=Ramp(0.6, 0.9, 2)), **o), lost=True),
     Row(

@@ -231,17 +231,20 @@ def _network(call: Call) -> Any:
 def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
     """A participant's views with the public rows: "public", and what training may be told to see, "own" and "all"."""
     found: dict[str, Any] = {"public": public, **views}
-    if "train" in views and "y" in public.columns:
-        mine = public.take(views["mine"].row) if "mine" in views else public
-        found.setdefault("own", lambda: _joined(views["train"], mine))
+    if "train" in views:
         found.setdefault("all", lambda: _joined(views["train"], public))
-    elif "train" in views:
-        found.setdefault("own", views["train"])
+        if "y" in public.columns:
+            mine = public.take(views["mine"].row) if "mine" in views else public
+            found.setdefault("own", lambda: _joined(views["train"], mine))
+        else:
+            found.setdefault("own", views["train"])
     return found
 
 
 def _joined(first: Data, second: Data) -> Data:
-    columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in ("x", "y")}
+    """Rows of both; without labels, where the second has none."""
+    names = [name for name in ("x", "y") if name in second.columns]
+    columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
     return Data(classes=first.classes, **columns).augmented(first.augment)
 
 

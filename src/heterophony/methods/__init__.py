@@ -2,7 +2,9 @@
 
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
+from heterophony.methods.cronus import Cronus
 from heterophony.methods.ditto import Ditto
+from heterophony.methods.ds_fl import DSFL
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fd import FD
 from heterophony.methods.fedadagrad import fedadagrad
@@ -25,6 +27,7 @@ from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
 from heterophony.methods.hierfavg import hierfavg
 from heterophony.methods.ifca import IFCA
+from heterophony.methods.kt_pfl import KTpFL
 from heterophony.methods.lg_fedavg import lg_fedavg
 from heterophony.methods.moon import Moon
 from heterophony.methods.scaffold import Scaffold
@@ -32,6 +35,8 @@ from heterophony.methods.solo import Solo, agg
 
 __all__ = [
     "BHFL",
+    "Cronus",
+    "DSFL",
     "Ditto",
     "FCCL",
     "FD",
@@ -49,6 +54,7 @@ __all__ = [
     "FedProto",
     "FineTune",
     "IFCA",
+    "KTpFL",
     "Moon",
     "Scaffold",
     "Solo",

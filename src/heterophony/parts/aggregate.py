@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -41,6 +42,32 @@ def combine(items: Sequence[Tensor], how: Literal["mean", "median", "trimmed"] =
         return stacked.quantile(0.5, dim=0)  # of an even number, the mean of the two in the middle
     cut = max(1, len(items) // 5) if len(items) >= 3 else 0
     return stacked.sort(0).values[cut : len(items) - cut].mean(0)
+
+
+def filtered(items: Sequence[Tensor], sigma: float, draw: torch.Generator) -> Tensor:
+    """For each row, the mean of those whom a filter keeps, for points of bounded second moments.
+
+    As long as those who are left have, in some direction, a variance above 9 sigma^2, those go whose distance from the
+    mean along the direction of the largest is beyond a threshold: a share of the greatest distance, drawn with density
+    2z on [0, 1] among those that leave somebody. The farthest always goes; where all are equally far, nobody does.
+    Diakonikolas et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017: the filter for second moments.
+    """
+    points = torch.stack([item.double() for item in items], 1)
+    kept = torch.ones(points.shape[:2], dtype=torch.bool)
+    while True:
+        shares = (kept / kept.sum(1, keepdim=True)).unsqueeze(2)
+        centre = (shares * points).sum(1)
+        gaps = points - centre.unsqueeze(1)
+        values, vectors = torch.linalg.eigh((shares * gaps).mT @ gaps)
+        far = (gaps @ vectors[..., -1:]).squeeze(2).abs()
+        nearest, farthest = far.where(kept, math.inf).amin(1), far.where(kept, 0).amax(1)
+        least = nearest / farthest
+        torn = (values[:, -1] > 9 * sigma**2) & (least < 1 - 1e-9)  # two are equally far, but for rounding
+        if not torn.any():
+            return centre.float()
+        share = (least**2 + (1 - least**2) * torch.rand(len(least), generator=draw, dtype=torch.float64)).sqrt()
+        beyond = (far >= (share * farthest).unsqueeze(1)) & (far > nearest.unsqueeze(1))
+        kept &= ~(torn.unsqueeze(1) & beyond)
 
 
 def difference(a: Named, b: Named) -> dict[str, Tensor]:

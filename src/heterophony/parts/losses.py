@@ -43,8 +43,12 @@ def distance(target: Tensor, logits: Tensor, kind: Literal["l1", "l2", "ce"] = "
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
     """Cross-entropy with a teacher's softened prediction, a constant: summed over classes, mean over rows."""
-    soft = (flat(teacher.detach()) / temperature).softmax(-1)
-    return -(soft * (flat(student) / temperature).log_softmax(-1)).sum(-1).mean()
+    return soft_ce((flat(teacher) / temperature).softmax(-1), flat(student) / temperature)
+
+
+def soft_ce(target: Tensor, logits: Tensor) -> Tensor:
+    """Cross-entropy with probabilities, which are constants: summed over classes, mean over rows."""
+    return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:

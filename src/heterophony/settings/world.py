@@ -319,8 +319,10 @@ def _check_participants(spec: DataPart, names: list[str]) -> None:
 
 
 def _joined(*views: View) -> Data:
+    """Rows of several views; without labels, where one has none."""
     parts = [view() for view in views]
-    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y")}
+    names = [name for name in ("x", "y") if all(name in part.columns for part in parts)]
+    columns = {name: torch.cat([part.columns[name] for part in parts]) for name in names}
     return Data(classes=max(part.classes or 0 for part in parts), **columns).augmented(parts[0].augment)
 
 

@@ -1,0 +1,106 @@
+"""DS-FL: networks label public rows together, and the mean label is sharpened before everyone learns it.
+
+Leaves a client: its softmax outputs on public rows that everyone knows by seed. Leaves the server: what it made of
+their mean. No weights, no labels; the public rows need none.
+Equations: a round has the paper's steps in its order: update, prediction, aggregation, distillation. Entropy reduction
+aggregation (ERA) is softmax(mean / T) with T = 0.1, where the mean is of probabilities; simple aggregation (SA) is the
+mean itself. Both the clients and the server's own network then learn it by cross-entropy with soft targets (mean over
+the batch).
+Deviations: networks may differ, and start from weights of their own; the paper's clients train one network. Who misses
+the aggregation keeps its updated network until it is asked again. Predictions are made in evaluation mode. The headline
+is of the clients' networks; the server's own is the product `global`.
+Reference: Itahara, Nishio, Koda, Morikura and Yamamoto, Distillation-Based Semi-Supervised Federated Learning for
+Communication-Efficient Collaborative Training with Non-IID Private Data, IEEE Transactions on Mobile Computing, 2021.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Probabilities
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import combine
+from heterophony.parts.losses import Nets, cross_entropy, soft_ce
+from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Fit, Mark, Predict, Steps
+
+ASK = Kind("ask", to="children")
+PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
+LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "sample"))
+
+
+class DSFL(Method):
+    """Different networks label public data together; the mean of their softmax outputs is sharpened and distilled."""
+
+    roles = ("server", "client")
+    kinds = (ASK, PREDICTIONS, LABELS)
+    models = {"server": {"model": "global"}, "client": {"model": "own"}}
+    headline = "distilled"
+    public = True
+
+    aggregation: Literal["era", "sa"] = "era"
+    temperature: float = 0.1  # of ERA; below one it sharpens
+    global_model: bool = True  # the server has a network of its own that learns the labels too
+    sample: int | None = None  # public rows a round; None: all
+    fresh: bool = True  # other rows each round
+    local: Training = Training()
+    distil: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is a number > 0, got {self.temperature}")
+
+    @on(Round, role="server")
+    def ask(self, server: Node) -> Send:
+        return ASK(server.cohort(self.fraction))
+
+    @on(Each(ASK), role="client")
+    def update(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield self.local.fit("model", cross_entropy)
+        yield Mark("local")
+        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        return PREDICTIONS(probabilities=logits.softmax(-1))
+
+    @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def aggregate(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            labels = combine([m.probabilities for m in mail])
+            if self.aggregation == "era":
+                labels = (labels / self.temperature).softmax(-1)
+            yield LABELS([m.sender for m in mail], probabilities=labels)
+            if self.global_model:
+                yield self.imitate(server, labels)
+                yield Mark("global")
+        server.round += 1
+
+    @on(Each(LABELS), role="client")
+    def learn(self, client: Node, mail: Message) -> Steps:
+        yield self.imitate(client, mail.probabilities.float())
+        yield Mark("distilled")
+
+    def imitate(self, node: Node, labels: Tensor) -> Fit:
+        rows = public_rows(node, self.sample, self.fresh)
+        return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
+
+    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
+        return {"ask": 0, "predictions": sent, "labels": sent}

@@ -1,0 +1,141 @@
+"""KT-pFL: each client learns a mixture of all predictions of its own, and the server learns who should teach whom.
+
+Leaves a client: its softmax outputs (at a temperature) on public rows that everyone knows by seed. Leaves the server,
+to each client: a combination of them by that client's row of the knowledge coefficient matrix c, which stays there.
+Equations: Algorithm 1, in its order. Local training and the prediction after it are `train`; the personalised soft
+prediction sum_m c_nm s_m is formed in `transfer`, and so is one step of c, with these predictions fixed, down
+sum_n KL(sum_m c_nm s_m || s_n) + rho |c - 1/N|^2; distillation by KL(combination || own prediction), mean over the
+batch, is `learn`.
+Deviations: after its step each row of c is projected on the simplex, so that a combination stays a prediction; the
+authors' code takes a softmax of five times c, and a squared error instead of the KL. The step is from the predictions
+that were just combined, before distillation: others would have to be sent. Rows of c count alike, not by examples.
+Where only some answer, their part of c is a matrix of its own and keeps its share; whoever is new begins at 1/N. The
+value of rho is the authors' code's; its temperature is 10, which leaves hardly any gradient, ours is 1; the rate is
+ours.
+Reference: Zhang, Guo, Ma, Wang, Xu and Wu, Parameterized Knowledge Transfer for Personalized Federated Learning,
+NeurIPS 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Probabilities
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.losses import Nets, cross_entropy, soft_ce
+from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Note, Predict, Steps
+
+ASK = Kind("ask", to="children")
+PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
+PERSONAL = Kind("personal", to="children", probabilities=Probabilities("public", "sample"))
+
+
+class KTpFL(Method):
+    """Different networks learn mixtures of each other's softmax outputs; the server learns the shares."""
+
+    roles = ("server", "client")
+    kinds = (ASK, PREDICTIONS, PERSONAL)
+    memory = ("coefficients",)  # whose they are, and the matrix
+    models = {"client": {"model": "own"}}
+    headline = "personalised"
+    public = True
+
+    rho: float = 0.7  # how strongly coefficients are held at 1/N
+    rate: float = 0.01  # of their step; 0: they stay equal
+    temperature: float = 1.0  # of predictions
+    sample: int | None = None  # public rows a round; None: all
+    fresh: bool = True  # other rows each round
+    local: Training = Training()
+    distil: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.rho >= 0 or not self.rate >= 0 or not self.temperature > 0:
+            given = f"{self.rho}, {self.rate} and {self.temperature}"
+            raise ValueError(f"rho and rate are numbers >= 0 and temperature is one > 0, got {given}")
+
+    @on(Round, role="server")
+    def ask(self, server: Node) -> Send:
+        return ASK(server.cohort(self.fraction))
+
+    @on(Each(ASK), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield self.local.fit("model", cross_entropy)
+        yield Mark("local")
+        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        return PREDICTIONS(probabilities=(logits / self.temperature).softmax(-1))
+
+    @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def transfer(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            names, matrix = known(server, [m.sender for m in mail])
+            here = torch.tensor([names.index(m.sender) for m in mail])
+            block = matrix[here][:, here]
+            mass = block.sum(1, keepdim=True)
+            shares = torch.where(mass > 0, block / mass, 1 / len(mail))
+            spoken = torch.stack([m.probabilities.double() for m in mail])
+            combined = torch.einsum("nm,mrk->nrk", shares, spoken)
+            for m, personal in zip(mail, combined.float(), strict=True):
+                yield PERSONAL(m.sender, probabilities=personal)
+            slope = divergence_slope(combined, spoken) + 2 * self.rho * (shares - 1 / len(mail))
+            matrix[here.unsqueeze(1), here] = mass * on_simplex(shares - self.rate * slope)
+            server.vars["coefficients"] = [names, matrix]
+            yield Note("share.own", float(matrix.diagonal().mean()))
+        server.round += 1
+
+    @on(Each(PERSONAL), role="client")
+    def learn(self, client: Node, mail: Message) -> Steps:
+        rows, extra = public_rows(client, self.sample, self.fresh), {"personal": mail.probabilities.float()}
+        yield self.distil.fit("model", self.follow, data="public", rows=rows, extra=extra)
+        yield Mark("personalised")
+
+    def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        certain = torch.xlogy(batch.personal, batch.personal).sum(-1).mean()
+        return {"model": {"kl": certain + soft_ce(batch.personal, nets["model"](batch.x) / self.temperature)}}
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
+        return {"ask": 0, "predictions": sent, "personal": sent}
+
+
+def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:
+    """Whom the server has heard of and a copy of their coefficients: new ones begin at 1/N, others make room."""
+    names, matrix = server.vars.get("coefficients", ([], torch.zeros(0, 0, dtype=torch.float64)))
+    both = [*names, *(sender for sender in senders if sender not in names)]
+    grown = torch.full((len(both), len(both)), 1 / len(both), dtype=torch.float64)
+    grown[: len(names), : len(names)] = matrix * (len(names) / len(both))
+    return both, grown
+
+
+def divergence_slope(combined: Tensor, spoken: Tensor) -> Tensor:
+    """The gradient of KL(sum_m c_nm s_m || s_n), mean over rows, by c_nm, but for a constant: c stays on the simplex.
+
+    Probabilities of zero are taken for very small ones.
+    """
+    ratio = combined.clamp_min(1e-12).log() - spoken.clamp_min(1e-12).log()
+    return torch.einsum("nrk,mrk->nm", ratio, spoken) / spoken.shape[1]
+
+
+def on_simplex(rows: Tensor) -> Tensor:
+    """The nearest rows that are >= 0 and sum to one."""
+    falling = rows.sort(1, descending=True).values
+    over = (falling.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype)
+    last = (falling > over).sum(1, keepdim=True) - 1
+    return (rows - over.gather(1, last)).clamp_min(0)
