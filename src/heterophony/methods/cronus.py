@@ -5,7 +5,8 @@ No weights, no labels; the public rows need none.
 Equations: the paper's two phases. `initial_local` epochs on private data alone; then in each round predictions go to
 the server, which answers with their robust mean, and each client trains on one set of rows: its private ones with their
 labels and the public ones with the mean as soft labels, by cross-entropy. The mean is that of Diakonikolas et al. for
-bounded second moments, on which the paper builds: `filtered` of parts/aggregate.py, for each public row on its own.
+bounded second moments, on which the paper builds: `filtered` of parts/aggregate.py. That it is applied to each public
+row on its own is our reading.
 Deviations: the filter needs sigma, a bound on how far honest predictions spread in any direction; its value is ours, as
 are the initial epochs (probabilities never spread so far that sigma = 1 would filter). Where the filter's draw would
 leave nobody, it is drawn among those that leave somebody, and two who disagree are averaged: there are few participants
