@@ -47,6 +47,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "ifca": methods.IFCA,
     "fedper": methods.FedPer,
     "lg-fedavg": methods.lg_fedavg,
+    "fedrep": methods.fedrep,
 }
 
 

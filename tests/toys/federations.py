@@ -35,6 +35,7 @@ from heterophony.methods import (
     fedavgm,
     fedmd_global,
     fedprox,
+    fedrep,
     fedyogi,
     hierfavg,
     lg_fedavg,
@@ -290,6 +291,15 @@ METHODS = [
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
+    Row(
+        "fedrep",
+        lambda **o: weights_star(
+            fedrep(alone=2, local=Training(batch=16, momentum=0.9, weight_decay=0.01), fraction=0.67),
+            Model(halves(), common=True),
+            **o,
+        ),
+        rounds=4,
+    ),
     Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
     Row(
         "fccl",

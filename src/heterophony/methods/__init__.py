@@ -17,6 +17,7 @@ from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
+from heterophony.methods.fedrep import fedrep
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
 from heterophony.methods.fml import FML
@@ -56,6 +57,7 @@ __all__ = [
     "fedavgm",
     "fedmd_global",
     "fedprox",
+    "fedrep",
     "fedyogi",
     "hierfavg",
     "lg_fedavg",
