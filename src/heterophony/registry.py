@@ -22,6 +22,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedprox": methods.fedprox,
     "scaffold": methods.Scaffold,
     "moon": methods.Moon,
+    "afl": methods.AFL,
     "fedavgm": methods.fedavgm,
     "fedadam": methods.fedadam,
     "fedyogi": methods.fedyogi,

@@ -8,6 +8,7 @@ from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.methods import (
+    AFL,
     BHFL,
     FCCL,
     FD,
@@ -267,6 +268,8 @@ METHODS = [
         "scaffold-normed",
         lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
     ),
+    Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
+    Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, fraction=0.67), **o), rounds=4),
     Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),

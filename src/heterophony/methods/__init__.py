@@ -1,5 +1,6 @@
 """One file a paper."""
 
+from heterophony.methods.afl import AFL
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
 from heterophony.methods.ditto import Ditto
@@ -29,6 +30,7 @@ from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
+    "AFL",
     "BHFL",
     "Ditto",
     "FCCL",
