@@ -17,7 +17,7 @@ from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, server
 from toys.federations import B16, weights_star
-from toys.world import net, points
+from toys.world import certain, net, points
 
 reals = st.floats(-1e3, 1e3)
 
@@ -71,13 +71,9 @@ def test_golden_projections(values, expected):
 
 
 # -- AFL -------------------------------------------------------------------------------------------------------
-def with_statistics():
-    return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4))
-
-
 @pytest.mark.parametrize("options", [{}, {"fraction": 0.67}])
 def test_afl_that_does_not_move_its_mixture_is_fedavg_of_equals(options):
-    for build in (net(), with_statistics):
+    for build in (net(), certain):
         found = local(weights_star(AFL(local=B16, ascent=0.0, **options), build)).run(4)
         plain = local(weights_star(FedAvg(local=B16, weighted=False, **options), build)).run(4)
         assert equal(server(found), server(plain))

@@ -46,6 +46,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "ditto": methods.Ditto,
     "finetune": methods.FineTune,
     "ifca": methods.IFCA,
+    "cfl": methods.CFL,
     "fedper": methods.FedPer,
     "lg-fedavg": methods.lg_fedavg,
     "fedrep": methods.fedrep,

@@ -10,6 +10,7 @@ from heterophony.engines import Network
 from heterophony.methods import (
     AFL,
     BHFL,
+    CFL,
     FCCL,
     FD,
     FML,
@@ -293,6 +294,8 @@ METHODS = [
         rounds=4,
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
+    Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
+    Row("cfl-sampled", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1, fraction=0.67), **o), rounds=4),
     Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
     Row(
         "fedrep",

@@ -3,6 +3,7 @@
 from heterophony.methods.afl import AFL
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
+from heterophony.methods.cfl import CFL
 from heterophony.methods.ditto import Ditto
 from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
 from heterophony.methods.fd import FD
@@ -32,6 +33,7 @@ from heterophony.methods.solo import Solo, agg
 __all__ = [
     "AFL",
     "BHFL",
+    "CFL",
     "Ditto",
     "FCCL",
     "FD",
