@@ -142,6 +142,42 @@ def test_each_keeps_its_own_moments_and_orders(executor):
     compare(executor, [Fit("model", cross_entropy, view, batch=16) for view in ("train", "own")], times=2)
 
 
+@WAYS
+def test_the_part_that_is_trained_tells_programs_apart(executor):
+    """Decayed, with moments that are kept: what is not trained stays as it is, and so do its moments."""
+    decayed = sgd(0.1, momentum=0.9, weight_decay=0.05)
+    parts = (None, ("0",), ("2",), ("2",))
+    works = [Fit("model", cross_entropy, batch=16, optimiser=decayed, keep="own", only=part) for part in parts]
+    done, cohort = compare(executor, works, times=2)
+    assert not cohort.alone
+    start = jobs(works)
+    for mine, _ in done:
+        for job, part, before in zip(mine, parts, start, strict=True):
+            for name, tensor in job.node.slots["model"].tensors().items():
+                stays = part is not None and not name.startswith(part)
+                assert torch.equal(tensor, before.node.slots["model"].tensors()[name]) == stays
+
+
+@WAYS
+@pytest.mark.parametrize("optimiser", [sgd(0.1, 0.9, 0.05), adam(0.01, 0.05)], ids=["sgd", "adam"])
+def test_parts_in_turns_keep_each_others_moments(executor, optimiser):
+    ones, others = jobs([PLAIN] * 2), jobs([PLAIN] * 2)
+    cohort = Cohort(executor=executor)
+    for part in (None, ("0",), ("2",), None):
+        for compute, mine in ((Eager(), ones), (cohort, others)):
+            for job in mine:
+                job.work = Fit("model", cross_entropy, batch=16, optimiser=optimiser, keep="own", only=part)
+            compute(mine)
+    assert not cohort.alone
+    for one, other in zip(ones, others, strict=True):
+        kept = [job.node.optimisers["model/own"] for job in (one, other)]
+        assert list(kept[0]) == list(kept[1])
+        for name, tensor in one.node.slots["model"].tensors().items():
+            torch.testing.assert_close(other.node.slots["model"].tensors()[name], tensor, rtol=1e-5, atol=1e-6)
+            for moment, value in kept[0][name].items():
+                torch.testing.assert_close(kept[1][name][moment], value, rtol=1e-5, atol=1e-6)
+
+
 class Spare(nn.Module):
     def __init__(self):
         super().__init__()

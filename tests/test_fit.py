@@ -228,6 +228,48 @@ def test_frozen_parameters_stay():
     assert torch.equal(module.bias, before)
 
 
+@pytest.mark.parametrize("optimiser", [sgd(0.1, 0.9, 0.05), adam(0.01, 0.05)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("only", [("0",), ("2.weight",), ("0", "2.bias"), ("",)])
+def test_only_a_part_is_trained_and_the_rest_is_neither_moved_nor_decayed(only, optimiser):
+    """In turns with the whole, so that moments of the rest are kept meanwhile; the plain loop freezes it by hand."""
+
+    def make():
+        return nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
+
+    n = node(make)
+    other = twin(n.models["model"])
+    inside = [name for name, _ in other.named_parameters() if any(name.startswith(part) for part in only)]
+    torchs = optimiser.build(other.parameters())
+    for epoch, part in enumerate((None, only, None)):
+        for name, parameter in other.named_parameters():
+            parameter.requires_grad_(part is None or name in inside)
+            parameter.grad = None
+        work = Fit("model", cross_entropy, batch=4, optimiser=optimiser, keep="own", only=part, answer="displacement")
+        fitted = fit(n, work)
+        plain(other, n.data["train"], 1, 4, torchs, first=epoch)
+        assert same(n.models["model"], other)
+        assert {name for name, moved in fitted.displacement.items() if moved.any()} == (
+            set(fitted.displacement) if part is None else set(inside)
+        )
+        assert all(parameter.requires_grad for parameter in n.models["model"].parameters())
+
+
+def test_a_part_that_is_trained_alone_must_be_there_and_is_let_go_after_an_error():
+    n = node(lambda: nn.Sequential(nn.Linear(8, 4)))
+    with pytest.raises(ValueError, match=r"only = \('body',\): the network has no such parameters; it has 0"):
+        fit(n, Fit("model", cross_entropy, only=("body",)))
+    with pytest.raises(ValueError, match="several models: `only` names parts of one"):
+        Fit(("model", "other"), cross_entropy, only=("0",))
+    assert not Fit("model", cross_entropy, only=("1",)).trains("10.weight")
+
+    def wrong(nets, batch):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        fit(n, Fit("model", wrong, only=("0.weight",)))
+    assert all(parameter.requires_grad for parameter in n.models["model"].parameters())
+
+
 def test_two_models_step_from_the_same_forward_pass():
     n = node(other=lambda: nn.Linear(8, 4))
     alone = twin(n.models["other"])

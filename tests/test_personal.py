@@ -1,4 +1,4 @@
-"""Ditto, fine-tuning, IFCA, FedPer and LG-FedAvg: the limits that they must equal, and golden toys."""
+"""Ditto, fine-tuning, IFCA, FedPer, LG-FedAvg and FedRep: the limits that they must equal, and golden toys."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from heterophony import Data, Federation, Model, Refused
 from heterophony.engines import local
 from heterophony.engines.local_host import ReactionError
 from heterophony.fields import Family, Part, Shape, family, members_of, within
-from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, lg_fedavg
+from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, fedrep, lg_fedavg
 from heterophony.models.blocks import Network
 from heterophony.parts.training import Training
 from heterophony.profile import Dropout
@@ -220,18 +220,11 @@ def test_fedpers_options_are_fedavgs_where_all_travels():
         assert row["sum"] == right
 
 
-@pytest.mark.parametrize("travels", ["body", "head"])
-def test_golden_fedper_and_lg_fedavg_by_loops(travels):
-    """A body a and a head b of one number each: outputs b a x, the loss (b a x - y)^2 / 2, full batches, by loops."""
-    rows = {"c0": [(1.0, 2.0), (2.0, -1.0)], "c1": [(-1.0, 0.5)]}
-    data = {
-        c: {
-            "train": Data(
-                x=torch.tensor([[x] for x, _ in own]).double(), y=torch.tensor([[y] for _, y in own]).double()
-            )
-        }
-        for c, own in rows.items()
-    }
+PAIRS = {"c0": [(1.0, 2.0), (2.0, -1.0)], "c1": [(-1.0, 0.5)]}  # rows (x, y) of two clients
+
+
+def two_numbers(method):
+    """A body a and a head b of one number each, in double precision; what everyone has of them at first."""
 
     def build():
         made = Network(nn.Linear(1, 1, bias=False), 1, 1).double()
@@ -239,11 +232,21 @@ def test_golden_fedper_and_lg_fedavg_by_loops(travels):
         made.head.bias.requires_grad_(False)
         return made
 
-    rate, method = 0.2, FedPer(part=travels, local=Training(batch=None, lr=0.2), loss=squared)
+    def column(values):
+        return torch.tensor([[value] for value in values]).double()
+
+    data = {c: {"train": Data(x=column(x for x, _ in own), y=column(y for _, y in own))} for c, own in PAIRS.items()}
     models = {role: {"model": Model(build, common=True)} for role in ("server", "client")}
-    federation = Federation(method, star(list(rows)), models, data)
+    federation = Federation(method, star(list(PAIRS)), models, data)
     start = federation.node("server").models["model"]
-    own = {c: {"body": start.body.weight.item(), "head": start.head.weight.item()} for c in rows}
+    return federation, {c: {"body": start.body.weight.item(), "head": start.head.weight.item()} for c in PAIRS}
+
+
+@pytest.mark.parametrize("travels", ["body", "head"])
+def test_golden_fedper_and_lg_fedavg_by_loops(travels):
+    """A body a and a head b of one number each: outputs b a x, the loss (b a x - y)^2 / 2, full batches, by loops."""
+    rate, rows = 0.2, PAIRS
+    federation, own = two_numbers(FedPer(part=travels, local=Training(batch=None, lr=rate), loss=squared))
     common = own["c0"][travels]
     for _ in range(3):
         for c, weights in own.items():
@@ -251,6 +254,42 @@ def test_golden_fedper_and_lg_fedavg_by_loops(travels):
             a, b = weights["body"], weights["head"]
             weights["body"] -= rate * sum((b * a * x - y) * b * x for x, y in rows[c]) / len(rows[c])
             weights["head"] -= rate * sum((b * a * x - y) * a * x for x, y in rows[c]) / len(rows[c])
+        common = sum(len(rows[c]) * weights[travels] for c, weights in own.items()) / 3
+    found = local(federation).run(3)
+    assert model(found, "server")[f"{travels}.weight"].item() == pytest.approx(common, rel=1e-12)
+    for c, weights in own.items():
+        for part, value in weights.items():
+            assert model(found, c)[f"{part}.weight"].item() == pytest.approx(value, rel=1e-12)
+
+
+def test_fedrep_of_the_whole_is_fedavg():
+    """Nothing stays, so that there is nothing to train alone, however long."""
+    avg = shared(FedAvg(local=MOMENTUM))
+    for alone in (0, 3):
+        assert equal(model(shared(fedrep(alone=alone, part="", local=MOMENTUM)), "server"), model(avg, "server"))
+    with pytest.raises(ValueError, match="alone is a number of epochs >= 0"):
+        fedrep(alone=-1)
+
+
+@pytest.mark.parametrize("travels", ["body", "head"])
+def test_golden_fedrep_by_loops(travels):
+    """A body a and a head b of one number each, the loss (b a x - y)^2 / 2, full batches with momentum and decay: two
+    steps of what stays, then three of what travels, by loops; each has its optimiser, and decays only then."""
+    rate, momentum, decay, rows = 0.1, 0.5, 0.05, PAIRS
+    training = Training(epochs=3, batch=None, lr=rate, momentum=momentum, weight_decay=decay)
+    federation, own = two_numbers(fedrep(alone=2, part=travels, local=training, loss=squared))
+    common = own["c0"][travels]
+    stays = "head" if travels == "body" else "body"
+    for _ in range(3):
+        for c, weights in own.items():
+            weights[travels] = common
+            for part, steps in ((stays, 2), (travels, 3)):
+                speed = 0.0
+                for _ in range(steps):
+                    a, b = weights["body"], weights["head"]
+                    slope = sum((b * a * x - y) * (b if part == "body" else a) * x for x, y in rows[c]) / len(rows[c])
+                    speed = momentum * speed + slope + decay * weights[part]
+                    weights[part] -= rate * speed
         common = sum(len(rows[c]) * weights[travels] for c, weights in own.items()) / 3
     found = local(federation).run(3)
     assert model(found, "server")[f"{travels}.weight"].item() == pytest.approx(common, rel=1e-12)

@@ -22,6 +22,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedprox": methods.fedprox,
     "scaffold": methods.Scaffold,
     "moon": methods.Moon,
+    "afl": methods.AFL,
     "fedavgm": methods.fedavgm,
     "fedadam": methods.fedadam,
     "fedyogi": methods.fedyogi,
@@ -51,8 +52,10 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "ditto": methods.Ditto,
     "finetune": methods.FineTune,
     "ifca": methods.IFCA,
+    "cfl": methods.CFL,
     "fedper": methods.FedPer,
     "lg-fedavg": methods.lg_fedavg,
+    "fedrep": methods.fedrep,
 }
 
 

@@ -28,6 +28,7 @@ class Fit:
 
     All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
     without gradients; `parts` are sub-modules of either that it may ask too (what "model.body" gives are features).
+    `only` names the sub-modules of the one model that are trained; its other parameters are neither moved nor decayed.
     `transform` changes the gradient of the one model, or by name those of some of several; it is called with `aux`.
     `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
     The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
@@ -47,6 +48,7 @@ class Fit:
     extra: Named = field(default_factory=dict)
     teachers: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None  # None, or "": the whole
     transform: Transform | Mapping[str, Transform] | None = None
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
@@ -55,6 +57,8 @@ class Fit:
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:
             raise ValueError("several models: give their transforms by name, transform={'local': ...}")
+        if self.only is not None and len(self.names) > 1:
+            raise ValueError("several models: `only` names parts of one")
         if self.epochs < 0 or (self.steps or 0) < 0 or (self.batch is not None and self.batch < 1):
             given = f"epochs = {self.epochs}, steps = {self.steps}, batch = {self.batch}"
             raise ValueError(f"a fit needs epochs and steps >= 0 and batch >= 1, or None for all rows, got {given}")
@@ -62,6 +66,10 @@ class Fit:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.models,) if isinstance(self.models, str) else self.models
+
+    def trains(self, parameter: str) -> bool:
+        """Whether it is among those that step."""
+        return self.only is None or any(f"{parameter}.".startswith(f"{part}." if part else "") for part in self.only)
 
     def sizes(self, node: Node) -> list[int]:
         """The sizes of the batches it will take, in order."""

@@ -8,7 +8,9 @@ from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.methods import (
+    AFL,
     BHFL,
+    CFL,
     DSFL,
     FCCL,
     FD,
@@ -40,6 +42,7 @@ from heterophony.methods import (
     fedavgm,
     fedmd_global,
     fedprox,
+    fedrep,
     fedtgp,
     fedyogi,
     hierfavg,
@@ -282,6 +285,8 @@ METHODS = [
         "scaffold-normed",
         lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
     ),
+    Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
+    Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, fraction=0.67), **o), rounds=4),
     Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
@@ -326,7 +331,18 @@ METHODS = [
         rounds=4,
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
+    Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
+    Row("cfl-sampled", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1, fraction=0.67), **o), rounds=4),
     Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
+    Row(
+        "fedrep",
+        lambda **o: weights_star(
+            fedrep(alone=2, local=Training(batch=16, momentum=0.9, weight_decay=0.01), fraction=0.67),
+            Model(halves(), common=True),
+            **o,
+        ),
+        rounds=4,
+    ),
     Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
     Row(
         "fccl",

@@ -31,6 +31,11 @@ def wide(hidden: int) -> Callable[[], nn.Module]:
     return halves(hidden, hidden)
 
 
+def certain() -> nn.Module:
+    """With BatchNorm and without dropout, whose draws depend on what else a node has done."""
+    return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4))
+
+
 def normed() -> nn.Module:
     """With BatchNorm (float and integer buffers) and dropout (torch's own generator)."""
     return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, 4))

@@ -187,8 +187,30 @@ def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
     models = {name: node.models[name] for name in work.names}
     for model in models.values():
         model.train()
-    with _evaluating(*(node.models[teacher] for teacher in work.teachers)):
+    with _evaluating(*(node.models[teacher] for teacher in work.teachers)), _held(work, models):
         return _fit(node, work, models, precision)
+
+
+def untrained(work: Fit, model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a fit of a part of a model leaves as they are."""
+    named = dict(model.named_parameters())
+    if not any(work.trains(name) for name in named):
+        has = ", ".join(name for name, _ in model.named_children())
+        raise ValueError(f"only = {work.only}: the network has no such parameters; it has {has or 'none'}")
+    return [parameter for name, parameter in named.items() if not work.trains(name)]
+
+
+@contextmanager
+def _held(work: Fit, models: Mapping[str, nn.Module]) -> Iterator[None]:
+    """For the block, what is not trained takes no gradients: an optimiser that does not know it cannot decay it."""
+    rest = [] if work.only is None else [p for p in untrained(work, models[work.names[0]]) if p.requires_grad]
+    for parameter in rest:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in rest:
+            parameter.requires_grad_(True)
 
 
 def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) -> Fitted:

@@ -39,7 +39,7 @@ class Signatures:
 
     def program(self, work: Fit) -> Hashable:
         """All but networks and data. What closures hold may change between two calls, not within one."""
-        asked = work.teachers, work.parts
+        asked = work.teachers, work.parts, work.only
         parts = (
             work.models, asked, id(work.loss), id(work.transform), id(work.optimiser), work.batch, work.answer,
         )  # fmt: skip

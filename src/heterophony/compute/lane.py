@@ -30,6 +30,7 @@ from heterophony.compute.eager import (
     precise,
     teacher,
     transforms_of,
+    untrained,
     update,
 )
 from heterophony.compute.kind import capacity
@@ -185,6 +186,9 @@ class Lane:
 
     def _copies(self, modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
         copies = {name: deepcopy(module).train(name in self.work.names) for name, module in modules.items()}
+        if self.work.only is not None:
+            for parameter in untrained(self.work, copies[self.work.names[0]]):
+                parameter.requires_grad_(False)
         return copies if self.chance else {name: certain(module) for name, module in copies.items()}
 
     def _homes(self) -> list[dict[str, list[Tensor]]]:
@@ -299,11 +303,11 @@ class Lane:
             for name in self.work.names:
                 copies += zip(job.node.slots[name].tensors().values(), self.homes[i][name], strict=True)
                 if (key := kept(job.work, name)) is not None:  # type: ignore[arg-type]
-                    state = self.optimisers[name].state
-                    job.node.optimisers[key] = {
-                        n: {part: self._out(value, i) for part, value in state[p].items()}
+                    state, before = self.optimisers[name].state, job.node.optimisers.get(key, {})
+                    job.node.optimisers[key] = {  # of what is not trained now, what was kept
+                        n: {part: self._out(value, i) for part, value in state[p].items()} if p in state else before[n]
                         for n, p in self.parameters[name].items()
-                        if p in state
+                        if p in state or n in before
                     }
         return copies
 

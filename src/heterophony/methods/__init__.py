@@ -1,7 +1,9 @@
 """One file a paper."""
 
+from heterophony.methods.afl import AFL
 from heterophony.methods.bhfl import BHFL
 from heterophony.methods.bhfl_async import bhfl_async
+from heterophony.methods.cfl import CFL
 from heterophony.methods.cronus import Cronus
 from heterophony.methods.ditto import Ditto
 from heterophony.methods.ds_fl import DSFL
@@ -21,6 +23,7 @@ from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
+from heterophony.methods.fedrep import fedrep
 from heterophony.methods.fedtgp import fedtgp
 from heterophony.methods.fedyogi import fedyogi
 from heterophony.methods.finetune import FineTune
@@ -34,9 +37,11 @@ from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
 __all__ = [
+    "AFL",
     "BHFL",
     "Cronus",
     "DSFL",
+    "CFL",
     "Ditto",
     "FCCL",
     "FD",
@@ -68,6 +73,7 @@ __all__ = [
     "fedmd_global",
     "fedprox",
     "fedtgp",
+    "fedrep",
     "fedyogi",
     "hierfavg",
     "lg_fedavg",

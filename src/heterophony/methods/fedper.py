@@ -6,7 +6,7 @@ Equations: the algorithms FedPer-Server and FedPer-Client; both parts are traine
 Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
 Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
 could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
-the bit; with the head it is `lg-fedavg`.
+the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
 Reference: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
 """
 
@@ -45,6 +45,12 @@ class FedPer(Method):
     local: Training = Training()
     loss: Loss = cross_entropy
     initial_local: int = 0  # epochs before a client's first round
+    alone: int | None = None  # epochs in which only what stays is trained, before only the part is; None: both together
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alone is not None and self.alone < 0:
+            raise ValueError(f"alone is a number of epochs >= 0, or none, got {self.alone}")
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
@@ -55,7 +61,14 @@ class FedPer(Method):
         client.round = mail.round
         client.load({**client.weights(), **mail.weights})
         yield from self.local.first(client, self.loss, self.initial_local)
-        yield self.local.fit("model", self.loss)
+        if self.alone is None:
+            yield self.local.fit("model", self.loss)
+        else:
+            named = client.models["model"].named_parameters()
+            rest = tuple(name for name, p in named if p.requires_grad and not within({name: p}, self.part))
+            if rest and self.alone:
+                yield self.local.fit("model", self.loss, epochs=self.alone, steps=None, only=rest)
+            yield self.local.fit("model", self.loss, only=(self.part,))
         yield Mark("personalised")
         return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
 

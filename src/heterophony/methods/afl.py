@@ -1,0 +1,91 @@
+"""AFL (agnostic federated learning): clients count by weights that the server moves towards those who fare worst.
+
+Leaves a client: its weights after local training, and the mean loss on its private rows of the model that it was sent.
+Leaves the server: its weights; nobody is told the mixture.
+Equations: the algorithm Stochastic-AFL, with a client for each domain and all mixtures allowed. The server holds lambda
+on the simplex, equal shares at first. It averages what the clients have learnt by lambda; then lambda goes a step of
+`ascent` (gamma_lambda) along the gradient, which is the clients' losses at the model that the round began with, and is
+projected onto the simplex.
+Deviations: the paper takes one stochastic step from one model for both; here clients train as in FedAvg (the form in
+which later papers compare it) and lambda's gradient is of all private rows. With one full batch of plain SGD a round is
+the paper's step. The last model is the result, not the mean of all. Where only some were heard, their lambdas are
+scaled to one for the mean, and their losses by how many there are for each heard (the paper's estimate from sampled
+domains). Whoever joins later starts with an equal share. With `ascent=0` it is FedAvg with equal weights, to the bit
+(dropout draws others).
+Reference: Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019.
+"""
+
+from __future__ import annotations
+
+import math
+
+from heterophony.federation import Federation
+from heterophony.fields import Scalar, Weights
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.aggregate import mean
+from heterophony.parts.losses import ce, cross_entropy
+from heterophony.parts.simplex import onto_simplex
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Note, Predict, Steps
+
+GLOBAL = Kind("global", to="children", weights=Weights("model"))
+UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite
+
+
+class AFL(Method):
+    """FedAvg for the worst case: clients on whose data the model does badly gain weight in the mean."""
+
+    roles = ("server", "client")
+    kinds = (GLOBAL, UPDATE)
+    memory = ("mixture",)
+    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    headline = "global"
+
+    ascent: float = 0.1  # gamma_lambda: how far a round moves the clients' weights
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+    local: Training = Training()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.ascent < math.inf:
+            raise ValueError(f"ascent is a rate >= 0, got {self.ascent}")
+
+    @on(Round, role="server")
+    def begin(self, server: Node) -> Send:
+        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+
+    @on(Each(GLOBAL), role="client")
+    def train(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        client.load(mail.weights)
+        data, loss = client.data[self.local.data], 0.0
+        if len(data):
+            loss = float(ce((yield Predict("model", self.local.data)), data.y))
+        yield self.local.fit("model", cross_entropy)
+        return UPDATE(weights=client.weights(), loss=loss)
+
+    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def merge(self, server: Node, mail: Inbox) -> Steps:
+        if mail:
+            known, everyone = server.vars.get("mixture", {}), server.children
+            mixture = {client: known.get(client, 1 / len(everyone)) for client in everyone}
+            if most := max(mixture[m.sender] for m in mail):  # by the largest: equal ones are ones, as in FedAvg
+                server.load(mean([m.weights for m in mail], [mixture[m.sender] / most for m in mail]))
+            for m in mail:
+                mixture[m.sender] += self.ascent * m.loss * len(everyone) / len(mail)
+            server.vars["mixture"] = dict(zip(mixture, onto_simplex(list(mixture.values())), strict=True))
+            yield Note("mixture.largest", max(server.vars["mixture"].values()))
+        yield Mark("global")
+        server.round += 1
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        model = sum(tensor.nbytes for tensor in server.weights().values())
+        sent = rounds * len(server.cohort(self.fraction))
+        return {"global": sent * model, "update": sent * (model + 8)}

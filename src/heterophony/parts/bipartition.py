@@ -1,0 +1,41 @@
+"""Which of several updates go together: their inner products, and the best split in two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from heterophony.parts.aggregate import Named
+
+
+def products(items: Sequence[Named], start: Named, names: Iterable[str]) -> Tensor:
+    """The matrix of inner products of item - start over these names, in double precision; a layer at a time."""
+    total = torch.zeros(len(items), len(items), dtype=torch.float64)
+    for name in names:
+        moved = torch.stack([item[name].double() - start[name].double() for item in items]).flatten(1)
+        total += (moved @ moved.T).cpu()
+    return total
+
+
+def cosines(gram: Tensor) -> Tensor:
+    """Cosines from inner products; what has no length is at right angles to everything."""
+    lengths = gram.diagonal().sqrt()
+    return (gram / torch.outer(lengths, lengths).clamp_min(torch.finfo(gram.dtype).tiny)).clamp(-1, 1)
+
+
+def bipartition(similar: Sequence[Sequence[float]]) -> tuple[list[int], list[int]]:
+    """The split in two whose largest similarity across is the least of all; the first part has the first item.
+
+    The most similar pairs are joined, one after the other, until two groups are left: whatever is more similar than
+    the largest across is inside one of them.
+    """
+    count = len(similar)
+    group, left = list(range(count)), count
+    pairs = ((i, j) for i in range(count) for j in range(i + 1, count))
+    for i, j in sorted(pairs, key=lambda pair: -similar[pair[0]][pair[1]]):
+        if left > 2 and group[i] != group[j]:
+            group, left = [group[i] if g == group[j] else g for g in group], left - 1
+    first = [i for i in range(count) if group[i] == group[0]]
+    return first, [i for i in range(count) if group[i] != group[0]]

@@ -1,0 +1,154 @@
+"""CFL, and the split in two that it takes: limits, golden toys, and those who are absent."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterophony import Data, Federation
+from heterophony.engines import local
+from heterophony.methods import CFL, FedAvg
+from heterophony.parts.bipartition import bipartition, cosines, products
+from heterophony.parts.training import Training
+from heterophony.topology import star
+from test_limits import equal, scalar_net, server, squared
+from toys.federations import B16, METHODS, weights_star
+from toys.world import certain, net
+
+STEP = Training(batch=None, lr=0.5)
+
+
+# -- the split -------------------------------------------------------------------------------------------------
+@given(st.integers(2, 7), st.lists(st.integers(-4, 4), min_size=21, max_size=21))
+def test_no_other_split_has_less_in_common_across(count, drawn):
+    """By trying them all; small whole numbers, so that there are many ties."""
+    similar = [[0] * count for _ in range(count)]
+    for (i, j), value in zip(combinations(range(count), 2), drawn, strict=False):
+        similar[i][j] = similar[j][i] = value
+
+    def across(one):
+        return max(similar[i][j] for i in one for j in range(count) if j not in one)
+
+    one, other = bipartition(similar)
+    assert sorted(one + other) == list(range(count))
+    assert one[0] == 0
+    assert other
+    least = min(across(set(some)) for size in range(1, count) for some in combinations(range(count), size))
+    assert across(set(one)) == least
+
+
+def test_products_and_cosines_by_loops():
+    generator = torch.Generator().manual_seed(0)
+    start, *items = [
+        {"a": torch.randn(2, 3, generator=generator), "b": torch.randn(4, generator=generator), "mean": torch.ones(2)}
+        for _ in range(4)
+    ]
+    items.append(start)  # which has not moved
+    moved = [
+        [
+            v - w
+            for n in ("a", "b")
+            for v, w in zip(item[n].flatten().tolist(), start[n].flatten().tolist(), strict=True)
+        ]
+        for item in items
+    ]
+    gram = products(items, start, ["a", "b"])
+    for i, one in enumerate(moved):
+        for j, other in enumerate(moved):
+            dot = sum(v * w for v, w in zip(one, other, strict=True))
+            size = math.hypot(*one) * math.hypot(*other)
+            assert gram[i, j].item() == pytest.approx(dot, abs=1e-12)
+            assert cosines(gram)[i, j].item() == pytest.approx(dot / size if size else 0.0, abs=1e-12)
+
+
+# -- CFL -------------------------------------------------------------------------------------------------------
+def numbers(ys, joins=None, copies=None, **options):
+    """One number a model; client k holds one (x = 1, y = y_k), so that a step at rate 0.5 halves the way to y_k."""
+    data = {
+        f"c{i}": {"train": Data(x=torch.ones(n, 1), y=torch.full((n, 1), y))}
+        for i, (y, n) in enumerate(zip(ys, copies or [1] * len(ys), strict=True))
+    }
+    models = {"server": {"model": scalar_net}, "client": {"model": scalar_net}}
+    made = CFL(**{"eps1": 0.1, "eps2": 0.2, "local": STEP, "loss": squared, **options})
+    return Federation(made, star(list(data)), models, data, joins=joins or {})
+
+
+def clusters(result):
+    found = result.state("server")["vars"]["clusters"]
+    return [(cluster["members"], cluster["weights"]["weight"].item()) for cluster in found]
+
+
+@pytest.mark.parametrize("options", [{}, {"weighted": False}, {"fraction": 0.67}])
+@pytest.mark.parametrize("never", [{"eps1": 0.0}, {"eps1": 1e9, "eps2": 1e9}, {"eps1": 1e9, "eps2": 0.0, "gamma": 1.0}])
+def test_without_a_split_cfl_is_fedavg(options, never):
+    for build in (net(), certain):
+        found = local(weights_star(CFL(local=B16, **never, **options), build)).run(3)
+        plain = local(weights_star(FedAvg(local=B16, **options), build)).run(3)
+        assert equal(server(found), server(plain))
+        assert found.clock == plain.clock
+        assert len(found.state("server")["vars"]["clusters"]) == 1
+
+
+def test_after_its_split_every_cluster_is_fedavg_of_its_members():
+    """At w = 0 the updates are 4, 4, -4, -4: the mean is 0, and the cosines across are -1."""
+    found = local(numbers([8.0, -8.0, 8.0, -8.0])).run(3)
+    assert clusters(found) == [(["c0", "c2"], 7.0), (["c1", "c3"], -7.0)]
+    assert server(found)["weight"].item() == 7.0  # the first cluster's
+    sizes = [(r["quantity"], r["sum"]) for r in found.table.last() if r["quantity"].endswith("size")]
+    assert sorted(sizes) == [("cluster-0.size", 2.0), ("cluster-1.size", 2.0)]
+    assert clusters(local(numbers([8.0, -8.0, 8.0, -8.0], gamma=1.0)).run(3)) == [(["c0", "c1", "c2", "c3"], 0.0)]
+
+
+def test_golden_cfl_splits_again_when_its_parts_have_come_to_rest():
+    """y = 3, 1, -1, -3. At 0 the mean update is 0 and the longest 3/2: {3, 1} and {-1, -3} part and go to 1 and -1,
+    the mean of their own updates. From w the mean update of the first is (2 - w) / 2: 1/2, 1/4, 1/8 on the way over
+    1.5, 1.75 to 1.875, and there 1/16 < eps1 while that of y = 3 is 9/16 > eps2. So they part once more, to
+    1.875 + 9/16 = 2.4375 and 1.875 - 7/16 = 1.4375; then each is alone, and nobody parts from himself."""
+    ys = [3.0, 1.0, -1.0, -3.0]
+    expected = {
+        1: [(["c0", "c1"], 1.0), (["c2", "c3"], -1.0)],
+        4: [(["c0", "c1"], 1.875), (["c2", "c3"], -1.875)],
+        5: [(["c0"], 2.4375), (["c2"], -1.4375), (["c1"], 1.4375), (["c3"], -2.4375)],
+        6: [(["c0"], 2.71875), (["c2"], -1.21875), (["c1"], 1.21875), (["c3"], -2.71875)],
+    }
+    for rounds, known in expected.items():
+        found = local(numbers(ys)).run(rounds)
+        assert clusters(found) == known
+    lengths = [r["sum"] for r in found.table.select(quantity="cluster-0.mean-update")]
+    assert lengths == pytest.approx([0.0, 0.5, 0.25, 0.125, 0.0625])
+    longest = [r["sum"] for r in found.table.select(quantity="cluster-0.longest-update")]
+    assert longest == pytest.approx([1.5, 1.0, 0.75, 0.625, 0.5625])
+
+
+def test_rest_is_of_the_mean_that_moves_the_model():
+    """y = 4 once, y = -1 in four copies: by examples the mean update at 0 is 0, alike it is (2 - 1/2) / 2 = 3/4."""
+    assert len(clusters(local(numbers([4.0, -1.0], copies=[1, 4])).run(1))) == 2
+    assert clusters(local(numbers([4.0, -1.0], copies=[1, 4], weighted=False)).run(1)) == [(["c0", "c1"], 0.75)]
+
+
+def test_members_that_were_not_heard_go_with_the_larger_part_and_newcomers_with_the_largest():
+    """c3 joins when the others have parted, two to one; c4 is there from the begin and never answers."""
+    made = numbers([8.0, 8.0, -16.0, 8.0, 8.0], joins={"c3": 0.003}, deadline=0.1, quorum=2)
+    late = Federation(made.method, made.topology, made.models, made.data, joins=made.joins, egress={"c4": ()})
+    found = local(late).run(8)
+    assert clusters(found)[0][0] == ["c0", "c1", "c4", "c3"]
+    assert clusters(found)[1][0] == ["c2"]
+    assert {row["incident"] for row in found.ledger.incidents} == {"joined"}
+    asked = [row for row in found.ledger.messages if row["to"] == "c3"]
+    assert len(asked) > 1
+
+
+def test_the_rows_of_the_conformance_table_do_split():
+    for row in METHODS:
+        if row.name.startswith("cfl"):
+            result = local(row.build()).run(row.rounds)
+            assert len(result.state("server")["vars"]["clusters"]) > 1
+
+
+def test_options_out_of_range_are_refused():
+    for bad in ({"eps1": -1.0}, {"eps2": math.nan}, {"gamma": 1.5}):
+        with pytest.raises(ValueError, match="eps1 and eps2 are lengths >= 0 and gamma is in"):
+            CFL(**bad)
