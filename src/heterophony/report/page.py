@@ -43,6 +43,7 @@ def write(
         "page": str(path),
         "bytes": path.stat().st_size,
         "runs": sum(len(arm.runs) for chapter in found for arm in chapter.arms),
+        "unfinished": [line for chapter in found for line in chapter.unfinished],
         "figures": [figure.name for chapter in drawn for figure in chapter],
         "files": [str(file) for file in written],
     }
@@ -211,9 +212,8 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f"<p>{html.escape(sentence)}</p>")
     for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
         text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
-    unfinished = [arm.label for arm in chapter.arms if not all(run.summary["finished"] for run in arm.runs)]
-    if unfinished:
-        text.append(f'<p class="warn">Not finished yet: {html.escape(listed(unfinished))}.</p>')
+    if chapter.unfinished:
+        text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])
 
 
