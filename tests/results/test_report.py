@@ -2,18 +2,22 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
+from heterophony import cli, engines, registry
 from heterophony.record.folder import Folder
+from heterophony.record.run import Run
 from heterophony.report import figure as figure_module
 from heterophony.report import figures, interactive, palette, rerun, static, story, tables, ticks
 from heterophony.report.figure import Dots, Heat, Line
 from heterophony.report.figures import bubbles, domains
-from heterophony.settings import Setting
+from heterophony.settings import Setting, assemble
 from results.conftest import call, refused, said
 
 pytest.importorskip("plotly")
@@ -122,6 +126,75 @@ def test_runs_that_differ_in_more_than_their_seed_are_no_seeds_of_one_method(sma
     ]
     (both,) = story.chapters([tmp_path / "runs" / "lr-0.1", tmp_path / "runs" / "lr-0.3"])
     assert len(both.arms) == 2
+
+
+def stopped(method, small, folder, *, seed, after, rounds):
+    """A run that is interrupted after so many of its rounds."""
+    federation = assemble(method, str(small), seed=seed, compute={"device": "cpu"})
+
+    def stop(engine):
+        done = 1 + max((row["round"] for row in engine.table if row["product"] == engine.method.headline), default=-1)
+        engine.stop = done >= after
+
+    with Run.create(folder, federation.identity(), rounds) as run, pytest.raises(KeyboardInterrupt):
+        engines.local(federation, record=run, progress=stop).run(rounds)
+
+
+def test_seeds_at_different_rounds_have_no_mean(small, tmp_path):
+    for seed, rounds in ((0, 1), (1, 4), (2, 4)):
+        out = tmp_path / "solo" / f"seed-{seed}"
+        assert call("run", "solo", "--on", small, "--rounds", rounds, "--seed", seed, "--out", out).exit_code == 0
+    (chapter,) = story.chapters([tmp_path])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 4 rounds", [1, 2])]
+    at = tables.methods(chapter).head.index("rounds")
+    assert [row[at] for row in tables.methods(chapter).rows] == ["1", "4"]
+
+
+def test_a_run_on_its_way_is_named_and_no_part_of_any_mean(runs, small, tmp_path):
+    folder = tmp_path / "runs"
+    for method in ("solo", "fedavg"):
+        shutil.copytree(runs / method, folder / method)
+    stopped("fedavg", small, folder / "fedavg" / "seed-2", seed=2, after=1, rounds=3)
+    stopped("fml", small, folder / "fml" / "seed-0", seed=0, after=0, rounds=2)
+    (folder / "other.toml").write_text(small.read_text())
+    stopped("fml", folder / "other.toml", folder / "new", seed=0, after=0, rounds=2)
+    answer = call("report", folder, "--to", tmp_path / "r.html")
+    waiting = ["fedavg, seed 2: 1 of 3 rounds", "fml, seed 0: 0 of 2 rounds", "fml on other, seed 0: 0 of 2 rounds"]
+    assert f"not finished yet: {'; '.join(waiting)}" in " ".join(answer.stdout.split())
+    assert f"Not finished yet: {'; '.join(waiting)}." in (tmp_path / "r.html").read_text()
+    (chapter,) = story.chapters([folder])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo", [0, 1]), ("fedavg", [0, 1])]
+    (before,) = story.chapters([runs])
+    drawn = [{line.name: line.y for line in figures.draw(each)[0].panels[0].marks} for each in (chapter, before)]
+    assert drawn[0]["fedavg"] == drawn[1]["fedavg"]  # the whole curve
+    assert tables.methods(chapter).rows[1][:-1] == tables.methods(before).rows[1][:-1]
+
+
+def test_what_is_all_on_its_way_is_shown_as_far_as_it_is(small, tmp_path):
+    for seed, after in ((0, 1), (1, 2)):
+        stopped("solo", small, tmp_path / "solo" / f"seed-{seed}", seed=seed, after=after, rounds=3)
+    (chapter,) = story.chapters([tmp_path])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 2 rounds", [1])]
+    assert chapter.unfinished == ("solo, seed 0: 1 of 3 rounds", "solo, seed 1: 2 of 3 rounds")
+    assert "--rounds 3 " in rerun.command(chapter.arms[0].first)
+
+
+def test_seeds_of_different_precision_are_no_seeds_of_one_method(runs, tmp_path):
+    folder = shutil.copytree(runs / "solo", tmp_path / "solo")
+    spec = json.loads((folder / "seed-1" / "spec.json").read_text())
+    (folder / "seed-1" / "spec.json").write_text(json.dumps({**spec, "precision": "bf16"}))
+    (chapter,) = story.chapters([tmp_path])
+    assert [arm.label for arm in chapter.arms] == ["solo, seed-0", "solo, seed-1"]
+
+
+def test_a_network_is_named_where_all_runs_agree_on_it(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = folder / "fccl" / "seed-0" / "population.json"
+    found = json.loads(path.read_text())
+    found["participants"]["b"] |= {"network": "lenet5", "rows": 30}
+    path.write_text(json.dumps(found))
+    (chapter,) = story.chapters([folder])
+    assert [row[1:3] for row in tables.participants(chapter)[0].rows[:2]] == [["mlp", "32"], ["-", "30 to 32"]]
 
 
 def test_files_have_names_that_every_system_takes(tree_runs, tmp_path):
@@ -294,7 +367,37 @@ def test_a_setting_can_be_run_again_from_its_text(runs, tree_runs, tmp_path):
         path = tmp_path / f"{folder.recipe['setting']['name']}.toml"
         path.write_text(rerun.setting(folder))
         assert json.loads(json.dumps(Setting.load(str(path)).plain())) == folder.recipe["setting"]
-        assert rerun.command(folder).startswith(f"heterophony run {folder.recipe['method']} --on {path.name} --seed ")
+        assert _again(folder, tmp_path) == {key: value for key, value in folder.spec.items() if key != "rounds"}
+
+
+HOW = ("--precision", "bf16", "--executor", "eager", "--no-deterministic", "--device", "cpu")
+
+
+@pytest.mark.parametrize("words", [HOW, (), ("--set", "local.momentum=0.5", "--set", "data.test_rows=10")])
+def test_a_command_says_all_that_a_run_is(small, tmp_path, words):
+    out = tmp_path / "run"
+    assert call("run", "fedavg", "--on", small, "--rounds", 1, "--seed", 3, *words, "--out", out).exit_code == 0
+    folder = Folder(out)
+    (tmp_path / "small.toml").write_text(rerun.setting(folder))
+    assert "--rounds 1 " in rerun.command(folder)
+    assert "--device cpu" in rerun.command(folder)
+    assert _again(folder, tmp_path) == {key: value for key, value in folder.spec.items() if key != "rounds"}
+
+
+def test_text_that_looks_like_a_number_is_quoted():
+    for value in ("1", "true", "cosine", 'say "x"', 1, True, [1, "a"], {"a": 0.5}):
+        assert registry.parse(f"key={rerun._said(value)}") == ("key", value)
+
+
+def _again(folder, place):
+    """The identity of what a run's command would run, with its setting's file in that place."""
+    program, command, *words = shlex.split(rerun.command(folder))
+    assert (program, command) == ("heterophony", "run")
+    given = typer.main.get_command(cli.app).commands["run"].make_context("run", words).params
+    compute = {key: given[key] for key in ("device", "executor", "precision", "deterministic")}
+    changes = dict(registry.parse(text) for text in given["set_"] or [])
+    made = assemble(given["method"], str(place / given["on"]), seed=given["seed"], changes=changes, compute=compute)
+    return json.loads(json.dumps(made.identity()))
 
 
 def test_the_page_needs_nothing_else(page):
