@@ -174,7 +174,9 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
         total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
         rounds = sorted({f["rounds"] for f in ordered})
         if len(rounds) > 1:
-            raise ComparisonError(f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those")
+            raise ComparisonError(
+                f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those"
+            )
         known = by_seed[label], lost[label], ps.get(label)
         skipped = sum(f.get("skipped", 0) for f in ordered)
         lines.append(Line(label, figures, *known, rounds[0], total or 0.0, clock, seconds, skipped))

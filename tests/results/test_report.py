@@ -418,7 +418,10 @@ def test_files_for_papers(runs, tmp_path):
     assert {kind: kinds.count(kind) for kind in ("png", "svg", "pdf")} == dict.fromkeys(
         ("png", "svg", "pdf"), len(found["figures"])
     )
-    assert kinds.count("tex") == kinds.count("md") >= 2
+    assert kinds.count("tex") == kinds.count("md") - 1 >= 2
+    captions = (files / "captions.md").read_text()
+    for path in files.glob("*.png"):
+        assert f"\n## {path.stem}\n" in captions
     for path in files.glob("*.png"):
         assert path.read_bytes()[:4] == b"\x89PNG"
         assert path.stat().st_size > 5000

@@ -73,6 +73,11 @@ class Chapter:
         return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
+    def one_seed(self) -> bool:
+        """Whether all first seeds are the same."""
+        return len({arm.seeds[0] for arm in self.arms}) == 1
+
+    @property
     def same_rounds(self) -> bool:
         """Whether a round of one can be compared with a round of another."""
         return len({arm.rounds for arm in self.arms}) == 1
@@ -185,22 +190,51 @@ def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int,
 
 
 # -- series over rounds ----------------------------------------------------------------------------------------
-Series = dict[int, float]  # round -> value
+Series = dict[int, float | None]  # round -> value; None where it is no number
+Values = list[float | None]
 
 
-def band(series: Sequence[Series]) -> tuple[list[int], list[float], list[float] | None, list[float] | None]:
-    """Rounds that all seeds have, their mean, and from the lowest to the highest seed."""
-    rounds = sorted(set.intersection(*map(set, series))) if series else []
-    rounds = thin(rounds)
-    mean = [math.fsum(one[r] for one in series) / len(series) for r in rounds]
+def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Values | None]:
+    """Rounds that all seeds have, their mean, and from the lowest to the highest seed; None where one of them is."""
+    rounds = thin(sorted(set.intersection(*map(set, series))) if series else [])
+    seeds = [[one[r] for one in series] for r in rounds]
     if len(series) < 2:
-        return rounds, mean, None, None
-    return (
-        rounds,
-        mean,
-        [min(one[r] for one in series) for r in rounds],
-        [max(one[r] for one in series) for r in rounds],
-    )
+        return rounds, [mean(own) for own in seeds], None, None
+    low, high = ([None if None in own else end(own) for own in seeds] for end in (min, max))  # type: ignore[type-var]
+    return rounds, [mean(own) for own in seeds], low, high
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Undefined where one of them is."""
+    known = list(values)
+    return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
+
+
+def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
+    """Per cent by round, from when all participants have been evaluated."""
+    found: Series = {}
+    for at in points:
+        if found or at[figure] is not None:
+            found[at["round"]] = None if at[figure] is None else 100 * at[figure]
+    return found
+
+
+def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
+    return "no number" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def lost(chapter: Chapter) -> str:
+    """A sentence on whose curves have gaps."""
+    found = []
+    for arm in chapter.arms:
+        seeds = [
+            str(run.spec["seed"])
+            for run, points in zip(arm.runs, arm.curves, strict=True)
+            if run.summary.get("diverged") or None in accuracies(points).values()
+        ]
+        if seeds:
+            found.append(f"{arm.label} (seed {', '.join(seeds)})")
+    return f" A curve has a gap where the outputs of a seed are no numbers: {listed(found)}." if found else ""
 
 
 def thin(rounds: list[int]) -> list[int]:
@@ -217,12 +251,27 @@ def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iter
 
 
 def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
-    """key -> round -> the mean over nodes."""
-    sums: dict[str, dict[int, list[float]]] = {}
+    """key -> round -> the mean over nodes, undefined where that of one of them is."""
+    sums: dict[str, dict[int, Values]] = {}
     for row in rows:
-        if row["sum"] is not None:
-            sums.setdefault(key(row), {}).setdefault(row["round"], []).append(row["sum"] / row["n"])
-    return {name: {r: math.fsum(v) / len(v) for r, v in own.items()} for name, own in sums.items()}
+        value = None if row["sum"] is None else row["sum"] / row["n"]
+        sums.setdefault(key(row), {}).setdefault(row["round"], []).append(value)
+    return {name: {r: mean(values) for r, values in own.items()} for name, own in sums.items()}
+
+
+def some(shown: int, everything: int, what: str) -> str:
+    """40 of 80 participants, or 80 participants."""
+    return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
+
+
+def moment(found: Sequence[tuple[Arm, int]]) -> str:
+    """Which seed, and after which round: one for all, or of each arm."""
+    labels: dict[str, list[str]] = {}
+    for arm, last in found:
+        labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{listed(own)}: {when}" for when, own in labels.items())
 
 
 def listed(names: Sequence[str]) -> str:

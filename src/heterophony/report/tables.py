@@ -60,7 +60,9 @@ def participants(chapter: Chapter) -> list[Sheet]:
         rows, weak = [], set()
         lowest = [min(column.values()) if len(set(column.values())) > 1 else math.nan for column in means]
         for i, who in enumerate(shown):
-            rows.append([who, *people.get(who, ("-", "-")), *(comparison.figure(column.get(who)) for column in values.values())])
+            rows.append(
+                [who, *people.get(who, ("-", "-")), *(comparison.figure(column.get(who)) for column in values.values())]
+            )
             weak |= {(i, j) for j, column in enumerate(means, 3) if column.get(who) == lowest[j - 3]}
         arms = [arm for arm in chapter.arms if arm.label in values]
         for title, last in (("worst", min), ("mean", mean)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
 from heterophony.report.figures.tree import ancestry
-from heterophony.report.story import Arm, Chapter, averaged, band, noted
+from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
 
@@ -23,7 +23,7 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
             if rounds:
                 color = levels.setdefault(level, f"k{len(levels) % 10}")
                 lines.append(Line([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
-                last.append(f"{axis} {mean[-1]:.2f} at {level}")
+                last.append(f"{axis} {told(mean[-1], 2, '')} at {level}")
         if lines:
             panels.append(Panel(lines, title, "merge", axis))
     if not panels:
@@ -38,9 +38,9 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
     )
 
 
-def _by_level(arm: Arm, quantity: str) -> dict[str, list[dict[int, float]]]:
+def _by_level(arm: Arm, quantity: str) -> dict[str, list[Series]]:
     """level -> of each seed, its series."""
-    found: dict[str, list[dict[int, float]]] = {}
+    found: dict[str, list[Series]] = {}
     for run in arm.runs:
         parents = run.recipe.get("parents") or {}
 
