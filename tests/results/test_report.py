@@ -11,12 +11,13 @@ import pytest
 import typer
 
 from heterophony import cli, engines, registry
+from heterophony.population import spread
 from heterophony.record.folder import Folder
 from heterophony.record.run import Run
 from heterophony.report import figure as figure_module
 from heterophony.report import figures, interactive, palette, rerun, static, story, tables, ticks
 from heterophony.report.figure import Dots, Heat, Line
-from heterophony.report.figures import bubbles, domains
+from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
 from heterophony.settings import Setting, assemble
 from results.conftest import call, refused, said
 
@@ -224,6 +225,143 @@ def test_the_matrix_of_models_and_domains_is_the_metrics(runs):
     assert [found["a"]["b"], found["b"]["a"]] == [metrics["a"]["cdp"], metrics["b"]["cdp"]]
 
 
+def diverged(folder):
+    """Make a run's models give no numbers in its last round, as if it had gone on too boldly."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = max(row["round"] for row in rows)
+    rows = [{**row, "sum": None} if row["round"] == last and row["quantity"] == "accuracy" else row for row in rows]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    padding = (folder / "metrics.jsonl").stat().st_size - len(text)
+    (folder / "metrics.jsonl").write_text(text[:-1] + " " * max(0, padding) + "\n")
+
+
+def test_divergence_is_not_hidden_by_what_was_before(runs, tmp_path):
+    for method in ("solo", "fedavg"):
+        shutil.copytree(runs / method, tmp_path / method)
+    diverged(tmp_path / "solo" / "seed-1")
+    assert domains.matrix(Folder(tmp_path / "solo" / "seed-1")) == {
+        "a": {"a": None, "b": None},
+        "b": {"a": None, "b": None},
+    }
+    (chapter,) = story.chapters([tmp_path])
+    drawn = {figure.name: figure for figure in figures.draw(chapter)}
+    line = drawn["curves"].panels[0].marks[0]
+    assert line.y[0] is not None
+    assert (line.y[-1], line.low[-1], line.high[-1]) == (None, None, None)
+    assert "no numbers: solo (seed 1)." in drawn["curves"].caption
+    assert "solo ends at no number, fedavg ends at" in drawn["curves"].alt
+    heat = drawn["domains"].panels[0].marks[0]
+    assert heat.z == [[None, None], [None, None]]
+    notes = interactive.panel(drawn["domains"].panels[0])["layout"]["annotations"]
+    assert [note["text"] for note in notes] == ["-"] * 4
+    assert "A dash is no number" in drawn["domains"].caption
+    assert "solo at worst no number" in drawn["domains"].alt
+    for figure in drawn.values():
+        static.save(figure, tmp_path / "files")
+    alone = {figure.name: figure for figure in figures.draw(story.chapters([tmp_path / "solo" / "seed-1"])[0])}
+    for panel in (panel for name in ("cost", "curves") if name in alone for panel in alone[name].panels):
+        assert all(line.y[-1] is None for line in panel.marks)
+
+
+def test_a_node_of_a_tree_that_diverged_has_a_dash(tree_runs, tmp_path):
+    folder = shutil.copytree(tree_runs / "bhfl" / "seed-0", tmp_path / "run")
+    diverged(folder)
+    (figure,) = [figure for figure in figures.draw(story.chapters([folder])[0]) if figure.name == "tree-bhfl"]
+    (dots,) = [mark for mark in figure.panels[0].marks if isinstance(mark, Dots)]
+    assert set(dots.text) == {"-"}
+    assert "A dash: its outputs are no numbers." in figure.caption
+
+
+def test_a_band_has_a_gap_where_its_curve_has_one():
+    line = Line([1, 2, 3, 4], [1.0, None, 2.0, 3.0], "a", low=[0.0, None, 1.0, 2.0], high=[2.0, None, 3.0, 4.0])
+    band, curve = interactive.panel(figure_module.Panel([line]))["data"]
+    assert list(zip(band["x"], band["y"], strict=True)) == [
+        (1, 2.0), (1, 0.0), (None, None), (3, 3.0), (4, 4.0), (4, 2.0), (3, 1.0)
+    ]  # fmt: skip
+    assert curve["y"][1] is None
+
+
+def test_who_is_left_out_is_said(runs, tree_runs, peers, monkeypatch):
+    """And those who are shown are of all domains."""
+    for module, most in ((bubbles, 3), (domains, 2), (conflicts, 1), (correlation, 1)):
+        monkeypatch.setattr(module, "MOST", most)
+    (tree,), (star,), (graph,) = (story.chapters([place]) for place in (tree_runs, runs, peers))
+    (who,) = bubbles.draw(tree)
+    assert {name[:3] for mark in who.panels[0].marks for name in mark.x} == {"M0.", "M40"}
+    (models,) = domains.draw(tree)
+    assert models.panels[0].marks[0].rows == ["M0.0", "M40.0"]
+    for figure, words in (
+        (who, "3 of 4 participants"),
+        (models, "2 of 4 models and 2 domains"),
+        (conflicts.draw(graph)[0], "1 of 2 participants"),
+        (correlation.draw(star)[0], "1 of 2 participants"),
+    ):
+        assert words in figure.caption
+        assert words in figure.alt
+
+
+def test_those_who_are_shown_are_spread_over_the_domains():
+    homes = {f"{home}{i}": home for home in "abc" for i in range(3)}
+    assert spread(homes, 4) == ["a0", "a1", "b0", "c0"]
+    assert spread(homes, 2) == ["a0", "b0"]
+    assert spread(homes, 9) == list(homes)
+    assert spread({str(i): str(i) for i in range(10)}, 3) == ["0", "3", "6"]
+
+
+def test_a_map_of_features_says_whose_model_it_is_of(runs):
+    (chapter,) = story.chapters([runs])
+    (figure,) = features.draw(chapter)
+    assert "one of 2 participants" in figure.caption
+    assert "holds itself as the run ends (seed 0, after round 2)" in figure.caption
+    assert "Tables and curves of fedavg are of 'global', another model" in figure.caption
+    (alone,) = story.chapters([runs / "solo"])
+    assert "another model" not in features.draw(alone)[0].caption
+    assert "mean over seeds" in domains.draw(chapter)[0].caption
+    (one,) = story.chapters([runs / "solo" / "seed-1"])
+    assert "last evaluation, seed 1." in domains.draw(one)[0].caption
+
+
+def test_labels_of_tables_are_as_different_as_their_files(runs, tree_runs, tmp_path):
+    call("report", runs, tree_runs, "--to", tmp_path / "r.html", "--figures", tmp_path / "files")
+    files = list((tmp_path / "files").glob("*.tex"))
+    labels = [re.search(r"\\label\{tab:(.*)\}", path.read_text())[1] for path in files]
+    assert labels == [path.stem for path in files]
+    assert len(files) > 4
+
+
+def test_a_legend_on_paper_reads_row_by_row():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+
+    names = [(str(i), f"k{i}") for i in range(7)]
+    made = Drawing()
+    FigureCanvasAgg(made)
+    handles = static._handles(
+        figure_module.Figure("a", "", "", "", [], names, shapes=[("own", False), ("other", True)])
+    )
+    legend = made.legend(handles=static._by_row(handles, 4), ncols=4)
+    made.canvas.draw()
+    at = {text.get_text(): text.get_transform().transform(text.get_position()) for text in legend.get_texts()}
+    read = sorted(at, key=lambda name: (-round(at[name][1]), at[name][0]))
+    assert read == [*"0123456", "own", "other"]
+
+
+def test_lines_that_share_no_places_are_pointed_at_one_by_one(runs):
+    (chapter,) = story.chapters([runs])
+    curves, cost = (interactive.panel(figures.draw(chapter)[i].panels[0]) for i in (0, 1))
+    assert curves["layout"]["hovermode"] == "x unified"
+    assert cost["layout"]["hovermode"] == "closest"
+    assert "sent so far" in cost["data"][0]["hovertemplate"]
+    assert "accuracy (%)" in cost["data"][0]["hovertemplate"]
+
+
+def test_maps_of_colours_without_numbers_have_a_scale(runs):
+    (chapter,) = story.chapters([runs])
+    drawn = {figure.name: figure for figure in figures.draw(chapter)}
+    assert drawn["correlation-fccl"].scaled is not None
+    assert drawn["domains"].scaled is None
+
+
 def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
     (chapter,) = story.chapters([runs])
     panel = figures.draw(chapter)[1].panels[0]
@@ -320,6 +458,9 @@ def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
     assert len(dots.x) == 4 + 2 + 1
     assert sum(mark.dash for mark in drawing if isinstance(mark, Line)) == 1
     assert all(text.endswith("%") for text in dots.hover)
+    nodes = {text.split(":")[0] for text in dots.hover}
+    assert {note["text"] for note in interactive.panel(figure.panels[0])["layout"]["annotations"]} == nodes
+    assert all(f"{node} " in figure.alt for node in nodes)
 
 
 def test_tables_show_every_participant_and_the_worst(runs):

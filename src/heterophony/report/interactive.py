@@ -77,10 +77,10 @@ def _outline(
 
 def _names(mark: Dots) -> list[dict[str, Any]]:
     """What stands below dots."""
-    font = {"size": 10, "color": "@faint"}
+    look = {"font": {"size": 10, "color": "@ink"}, "bgcolor": "@paper", "borderpad": 1}
     return [
         {"x": name.x, "y": name.y, "text": html.escape(name.text), "showarrow": False, "yanchor": "top",
-         "yshift": -name.size / 2, "textangle": -90 if name.upright else 0, "font": font}
+         "yshift": -name.size / 2, "textangle": -90 if name.upright else 0, **look}
         for name in mark.names
     ]  # fmt: skip
 

@@ -126,7 +126,8 @@ def _dots(axis: Any, mark: Dots) -> None:
     for name in mark.names:
         axis.annotate(name.text, (name.x, name.y), (0, -points * name.size / 2 - 1), textcoords="offset points",
                       ha="center", va="top", fontsize=5.5, rotation=90 if name.upright else 0,
-                      color=palette.color("faint"))  # fmt: skip
+                      color=palette.color("ink"), zorder=2.5,
+                      bbox={"fc": palette.color("paper"), "ec": "none", "pad": 0.6})  # fmt: skip
 
 
 def _heat(axis: Any, mark: Heat) -> None:

@@ -25,7 +25,7 @@ def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
 
 
 def draw(chapter: Chapter) -> list[Figure]:
-    panels, worst, parts, gaps = [], [], [], False
+    panels, worst, parts, gaps, common = [], [], [], False, False
     for arm in chapter.arms:
         made = _panel(arm)
         if made is not None:
@@ -34,6 +34,7 @@ def draw(chapter: Chapter) -> list[Figure]:
             panels.append(Panel([heat], arm.label, "test domain", "model of"))
             worst.append(f"{arm.label} at worst {told(min(known, default=None), 0)}")
             parts += [part] if part else []
+            common |= not set(heat.rows) & set(arm.first.homes)
             gaps |= any(cell is None for row in heat.z for cell in row)
     if not panels:
         return []
@@ -42,7 +43,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     dash = " A dash is no number: outputs were none, or a model has other classes." if gaps else ""
     caption = (
         "Accuracy (%) of each participant's model (rows) on each domain's test data (columns), last evaluation"
-        f"{seeds}.{shown}{dash}"
+        f"{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
     )
     alt = (
         "A heat map a method; the own domain is on the diagonal. Of all pairs of model and domain: "
