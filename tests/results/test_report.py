@@ -494,6 +494,18 @@ def test_bold_is_best_and_a_dagger_is_worst(runs):
     assert all("±" in cell for row in own.rows for cell in row[3:])
 
 
+def test_who_came_to_nothing_is_not_left_out_of_the_worst_and_the_mean(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = folder / "solo" / "seed-1" / "result.json"
+    found = json.loads(path.read_text())
+    found["metrics"]["participants"]["a"]["wdp"] = None
+    path.write_text(json.dumps(found))
+    own = tables.participants(story.chapters([folder])[0])[0]
+    at = own.head.index("solo")
+    assert [row[at] for row in own.rows if row[0] != "b"] == ["-", "-", "-"]
+    assert not [cell for cell in own.weak if cell[1] == at]
+
+
 def test_nobody_is_worst_off_where_all_have_the_same(one_domain):
     (chapter,) = story.chapters([one_domain])
     (sheet,) = tables.participants(chapter)  # one domain: no second table of the own one

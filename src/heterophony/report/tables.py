@@ -58,7 +58,9 @@ def participants(chapter: Chapter) -> list[Sheet]:
         shown = [who for who in everyone if who in shown]
         head = ["participant", "network", "rows", *values]
         rows, weak = [], set()
-        lowest = [min(column.values()) if len(set(column.values())) > 1 else math.nan for column in means]
+        # Nobody is marked as the worst beside somebody whose model came to nothing.
+        whole = [len(set(column.values())) > 1 and len(column) == len(everyone) for column in means]
+        lowest = [min(column.values()) if known else math.nan for known, column in zip(whole, means, strict=True)]
         for i, who in enumerate(shown):
             rows.append(
                 [who, *people.get(who, ("-", "-")), *(comparison.figure(column.get(who)) for column in values.values())]
@@ -103,8 +105,11 @@ def _figures(arm: Arm, figure: str) -> dict[str, Interval]:
 
 
 def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) -> str:
-    """Of each seed the worst or the mean, as in the table of methods; who is worst may change by seed."""
-    return comparison.figure(interval([last(one.values()) for one in _people(arm, figure)]))
+    """Of each seed the worst or the mean, as in the table of methods: undefined where anyone's figure is; who is worst
+    may change by seed."""
+    everyone = [list(run.summary["metrics"]["participants"].values()) for run in arm.runs]
+    values = [[own.get(figure) for own in one] for one in everyone]
+    return comparison.figure(interval([None if None in one or not one else last(one) for one in values]))
 
 
 def _people(arm: Arm, figure: str) -> list[dict[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, Series, averaged, band, lost, noted, told
+from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -18,8 +18,10 @@ def draw(chapter: Chapter) -> list[Figure]:
         return []
     caption = (
         "Terms of the training losses, with their weights, mean over the steps of a round and over nodes; named by "
-        "model and term, with the data they are on." + lost(chapter)
+        "model and term, with the data they are on."
     )
+    if any(None in line.y for panel in panels for line in panel.marks):  # type: ignore[union-attr]
+        caption += " A gap is a loss that is no number."
     return [
         Figure(
             "losses", "Losses by term", caption, "In the end, " + "; ".join(ends) + ".", panels, list(colors.items())
