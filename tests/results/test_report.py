@@ -312,7 +312,7 @@ def test_a_map_of_features_says_whose_model_it_is_of(runs):
     (chapter,) = story.chapters([runs])
     (figure,) = features.draw(chapter)
     assert "one of 2 participants" in figure.caption
-    assert "holds itself as the run ends (seed 0, after round 2)" in figure.caption
+    assert "its own 'model' as the run ends (seed 0, after round 2)" in figure.caption
     assert "Tables and curves of fedavg are of 'global', another model" in figure.caption
     (alone,) = story.chapters([runs / "solo"])
     assert "another model" not in features.draw(alone)[0].caption
@@ -351,7 +351,7 @@ def test_lines_that_share_no_places_are_pointed_at_one_by_one(runs):
     curves, cost = (interactive.panel(figures.draw(chapter)[i].panels[0]) for i in (0, 1))
     assert curves["layout"]["hovermode"] == "x unified"
     assert cost["layout"]["hovermode"] == "closest"
-    assert "sent so far" in cost["data"][0]["hovertemplate"]
+    assert "sent so far: %{x:.3~s}B" in cost["data"][0]["hovertemplate"]
     assert "accuracy (%)" in cost["data"][0]["hovertemplate"]
 
 

@@ -57,7 +57,8 @@ def _hover(made: Panel) -> str:
     """Lines that share their places are listed below one of them; of others each point says where it is."""
     if made.aligned:
         return "%{y:.3~g}"
-    return f"%{{fullData.name}}<br>{made.x}: %{{x:.4~g}}<br>{made.y}: %{{y:.3~g}}<extra></extra>"
+    where = "%{x:.3~s}B" if made.bytes else "%{x:.4~g}"
+    return f"%{{fullData.name}}<br>{made.x}: {where}<br>{made.y}: %{{y:.3~g}}<extra></extra>"
 
 
 def _outline(

@@ -73,6 +73,11 @@ class Chapter:
         return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
+    def bands(self) -> str:
+        """A sentence on what surrounds a curve."""
+        return " Bands reach from the lowest to the highest seed." if self.several else ""
+
+    @property
     def one_seed(self) -> bool:
         """Whether all first seeds are the same."""
         return len({arm.seeds[0] for arm in self.arms}) == 1

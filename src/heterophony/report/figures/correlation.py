@@ -28,8 +28,8 @@ def draw(chapter: Chapter) -> list[Figure]:
         of = some(len(shown), len(everyone), "participant")
         caption = (
             f"Correlation of a participant's logits (rows, by class) with the mean of the others' (columns), from -1 "
-            f"(brown) to 1 (blue); on the diagonal the same class. The models are those that the participants "
-            f"themselves hold, on public data and on the participant's own training rows; {arm.label}, "
+            f"(brown) to 1 (blue); on the diagonal the same class. The models are the participants' own "
+            f"'model' as the run ends, on public data and on the participant's own training rows; {arm.label}, "
             f"{moment([(arm, known['round'])])}; {of}."
         )
         alt = f"Mean correlation of the same class, {of}: {', '.join(diagonals)}."

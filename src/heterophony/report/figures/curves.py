@@ -19,8 +19,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     if not panels:
         return []
     rounds = "" if chapter.same_rounds else " Methods have different rounds, so that the axis is each one's own way."
-    seeds = " Bands reach from the lowest to the highest seed." if chapter.several else ""
-    caption = f"Accuracy on test data, mean over participants.{seeds}{rounds}{lost(chapter)}"
+    caption = f"Accuracy on test data, mean over participants.{chapter.bands}{rounds}{lost(chapter)}"
     return [Figure("curves", "Learning curves", caption, _alt(chapter), panels, chapter.legend)]
 
 

@@ -26,11 +26,12 @@ def draw(chapter: Chapter) -> list[Figure]:
         labels |= set(own["labels"])
         domains |= set(own["domains"])
     first = chapter.arms[0].first
-    everywhere = {name for name, split, _ in first.spec["tests"] if split == "test"}
+    slot = maps[0][2].get("model", "model")  # runs of before do not say
+    everywhere = {name for name, split, _ in first.spec.get("tests", ()) if split == "test"}
     caption = (
         f"What the last layer of {who}'s network is given on test images of {_domains(domains, everywhere)}, by its "
         f"two principal components; colours are classes.{' ' + RINGS if len(domains) > 1 else ''} {who} is one of "
-        f"{counted(len(first.homes), 'participant')}; the network is the one that it holds itself as the run ends "
+        f"{counted(len(first.homes), 'participant')}; the network is its own {slot!r} as the run ends "
         f"({moment([(arm, last) for arm, last, _ in maps])}).{_elsewhere(who, [arm for arm, _, _ in maps])}"
     )
     alt = (

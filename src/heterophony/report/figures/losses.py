@@ -18,7 +18,7 @@ def draw(chapter: Chapter) -> list[Figure]:
         return []
     caption = (
         "Terms of the training losses, with their weights, mean over the steps of a round and over nodes; named by "
-        "model and term, with the data they are on."
+        f"model and term, with the data they are on.{chapter.bands}"
     )
     if any(None in line.y for panel in panels for line in panel.marks):  # type: ignore[union-attr]
         caption += " A gap is a loss that is no number."

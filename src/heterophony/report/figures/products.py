@@ -20,7 +20,7 @@ def draw(chapter: Chapter) -> list[Figure]:
         return []
     legend = [(name, color) for name, color in colors.items() if name in drawn]
     caption = "All models that a method marks as its products, on the test data of all domains, mean over participants."
-    caption += lost(chapter)
+    caption += chapter.bands + lost(chapter)
     return [
         Figure(
             "products",

@@ -30,7 +30,7 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
         return None
     caption = (
         f"{arm.label}: what arrives at each level before it is merged, mean over the nodes there. Cosines near zero "
-        "mean that the children pull in unrelated directions."
+        f"mean that the children pull in unrelated directions.{chapter.bands}"
     )
     title = "Updates by level" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
     return Figure(
