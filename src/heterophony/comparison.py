@@ -146,7 +146,7 @@ def metric_of(name: str) -> str:
 
 
 def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
-    """What runs (label, seed, and what `heterophony show --json` prints) say.
+    """What runs (label, seed, and what `heterophony show --json` prints) say; those of one label have had equal rounds.
 
     The best has the highest mean; the others' p is of a paired test against it, corrected.
     The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
@@ -172,10 +172,14 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
         ordered = [own[seed] for seed in sorted(own)]
         figures = {name: interval([f["metrics"].get(name) for f in ordered]) for name in METRICS}
         total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
-        rounds = ordered[-1]["rounds"]
+        rounds = sorted({f["rounds"] for f in ordered})
+        if len(rounds) > 1:
+            raise ComparisonError(
+                f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those"
+            )
         known = by_seed[label], lost[label], ps.get(label)
         skipped = sum(f.get("skipped", 0) for f in ordered)
-        lines.append(Line(label, figures, *known, rounds, total or 0.0, clock, seconds, skipped))
+        lines.append(Line(label, figures, *known, rounds[0], total or 0.0, clock, seconds, skipped))
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
     return Comparison(setting, metric, seeds, tuple(lines), best)
 
@@ -268,4 +272,4 @@ def note(comparison: Comparison) -> str:
     if comparison.best is None:
         return text + f"; none is best by {title}, which none of them has"
     tests = f"; p: paired t test by seed, with Holm's correction, against the best by {title}"
-    return text + (tests if len(comparison.seeds) > 1 else "")
+    return text + (tests if tested(comparison) else "")

@@ -66,7 +66,8 @@ def maps(
         node = federation.node(name)
         node.restore(state(name))
         sets = [(domain, data) for domain, split, data in federation.test_sets(name) if split == "test"][:DOMAINS]
-        model = node.models.get("model", next(iter(node.models.values()), None))
+        slot = "model" if "model" in node.models else next(iter(node.models), "")
+        model = node.models.get(slot)
         seen, labels, domains = [], [], []
         for domain, data in sets:
             draw = torch.randperm(len(data), generator=generator(federation.seed, "features", domain))[:ROWS]
@@ -80,7 +81,7 @@ def maps(
         if sets and len(seen) == len(sets) and sum(map(len, seen)) > 2 and bool(torch.cat(seen).isfinite().all()):
             points, shares = principal(torch.cat(seen))
             cells = [[round(x, 3), round(y, 3)] for x, y in points.tolist()]
-            found[name] = {"points": cells, "labels": labels, "domains": domains, "shares": shares}
+            found[name] = {"points": cells, "labels": labels, "domains": domains, "shares": shares, "model": slot}
     return found
 
 

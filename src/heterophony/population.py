@@ -6,6 +6,8 @@ An observer of a simulation: nothing of it is ever sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,25 @@ FILE = "population.json"
 MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
 
 
+def spread(homes: Mapping[str, str], most: int) -> list[str]:
+    """So many participants at most, from each domain in turn; of more domains than that, evenly over them."""
+    crowds: dict[str, list[str]] = {}
+    for who, home in homes.items():
+        crowds.setdefault(home, []).append(who)
+    groups = list(crowds.values())
+    if len(groups) > most:
+        groups = [groups[place * len(groups) // most] for place in range(most)]
+    turns = [who for turn in zip_longest(*groups) for who in turn if who is not None]
+    chosen = set(turns[:most])
+    return [who for who in homes if who in chosen]
+
+
 def population(federation: Federation) -> dict[str, dict[str, Any]]:
     """participant -> its domain, its network if that has a name, its training rows, and how many it has of each class
     (none where rows are of no class, as the texts of a language model)."""
     recipe = federation.recipe or {}
     networks, found = recipe.get("networks", {}), {}
-    for name, home in list(federation.homes.items())[:MOST]:
+    for name in spread(federation.homes, MOST):
         views = federation.of(federation.data, name) or {}
         if "train" not in views:
             continue
@@ -34,7 +49,7 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
         single = data.y.ndim == 1 and not data.y.is_floating_point()
         counts = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist() if single else []
         network = next(iter(networks.get(name, {}).values()), None)
-        found[name] = {"domain": home, "network": network, "rows": len(data), "classes": counts}
+        found[name] = {"domain": federation.homes[name], "network": network, "rows": len(data), "classes": counts}
     return found
 
 

@@ -178,6 +178,20 @@ def test_one_domain_is_said_once():
     assert comparison.columns(comparison.compare("toy", runs)) == ["acc", "wdp", "cdp"]
 
 
+def test_nothing_is_said_of_a_test_that_is_not_in_the_table():
+    found = comparison.compare("toy", _runs(a=[0.1, 0.2]))
+    assert "p" not in comparison.header(found)
+    assert "Holm" not in comparison.note(found)
+    assert "Holm" in comparison.note(comparison.compare("toy", _runs(a=[0.1, 0.2], b=[0.3, 0.4])))
+
+
+def test_seeds_at_different_rounds_have_no_mean():
+    runs = _runs(a=[0.1, 0.2])
+    runs[1][2]["rounds"] = 4
+    with pytest.raises(comparison.ComparisonError, match="a: its seeds have had 3 and 4 rounds"):
+        comparison.compare("toy", runs)
+
+
 def test_an_undefined_figure_is_no_zero():
     found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
     assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]

@@ -2,18 +2,23 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
+from heterophony import cli, engines, registry
+from heterophony.population import spread
 from heterophony.record.folder import Folder
+from heterophony.record.run import Run
 from heterophony.report import figure as figure_module
 from heterophony.report import figures, interactive, palette, rerun, static, story, tables, ticks
 from heterophony.report.figure import Dots, Heat, Line
-from heterophony.report.figures import bubbles, domains
-from heterophony.settings import Setting
+from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
+from heterophony.settings import Setting, assemble
 from results.conftest import call, refused, said
 
 pytest.importorskip("plotly")
@@ -124,6 +129,75 @@ def test_runs_that_differ_in_more_than_their_seed_are_no_seeds_of_one_method(sma
     assert len(both.arms) == 2
 
 
+def stopped(method, small, folder, *, seed, after, rounds):
+    """A run that is interrupted after so many of its rounds."""
+    federation = assemble(method, str(small), seed=seed, compute={"device": "cpu"})
+
+    def stop(engine):
+        done = 1 + max((row["round"] for row in engine.table if row["product"] == engine.method.headline), default=-1)
+        engine.stop = done >= after
+
+    with Run.create(folder, federation.identity(), rounds) as run, pytest.raises(KeyboardInterrupt):
+        engines.local(federation, record=run, progress=stop).run(rounds)
+
+
+def test_seeds_at_different_rounds_have_no_mean(small, tmp_path):
+    for seed, rounds in ((0, 1), (1, 4), (2, 4)):
+        out = tmp_path / "solo" / f"seed-{seed}"
+        assert call("run", "solo", "--on", small, "--rounds", rounds, "--seed", seed, "--out", out).exit_code == 0
+    (chapter,) = story.chapters([tmp_path])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 4 rounds", [1, 2])]
+    at = tables.methods(chapter).head.index("rounds")
+    assert [row[at] for row in tables.methods(chapter).rows] == ["1", "4"]
+
+
+def test_a_run_on_its_way_is_named_and_no_part_of_any_mean(runs, small, tmp_path):
+    folder = tmp_path / "runs"
+    for method in ("solo", "fedavg"):
+        shutil.copytree(runs / method, folder / method)
+    stopped("fedavg", small, folder / "fedavg" / "seed-2", seed=2, after=1, rounds=3)
+    stopped("fml", small, folder / "fml" / "seed-0", seed=0, after=0, rounds=2)
+    (folder / "other.toml").write_text(small.read_text())
+    stopped("fml", folder / "other.toml", folder / "new", seed=0, after=0, rounds=2)
+    answer = call("report", folder, "--to", tmp_path / "r.html")
+    waiting = ["fedavg, seed 2: 1 of 3 rounds", "fml, seed 0: 0 of 2 rounds", "fml on other, seed 0: 0 of 2 rounds"]
+    assert f"not finished yet: {'; '.join(waiting)}" in " ".join(answer.stdout.split())
+    assert f"Not finished yet: {'; '.join(waiting)}." in (tmp_path / "r.html").read_text()
+    (chapter,) = story.chapters([folder])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo", [0, 1]), ("fedavg", [0, 1])]
+    (before,) = story.chapters([runs])
+    drawn = [{line.name: line.y for line in figures.draw(each)[0].panels[0].marks} for each in (chapter, before)]
+    assert drawn[0]["fedavg"] == drawn[1]["fedavg"]  # the whole curve
+    assert tables.methods(chapter).rows[1][:-1] == tables.methods(before).rows[1][:-1]
+
+
+def test_what_is_all_on_its_way_is_shown_as_far_as_it_is(small, tmp_path):
+    for seed, after in ((0, 1), (1, 2)):
+        stopped("solo", small, tmp_path / "solo" / f"seed-{seed}", seed=seed, after=after, rounds=3)
+    (chapter,) = story.chapters([tmp_path])
+    assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 2 rounds", [1])]
+    assert chapter.unfinished == ("solo, seed 0: 1 of 3 rounds", "solo, seed 1: 2 of 3 rounds")
+    assert "--rounds 3 " in rerun.command(chapter.arms[0].first)
+
+
+def test_seeds_of_different_precision_are_no_seeds_of_one_method(runs, tmp_path):
+    folder = shutil.copytree(runs / "solo", tmp_path / "solo")
+    spec = json.loads((folder / "seed-1" / "spec.json").read_text())
+    (folder / "seed-1" / "spec.json").write_text(json.dumps({**spec, "precision": "bf16"}))
+    (chapter,) = story.chapters([tmp_path])
+    assert [arm.label for arm in chapter.arms] == ["solo, seed-0", "solo, seed-1"]
+
+
+def test_a_network_is_named_where_all_runs_agree_on_it(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = folder / "fccl" / "seed-0" / "population.json"
+    found = json.loads(path.read_text())
+    found["participants"]["b"] |= {"network": "lenet5", "rows": 30}
+    path.write_text(json.dumps(found))
+    (chapter,) = story.chapters([folder])
+    assert [row[1:3] for row in tables.participants(chapter)[0].rows[:2]] == [["mlp", "32"], ["-", "30 to 32"]]
+
+
 def test_files_have_names_that_every_system_takes(tree_runs, tmp_path):
     for place in ("one", "other"):
         shutil.copytree(tree_runs / "bhfl", tmp_path / place / "a tree")
@@ -149,6 +223,143 @@ def test_the_matrix_of_models_and_domains_is_the_metrics(runs):
     assert list(found) == ["a", "b"]
     assert [found["a"]["a"], found["b"]["b"]] == [metrics["a"]["wdp"], metrics["b"]["wdp"]]
     assert [found["a"]["b"], found["b"]["a"]] == [metrics["a"]["cdp"], metrics["b"]["cdp"]]
+
+
+def diverged(folder):
+    """Make a run's models give no numbers in its last round, as if it had gone on too boldly."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = max(row["round"] for row in rows)
+    rows = [{**row, "sum": None} if row["round"] == last and row["quantity"] == "accuracy" else row for row in rows]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    padding = (folder / "metrics.jsonl").stat().st_size - len(text)
+    (folder / "metrics.jsonl").write_text(text[:-1] + " " * max(0, padding) + "\n")
+
+
+def test_divergence_is_not_hidden_by_what_was_before(runs, tmp_path):
+    for method in ("solo", "fedavg"):
+        shutil.copytree(runs / method, tmp_path / method)
+    diverged(tmp_path / "solo" / "seed-1")
+    assert domains.matrix(Folder(tmp_path / "solo" / "seed-1")) == {
+        "a": {"a": None, "b": None},
+        "b": {"a": None, "b": None},
+    }
+    (chapter,) = story.chapters([tmp_path])
+    drawn = {figure.name: figure for figure in figures.draw(chapter)}
+    line = drawn["curves"].panels[0].marks[0]
+    assert line.y[0] is not None
+    assert (line.y[-1], line.low[-1], line.high[-1]) == (None, None, None)
+    assert "no numbers: solo (seed 1)." in drawn["curves"].caption
+    assert "solo ends at no number, fedavg ends at" in drawn["curves"].alt
+    heat = drawn["domains"].panels[0].marks[0]
+    assert heat.z == [[None, None], [None, None]]
+    notes = interactive.panel(drawn["domains"].panels[0])["layout"]["annotations"]
+    assert [note["text"] for note in notes] == ["-"] * 4
+    assert "A dash is no number" in drawn["domains"].caption
+    assert "solo at worst no number" in drawn["domains"].alt
+    for figure in drawn.values():
+        static.save(figure, tmp_path / "files")
+    alone = {figure.name: figure for figure in figures.draw(story.chapters([tmp_path / "solo" / "seed-1"])[0])}
+    for panel in (panel for name in ("cost", "curves") if name in alone for panel in alone[name].panels):
+        assert all(line.y[-1] is None for line in panel.marks)
+
+
+def test_a_node_of_a_tree_that_diverged_has_a_dash(tree_runs, tmp_path):
+    folder = shutil.copytree(tree_runs / "bhfl" / "seed-0", tmp_path / "run")
+    diverged(folder)
+    (figure,) = [figure for figure in figures.draw(story.chapters([folder])[0]) if figure.name == "tree-bhfl"]
+    (dots,) = [mark for mark in figure.panels[0].marks if isinstance(mark, Dots)]
+    assert set(dots.text) == {"-"}
+    assert "A dash: its outputs are no numbers." in figure.caption
+
+
+def test_a_band_has_a_gap_where_its_curve_has_one():
+    line = Line([1, 2, 3, 4], [1.0, None, 2.0, 3.0], "a", low=[0.0, None, 1.0, 2.0], high=[2.0, None, 3.0, 4.0])
+    band, curve = interactive.panel(figure_module.Panel([line]))["data"]
+    assert list(zip(band["x"], band["y"], strict=True)) == [
+        (1, 2.0), (1, 0.0), (None, None), (3, 3.0), (4, 4.0), (4, 2.0), (3, 1.0)
+    ]  # fmt: skip
+    assert curve["y"][1] is None
+
+
+def test_who_is_left_out_is_said(runs, tree_runs, peers, monkeypatch):
+    """And those who are shown are of all domains."""
+    for module, most in ((bubbles, 3), (domains, 2), (conflicts, 1), (correlation, 1)):
+        monkeypatch.setattr(module, "MOST", most)
+    (tree,), (star,), (graph,) = (story.chapters([place]) for place in (tree_runs, runs, peers))
+    (who,) = bubbles.draw(tree)
+    assert {name[:3] for mark in who.panels[0].marks for name in mark.x} == {"M0.", "M40"}
+    (models,) = domains.draw(tree)
+    assert models.panels[0].marks[0].rows == ["M0.0", "M40.0"]
+    for figure, words in (
+        (who, "3 of 4 participants"),
+        (models, "2 of 4 models and 2 domains"),
+        (conflicts.draw(graph)[0], "1 of 2 participants"),
+        (correlation.draw(star)[0], "1 of 2 participants"),
+    ):
+        assert words in figure.caption
+        assert words in figure.alt
+
+
+def test_those_who_are_shown_are_spread_over_the_domains():
+    homes = {f"{home}{i}": home for home in "abc" for i in range(3)}
+    assert spread(homes, 4) == ["a0", "a1", "b0", "c0"]
+    assert spread(homes, 2) == ["a0", "b0"]
+    assert spread(homes, 9) == list(homes)
+    assert spread({str(i): str(i) for i in range(10)}, 3) == ["0", "3", "6"]
+
+
+def test_a_map_of_features_says_whose_model_it_is_of(runs):
+    (chapter,) = story.chapters([runs])
+    (figure,) = features.draw(chapter)
+    assert "one of 2 participants" in figure.caption
+    assert "its own 'model' as the run ends (seed 0, after round 2)" in figure.caption
+    assert "Tables and curves of fedavg are of 'global', another model" in figure.caption
+    (alone,) = story.chapters([runs / "solo"])
+    assert "another model" not in features.draw(alone)[0].caption
+    assert "mean over seeds" in domains.draw(chapter)[0].caption
+    (one,) = story.chapters([runs / "solo" / "seed-1"])
+    assert "last evaluation, seed 1." in domains.draw(one)[0].caption
+
+
+def test_labels_of_tables_are_as_different_as_their_files(runs, tree_runs, tmp_path):
+    call("report", runs, tree_runs, "--to", tmp_path / "r.html", "--figures", tmp_path / "files")
+    files = list((tmp_path / "files").glob("*.tex"))
+    labels = [re.search(r"\\label\{tab:(.*)\}", path.read_text())[1] for path in files]
+    assert labels == [path.stem for path in files]
+    assert len(files) > 4
+
+
+def test_a_legend_on_paper_reads_row_by_row():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+
+    names = [(str(i), f"k{i}") for i in range(7)]
+    made = Drawing()
+    FigureCanvasAgg(made)
+    handles = static._handles(
+        figure_module.Figure("a", "", "", "", [], names, shapes=[("own", False), ("other", True)])
+    )
+    legend = made.legend(handles=static._by_row(handles, 4), ncols=4)
+    made.canvas.draw()
+    at = {text.get_text(): text.get_transform().transform(text.get_position()) for text in legend.get_texts()}
+    read = sorted(at, key=lambda name: (-round(at[name][1]), at[name][0]))
+    assert read == [*"0123456", "own", "other"]
+
+
+def test_lines_that_share_no_places_are_pointed_at_one_by_one(runs):
+    (chapter,) = story.chapters([runs])
+    curves, cost = (interactive.panel(figures.draw(chapter)[i].panels[0]) for i in (0, 1))
+    assert curves["layout"]["hovermode"] == "x unified"
+    assert cost["layout"]["hovermode"] == "closest"
+    assert "sent so far: %{x:.3~s}B" in cost["data"][0]["hovertemplate"]
+    assert "accuracy (%)" in cost["data"][0]["hovertemplate"]
+
+
+def test_maps_of_colours_without_numbers_have_a_scale(runs):
+    (chapter,) = story.chapters([runs])
+    drawn = {figure.name: figure for figure in figures.draw(chapter)}
+    assert drawn["correlation-fccl"].scaled is not None
+    assert drawn["domains"].scaled is None
 
 
 def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
@@ -247,6 +458,9 @@ def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
     assert len(dots.x) == 4 + 2 + 1
     assert sum(mark.dash for mark in drawing if isinstance(mark, Line)) == 1
     assert all(text.endswith("%") for text in dots.hover)
+    nodes = {text.split(":")[0] for text in dots.hover}
+    assert {note["text"] for note in interactive.panel(figure.panels[0])["layout"]["annotations"]} == nodes
+    assert all(f"{node} " in figure.alt for node in nodes)
 
 
 def test_tables_show_every_participant_and_the_worst(runs):
@@ -280,6 +494,18 @@ def test_bold_is_best_and_a_dagger_is_worst(runs):
     assert all("±" in cell for row in own.rows for cell in row[3:])
 
 
+def test_who_came_to_nothing_is_not_left_out_of_the_worst_and_the_mean(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = folder / "solo" / "seed-1" / "result.json"
+    found = json.loads(path.read_text())
+    found["metrics"]["participants"]["a"]["wdp"] = None
+    path.write_text(json.dumps(found))
+    own = tables.participants(story.chapters([folder])[0])[0]
+    at = own.head.index("solo")
+    assert [row[at] for row in own.rows if row[0] != "b"] == ["-", "-", "-"]
+    assert not [cell for cell in own.weak if cell[1] == at]
+
+
 def test_nobody_is_worst_off_where_all_have_the_same(one_domain):
     (chapter,) = story.chapters([one_domain])
     (sheet,) = tables.participants(chapter)  # one domain: no second table of the own one
@@ -294,7 +520,37 @@ def test_a_setting_can_be_run_again_from_its_text(runs, tree_runs, tmp_path):
         path = tmp_path / f"{folder.recipe['setting']['name']}.toml"
         path.write_text(rerun.setting(folder))
         assert json.loads(json.dumps(Setting.load(str(path)).plain())) == folder.recipe["setting"]
-        assert rerun.command(folder).startswith(f"heterophony run {folder.recipe['method']} --on {path.name} --seed ")
+        assert _again(folder, tmp_path) == {key: value for key, value in folder.spec.items() if key != "rounds"}
+
+
+HOW = ("--precision", "bf16", "--executor", "eager", "--no-deterministic", "--device", "cpu")
+
+
+@pytest.mark.parametrize("words", [HOW, (), ("--set", "local.momentum=0.5", "--set", "data.test_rows=10")])
+def test_a_command_says_all_that_a_run_is(small, tmp_path, words):
+    out = tmp_path / "run"
+    assert call("run", "fedavg", "--on", small, "--rounds", 1, "--seed", 3, *words, "--out", out).exit_code == 0
+    folder = Folder(out)
+    (tmp_path / "small.toml").write_text(rerun.setting(folder))
+    assert "--rounds 1 " in rerun.command(folder)
+    assert "--device cpu" in rerun.command(folder)
+    assert _again(folder, tmp_path) == {key: value for key, value in folder.spec.items() if key != "rounds"}
+
+
+def test_text_that_looks_like_a_number_is_quoted():
+    for value in ("1", "true", "cosine", 'say "x"', 1, True, [1, "a"], {"a": 0.5}):
+        assert registry.parse(f"key={rerun._said(value)}") == ("key", value)
+
+
+def _again(folder, place):
+    """The identity of what a run's command would run, with its setting's file in that place."""
+    program, command, *words = shlex.split(rerun.command(folder))
+    assert (program, command) == ("heterophony", "run")
+    given = typer.main.get_command(cli.app).commands["run"].make_context("run", words).params
+    compute = {key: given[key] for key in ("device", "executor", "precision", "deterministic")}
+    changes = dict(registry.parse(text) for text in given["set_"] or [])
+    made = assemble(given["method"], str(place / given["on"]), seed=given["seed"], changes=changes, compute=compute)
+    return json.loads(json.dumps(made.identity()))
 
 
 def test_the_page_needs_nothing_else(page):
@@ -315,7 +571,10 @@ def test_files_for_papers(runs, tmp_path):
     assert {kind: kinds.count(kind) for kind in ("png", "svg", "pdf")} == dict.fromkeys(
         ("png", "svg", "pdf"), len(found["figures"])
     )
-    assert kinds.count("tex") == kinds.count("md") >= 2
+    assert kinds.count("tex") == kinds.count("md") - 1 >= 2
+    captions = (files / "captions.md").read_text()
+    for path in files.glob("*.png"):
+        assert f"\n## {path.stem}\n" in captions
     for path in files.glob("*.png"):
         assert path.read_bytes()[:4] == b"\x89PNG"
         assert path.stat().st_size > 5000

@@ -190,6 +190,8 @@ def report(
         return
     drawn, of = counted(len(found["figures"]), "figure"), counted(found["runs"], "run")
     print(f"{found['page']}: {drawn} of {of}, {found['bytes'] / 1e6:.1f} MB")
+    if found["unfinished"]:
+        print(f"not finished yet: {'; '.join(found['unfinished'])}")
     if figures is not None:
         print(f"{figures}: {counted(len(found['files']), 'file')}")
 

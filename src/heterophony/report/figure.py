@@ -13,6 +13,7 @@ from typing import Literal
 
 Number = float | None
 Place = float | str
+PHONE, LETTER = 330, 6  # pixels across, of a panel and of a letter
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,20 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Name:
+    """What is written below a dot of that size."""
+
+    text: str
+    x: Place
+    y: Place
+    size: float
+    upright: bool
+
+
+@dataclass(frozen=True)
 class Dots:
-    """Points; one colour and size for all, or one each. `text` is written beside them, `hover` on demand."""
+    """Points; one colour and size for all, or one each. `text` is written in them, `below` under them, `hover` on
+    demand."""
 
     x: Sequence[Place]
     y: Sequence[Place]
@@ -40,8 +53,20 @@ class Dots:
     color: str | Sequence[str] = "0"
     size: float | Sequence[float] = 6.0  # across, in pixels
     text: Sequence[str] | None = None
+    below: Sequence[str] | None = None
     hover: Sequence[str] | None = None
     hollow: bool = False
+
+    @property
+    def names(self) -> list[Name]:
+        """What stands below; upright in the lowest row where names would run into each other on a phone."""
+        if self.below is None:
+            return []
+        sizes = [float(self.size)] * len(self.x) if isinstance(self.size, int | float) else self.size
+        lowest = min(self.y)
+        crowd = sum(len(name) + 1 for name, y in zip(self.below, self.y, strict=True) if y == lowest)
+        places = zip(self.below, self.x, self.y, sizes, strict=True)
+        return [Name(*at, upright=at[2] == lowest and crowd * LETTER > PHONE) for at in places if at[0]]
 
 
 @dataclass(frozen=True)
@@ -81,6 +106,11 @@ class Panel:
         return [x for mark in self.marks if not isinstance(mark, Heat) for x in mark.x if not isinstance(x, str)]
 
     @property
+    def aligned(self) -> bool:
+        """Whether all lines have the same places on the x axis, so that they can be read one below the other."""
+        return len({tuple(mark.x) for mark in self.marks if isinstance(mark, Line)}) == 1
+
+    @property
     def counted(self) -> bool:
         """Whether the x axis counts a few rounds, between which there is nothing to mark."""
         xs = [x for mark in self.marks if isinstance(mark, Line) for x in mark.x]
@@ -99,4 +129,11 @@ class Figure:
     panels: Sequence[Panel]
     legend: Sequence[tuple[str, str]] = field(default_factory=tuple)  # name and colour
     sizes: Sequence[tuple[str, float]] = field(default_factory=tuple)  # what dots so many pixels across stand for
+    shapes: Sequence[tuple[str, bool]] = field(default_factory=tuple)  # what dots, and what rings (True), stand for
     width: Literal["wide", "middle", "small"] = "middle"  # of a panel
+
+    @property
+    def scaled(self) -> Heat | None:
+        """A map of colours without numbers in it: a scale must say what they mean."""
+        heats = [mark for panel in self.panels for mark in panel.marks if isinstance(mark, Heat)]
+        return next((heat for heat in heats if heat.digits is None), None)

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import html
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from heterophony.report import ticks
-from heterophony.report.figure import Dots, Heat, Line, Panel
+from heterophony.report.figure import Dots, Heat, Line, Number, Panel, Place
 
 
 def panel(made: Panel) -> dict[str, Any]:
@@ -17,7 +20,7 @@ def panel(made: Panel) -> dict[str, Any]:
     traces: list[dict[str, Any]] = []
     for mark in made.marks:
         if isinstance(mark, Line):
-            traces += _line(mark)
+            traces += _line(mark, made)
         elif isinstance(mark, Dots):
             traces.append(_dots(mark))
         else:
@@ -25,12 +28,11 @@ def panel(made: Panel) -> dict[str, Any]:
     return {"data": traces, "layout": _layout(made)}
 
 
-def _line(mark: Line) -> list[dict[str, Any]]:
+def _line(mark: Line, made: Panel) -> list[dict[str, Any]]:
     common = {"legendgroup": mark.name, "showlegend": False, "name": mark.name}
     found = []
     if mark.low is not None and mark.high is not None:
-        x = [*mark.x, *reversed(mark.x)]
-        y = [*mark.high, *reversed(mark.low)]
+        x, y = _outline(mark.x, mark.low, mark.high)
         fill = {"fill": "toself", "fillcolor": f"@{mark.color}/16", "line": {"width": 0}, "hoverinfo": "skip"}
         found.append({**common, "type": "scatter", "mode": "lines", "x": x, "y": y, **fill})
     line = {"color": f"@{mark.color}", "width": mark.width, "dash": "dash" if mark.dash else "solid"}
@@ -45,10 +47,43 @@ def _line(mark: Line) -> list[dict[str, Any]]:
             "y": list(mark.y),
             "line": line,
             "marker": {"size": 5, "color": f"@{mark.color}"},
-            **({"hovertemplate": "%{y:.3~g}"} if mark.name else {"hoverinfo": "skip"}),
+            **({"hovertemplate": _hover(made)} if mark.name else {"hoverinfo": "skip"}),
         }
     )
     return found
+
+
+def _hover(made: Panel) -> str:
+    """Lines that share their places are listed below one of them; of others each point says where it is."""
+    if made.aligned:
+        return "%{y:.3~g}"
+    where = "%{x:.3~s}B" if made.bytes else "%{x:.4~g}"
+    return f"%{{fullData.name}}<br>{made.x}: {where}<br>{made.y}: %{{y:.3~g}}<extra></extra>"
+
+
+def _outline(
+    places: Sequence[Place], low: Sequence[Number], high: Sequence[Number]
+) -> tuple[list[Place | None], list[Number]]:
+    """Around a band, and around each part of it where it has gaps."""
+    x: list[Place | None] = []
+    y: list[Number] = []
+    here = zip(places, low, high, strict=True)
+    for known, group in groupby(here, lambda at: at[1] is not None and at[2] is not None):
+        if known:
+            part = list(group)
+            x += [*([None] if x else []), *(at[0] for at in part), *(at[0] for at in reversed(part))]
+            y += [*([None] if y else []), *(at[2] for at in part), *(at[1] for at in reversed(part))]
+    return x, y
+
+
+def _names(mark: Dots) -> list[dict[str, Any]]:
+    """What stands below dots."""
+    look = {"font": {"size": 10, "color": "@ink"}, "bgcolor": "@paper", "borderpad": 1}
+    return [
+        {"x": name.x, "y": name.y, "text": html.escape(name.text), "showarrow": False, "yanchor": "top",
+         "yshift": -name.size / 2, "textangle": -90 if name.upright else 0, **look}
+        for name in mark.names
+    ]  # fmt: skip
 
 
 def _dots(mark: Dots) -> dict[str, Any]:
@@ -87,20 +122,20 @@ def _heat(mark: Heat) -> dict[str, Any]:
 
 
 def _numbers(mark: Heat) -> list[dict[str, Any]]:
-    """What stands in the cells, black or white by what can be read there."""
-    if mark.digits is None:
-        return []
+    """What stands in the cells, black or white by what can be read there; a dash where there is no number."""
+
+    def note(row: str, column: str, value: Number) -> dict[str, Any]:
+        at = {"x": column, "y": row, "showarrow": False}
+        if value is None:
+            return {**at, "text": "-", "font": {"size": 11, "color": "@ink"}}
+        shade = f"@^s{round(100 * (value - mark.low) / (mark.high - mark.low))}"
+        return {**at, "text": f"{value:.{mark.digits}f}", "font": {"size": 11, "color": shade}}
+
     return [
-        {
-            "x": column,
-            "y": row,
-            "text": f"{value:.{mark.digits}f}",
-            "showarrow": False,
-            "font": {"size": 11, "color": f"@^s{round(100 * (value - mark.low) / (mark.high - mark.low))}"},
-        }
+        note(row, column, value)
         for row, values in zip(mark.rows, mark.z, strict=True)
         for column, value in zip(mark.columns, values, strict=True)
-        if value is not None
+        if value is None or mark.digits is not None
     ]
 
 
@@ -153,11 +188,14 @@ def _layout(made: Panel) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "color": "@ink"},
-        "hovermode": "closest" if heat or made.bare else "x unified" if _lines(made) else "closest",
+        "hovermode": "x unified" if _lines(made) and made.aligned and not made.bare else "closest",
         "hoverlabel": {"bgcolor": "@paper", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12}},
         "showlegend": False,
         "dragmode": False,
-        "annotations": [note for mark in made.marks if isinstance(mark, Heat) for note in _numbers(mark)],
+        "annotations": [
+            *(note for mark in made.marks if isinstance(mark, Heat) for note in _numbers(mark)),
+            *(note for mark in made.marks if isinstance(mark, Dots) for note in _names(mark)),
+        ],
     }
 
 

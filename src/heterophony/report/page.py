@@ -43,6 +43,7 @@ def write(
         "page": str(path),
         "bytes": path.stat().st_size,
         "runs": sum(len(arm.runs) for chapter in found for arm in chapter.arms),
+        "unfinished": [line for chapter in found for line in chapter.unfinished],
         "figures": [figure.name for chapter in drawn for figure in chapter],
         "files": [str(file) for file in written],
     }
@@ -60,7 +61,7 @@ def _plotly() -> str:
 def files(
     found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], sheets: Sequence[Sequence[Sheet]], folder: Path
 ) -> list[Path]:
-    """Each figure as PNG, SVG and PDF, each table as Markdown and LaTeX."""
+    """Each figure as PNG, SVG and PDF, with all captions in one file, each table as Markdown and LaTeX."""
     try:
         import matplotlib  # noqa: F401
 
@@ -69,16 +70,21 @@ def files(
         raise ReportError("figures in files need matplotlib: pip install 'heterophony[report]'") from None
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
+    captions = ["# Captions"]
     for chapter, figures, own in zip(found, drawn, sheets, strict=True):
         prefix = f"{slug(chapter.setting)}-" if len(found) > 1 else ""
         for figure in figures:
             written += static.save(figure, folder, prefix)
+            title = f"{figure.title}, {chapter.setting}"
+            captions += [f"## {prefix}{figure.name}", f"**{title}.** {figure.caption}", f"In words: {figure.alt}"]
         for sheet in own:
-            for suffix, text in ((".md", sheet.markdown()), (".tex", sheet.latex())):
+            for suffix, text in ((".md", sheet.markdown()), (".tex", sheet.latex(prefix))):
                 path = folder / f"{prefix}{sheet.name}{suffix}"
                 path.write_text(text)
                 written.append(path)
-    return written
+    path = folder / "captions.md"
+    path.write_text("\n\n".join(captions) + "\n")
+    return [*written, path]
 
 
 def page(
@@ -154,6 +160,9 @@ def _themes() -> str:
 
     def variables(theme: str) -> str:
         page = [f"--{name}: {shade};" for name, shade in palette.PAGE[theme].items()]
+        page += [
+            f"--{name}: linear-gradient(to right, {', '.join(own[theme])});" for name, own in palette.SCALES.items()
+        ]
         return " ".join([*page, *(f"--c{name}: {palette.color(name, theme)};" for name in _names())])
 
     light, dark = variables("light"), variables("dark")
@@ -211,9 +220,8 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f"<p>{html.escape(sentence)}</p>")
     for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
         text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
-    unfinished = [arm.label for arm in chapter.arms if not all(run.summary["finished"] for run in arm.runs)]
-    if unfinished:
-        text.append(f'<p class="warn">Not finished yet: {html.escape(listed(unfinished))}.</p>')
+    if chapter.unfinished:
+        text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])
 
 
@@ -244,7 +252,7 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
         f"<h3>{html.escape(figure.title)}</h3>",
     ]
     text.append(f"<figcaption>{html.escape(figure.caption)}</figcaption>")
-    if figure.legend or figure.sizes:
+    if figure.legend or figure.sizes or figure.shapes or figure.scaled:
         chips = [
             f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
             f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
@@ -255,6 +263,13 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
             f'<li class="size"><i class="dot" style="--d: {pixels:.1f}px"></i>{html.escape(name)}</li>'
             for name, pixels in figure.sizes
         ]
+        chips += [
+            f'<li class="size"><i class="dot{" ring" if hollow else ""}" style="--d: 8px"></i>{html.escape(name)}</li>'
+            for name, hollow in figure.shapes
+        ]
+        if (heat := figure.scaled) is not None:
+            bar = f'<i class="scale" style="--s: var(--{heat.scale})"></i>'
+            chips.append(f'<li class="size">{heat.low:g} {bar} {heat.high:g}</li>')
         text.append(f'<ul class="legend" aria-label="Legend; press to hide">{"".join(chips)}</ul>')
     across = len(figure.panels) if len(figure.panels) < 6 else 4
     text.append(

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from heterophony.record.folder import Folder
+from heterophony.registry import parse
+from heterophony.report.story import goal
 
 
 def command(folder: Folder) -> str:
@@ -16,11 +18,26 @@ def command(folder: Folder) -> str:
     if not recipe:
         return f"started from Python: Federation.resume({str(folder.path)!r})"
     words = ["heterophony", "run", recipe["method"], "--on", name(folder), "--seed", str(recipe["seed"])]
-    words += ["--rounds", str(folder.summary["rounds"])]
+    words += ["--rounds", str(goal(folder))]
     for key, value in recipe.get("changes", {}).items():
-        words += ["--set", f"{key}={value if isinstance(value, str) else toml_value(value)}"]
-    device = recipe.get("compute", {}).get("device", "cpu")
-    return shlex.join([*words, *(["--device", device] if device != "cpu" else [])])
+        words += ["--set", f"{key}={_said(value)}"]
+    return shlex.join([*words, *_compute(recipe.get("compute", {}))])
+
+
+def _compute(given: Mapping[str, Any]) -> list[str]:
+    """Always the device, which `auto` would choose by the machine; else what is no default."""
+    words = ["--device", str(given.get("device", "cpu"))]
+    for key, usual in (("executor", "auto"), ("precision", "fp32")):
+        if given.get(key, usual) != usual:
+            words += [f"--{key}", str(given[key])]
+    return words if given.get("deterministic", True) else [*words, "--no-deterministic"]
+
+
+def _said(value: Any) -> str:
+    """A value of --set: text as it is, unless it would be read as something else."""
+    if isinstance(value, str) and parse(f"key={value}")[1] == value:
+        return value
+    return toml_value(value)
 
 
 def name(folder: Folder) -> str:

@@ -45,9 +45,14 @@ class Sheet:
         lines = [f"### {self.title}", "", *markdown(self.head, rows)]
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
-    def latex(self) -> str:
-        """A table for `booktabs`."""
-        lines = ["\\begin{table}", "\\centering", f"\\caption{{{_tex(self.title)}}}", f"\\label{{tab:{self.name}}}"]
+    def latex(self, prefix: str = "") -> str:
+        """A table for `booktabs`; its label is the name of its file."""
+        lines = [
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{_tex(self.title)}}}",
+            f"\\label{{tab:{prefix}{self.name}}}",
+        ]
         lines += [f"\\begin{{tabular}}{{l{'r' * (len(self.head) - 1)}}}", "\\toprule"]
         lines += [" & ".join(map(_tex, self.head)) + " \\\\", "\\midrule"]
         for i, row in enumerate(self.rows):

@@ -27,10 +27,14 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
     axes = [made.add_subplot(rows, columns, place + 1) for place in range(len(figure.panels))]
     for axis, panel in zip(axes, figure.panels, strict=True):
         _draw(axis, panel)
+    if figure.scaled is not None:
+        bar = made.colorbar(axes[0].images[0], ax=axes, shrink=0.7, aspect=25, pad=0.01)
+        bar.ax.tick_params(labelsize=7, length=2)
+        bar.outline.set_visible(False)
     if handles := _handles(figure):
-        across = max(1, int(2.2 * columns if figure.width != "wide" else 8))
+        across = min(len(handles), max(1, int(2.2 * columns if figure.width != "wide" else 8)))
         made.legend(
-            handles=handles, loc="outside lower center", ncols=min(len(handles), across), frameon=False, fontsize=8
+            handles=_by_row(handles, across), loc="outside lower center", ncols=across, frameon=False, fontsize=8
         )
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{prefix}{figure.name}.{kind}" for kind in KINDS]
@@ -46,7 +50,15 @@ def _handles(figure: Figure) -> list[Any]:
 
     faint: dict[str, Any] = {"color": "none", "marker": "o", "mew": 0, "mfc": palette.color("faint")}
     dots = [Line2D([], [], ms=POINTS * pixels, label=name, **faint) for name, pixels in figure.sizes]
+    for name, hollow in figure.shapes:
+        ring = {"mfc": "none", "mew": 0.8, "mec": palette.color("faint")} if hollow else {}
+        dots.append(Line2D([], [], ms=4, label=name, **{**faint, **ring}))
     return [Line2D([], [], color=palette.color(color), label=name, lw=3) for name, color in figure.legend] + dots
+
+
+def _by_row(handles: list[Any], across: int) -> list[Any]:
+    """In the order in which a legend that fills its columns one by one reads row by row."""
+    return [handle for column in range(across) for handle in handles[column::across]]
 
 
 def _draw(axis: Any, panel: Panel) -> None:
@@ -111,6 +123,11 @@ def _dots(axis: Any, mark: Dots) -> None:
     )
     for x, y, text, shade in zip(mark.x, mark.y, mark.text or (), colors, strict=False):
         axis.text(x, y, text, ha="center", va="center", fontsize=6, color=palette.contrast(shade), zorder=4)
+    for name in mark.names:
+        axis.annotate(name.text, (name.x, name.y), (0, -points * name.size / 2 - 1), textcoords="offset points",
+                      ha="center", va="top", fontsize=5.5, rotation=90 if name.upright else 0,
+                      color=palette.color("ink"), zorder=2.5,
+                      bbox={"fc": palette.color("paper"), "ec": "none", "pad": 0.6})  # fmt: skip
 
 
 def _heat(axis: Any, mark: Heat) -> None:
@@ -125,7 +142,9 @@ def _heat(axis: Any, mark: Heat) -> None:
     axis.spines[:].set_visible(False)
     for i, row in enumerate(mark.z):
         for j, value in enumerate(row):
-            if mark.digits is not None and value is not None:
+            if value is None:
+                axis.text(j, i, "-", ha="center", va="center", fontsize=7)
+            elif mark.digits is not None:
                 shade = palette.between(stops, (value - mark.low) / (mark.high - mark.low))
                 axis.text(j, i, f"{value:.{mark.digits}f}", ha="center", va="center", fontsize=7,
                           color=palette.contrast(shade))  # fmt: skip

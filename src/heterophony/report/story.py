@@ -15,6 +15,7 @@ from heterophony.record.folder import Folder, find
 from heterophony.record.metrics import curve
 from heterophony.record.run import Run, RunError
 from heterophony.report import palette
+from heterophony.show import counted
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
 
@@ -46,7 +47,7 @@ class Arm:
     @property
     def rounds(self) -> int:
         """Those of a whole run: one that is not finished is not at its end."""
-        return max(int(r.summary["rounds"]) if r.summary["finished"] else Run(r.path).goal for r in self.runs)
+        return max(map(goal, self.runs))
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Chapter:
     setting: str
     arms: tuple[Arm, ...]
     colors: dict[str, str]
+    unfinished: tuple[str, ...] = ()  # each run that is on its way, and how far it is
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -71,6 +73,16 @@ class Chapter:
         return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
+    def bands(self) -> str:
+        """A sentence on what surrounds a curve."""
+        return " Bands reach from the lowest to the highest seed." if self.several else ""
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether all first seeds are the same."""
+        return len({arm.seeds[0] for arm in self.arms}) == 1
+
+    @property
     def same_rounds(self) -> bool:
         """Whether a round of one can be compared with a round of another."""
         return len({arm.rounds for arm in self.arms}) == 1
@@ -78,50 +90,86 @@ class Chapter:
 
 def chapters(places: Sequence[Path]) -> list[Chapter]:
     """The runs at and below these places; a colour belongs to one label throughout."""
-    folders = [folder for path in find(list(places)) if (folder := Folder(path)).summary["rounds"]]
-    if not folders:
+    named = _named([Folder(path) for path in find(list(places))])
+    arms = {(title, label): runs for (title, name), own in named.items() for label, runs in _arms(name, own).items()}
+    if not arms:
         raise RunError(f"{places[0]}: no run there has finished a round yet")
-    groups = _groups(folders)
-    labels = list(dict.fromkeys(label for _, label in groups))
-    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, groups)))
+    labels = list(dict.fromkeys(label for _, label in arms))
+    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, arms)))
+    settings = list(dict.fromkeys(setting for setting, _ in arms))
+    settings.sort(key=lambda setting: -sum(title == setting for title, _ in arms))  # what is compared stands first
     found = []
-    for setting in dict.fromkeys(setting for setting, _ in groups):
-        arms = [
-            Arm(label, tuple(sorted(runs, key=lambda run: run.spec["seed"])))
-            for (name, label), runs in groups.items()
-            if name == setting
-        ]
-        arms.sort(key=lambda arm: _rank(arm.label, groups))
-        found.append(Chapter(setting, tuple(arms), colors))
-    return sorted(found, key=lambda chapter: -len(chapter.arms))  # what is compared stands before what is shown alone
+    for place, setting in enumerate(settings):
+        own = [Arm(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
+        own.sort(key=lambda arm: _rank(arm.label, arms))
+        waiting = [_progress(label, run) for (title, label), runs in named.items() if title == setting for run in runs]
+        if not place:  # of a setting with nothing to show there is no chapter
+            waiting += [
+                _progress(f"{label} on {title}", run)
+                for (title, label), runs in named.items()
+                if title not in settings
+                for run in runs
+            ]
+        found.append(Chapter(setting, tuple(own), colors, tuple(line for line in waiting if line)))
+    return found
 
 
-def _groups(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
-    """(title, label) -> runs that differ in their seed alone."""
+def goal(folder: Folder) -> int:
+    """The rounds that a run has had, or is to have."""
+    return int(folder.summary["rounds"]) if folder.summary["finished"] else Run(folder.path).goal
+
+
+def _progress(label: str, folder: Folder) -> str:
+    """Which run it is and how far, if it is not at its end."""
+    if folder.summary["finished"]:
+        return ""
+    whole = goal(folder)
+    return f"{label}, seed {folder.spec['seed']}: {folder.summary['rounds']} of {counted(whole, 'round')}"
+
+
+def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
+    """(title, method or folder) -> runs, by seed."""
     titles = [str(folder.summary["setting"] or "Python") for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
     blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
-    groups: dict[tuple[str, str], list[Folder]] = {}
+    found: dict[tuple[str, str], list[Folder]] = {}
     for folder, (title, label, _) in zip(folders, keys, strict=True):
         if title in twice and sum(name == title for name, _ in blocks) > 1:
             title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
-        groups.setdefault((title, label), []).append(folder)
-    found: dict[tuple[str, str], list[Folder]] = {}
-    for (title, label), runs in groups.items():
-        if len({run.spec["seed"] for run in runs}) == len(runs) and len({_terms(run) for run in runs}) == 1:
-            found[title, label] = runs
+        found.setdefault((title, label), []).append(folder)
+    return {key: sorted(runs, key=lambda run: run.spec["seed"]) for key, runs in found.items()}
+
+
+def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
+    """label -> runs that differ in their seed alone; of a run that is on its way only where nothing else is known."""
+    alike: dict[str, list[Folder]] = {}
+    for folder in folders:
+        alike.setdefault(_terms(folder), []).append(folder)
+    known = []
+    for runs in alike.values():
+        finished = [run for run in runs if run.summary["finished"]]
+        known += finished or [run for run in runs if run.summary["rounds"]]
+    same = len({_terms(run) for run in known}) == 1
+    parts: dict[int, list[Folder]] = {}
+    for run in known:
+        parts.setdefault(run.summary["rounds"] if same else 0, []).append(run)
+    found: dict[str, list[Folder]] = {}
+    common = os.path.commonpath([run.path.absolute().parent for run in known]) if known else ""
+    for rounds, runs in sorted(parts.items()):
+        label = f"{name}, {counted(rounds, 'round')}" if len(parts) > 1 else name
+        if same and len({run.spec["seed"] for run in runs}) == len(runs):
+            found[label] = runs
             continue
-        common = os.path.commonpath([run.path.absolute().parent for run in runs])
         for run in runs:  # no seeds of one thing: each stands for itself
-            found[title, f"{label}, {run.path.absolute().relative_to(common)}"] = [run]
+            found[f"{label}, {run.path.absolute().relative_to(common)}"] = [run]
     return found
 
 
 def _terms(folder: Folder) -> str:
     """What two runs have in common if they are seeds of one arm."""
     recipe = {key: folder.recipe.get(key) for key in ("method", "setting", "changes")}
-    return json.dumps([folder.spec["settings"], recipe], sort_keys=True)
+    return json.dumps([folder.spec["settings"], recipe, folder.spec.get("precision")], sort_keys=True)
 
 
 def _label(folder: Folder) -> str:
@@ -147,22 +195,51 @@ def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int,
 
 
 # -- series over rounds ----------------------------------------------------------------------------------------
-Series = dict[int, float]  # round -> value
+Series = dict[int, float | None]  # round -> value; None where it is no number
+Values = list[float | None]
 
 
-def band(series: Sequence[Series]) -> tuple[list[int], list[float], list[float] | None, list[float] | None]:
-    """Rounds that all seeds have, their mean, and from the lowest to the highest seed."""
-    rounds = sorted(set.intersection(*map(set, series))) if series else []
-    rounds = thin(rounds)
-    mean = [math.fsum(one[r] for one in series) / len(series) for r in rounds]
+def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Values | None]:
+    """Rounds that all seeds have, their mean, and from the lowest to the highest seed; None where one of them is."""
+    rounds = thin(sorted(set.intersection(*map(set, series))) if series else [])
+    seeds = [[one[r] for one in series] for r in rounds]
     if len(series) < 2:
-        return rounds, mean, None, None
-    return (
-        rounds,
-        mean,
-        [min(one[r] for one in series) for r in rounds],
-        [max(one[r] for one in series) for r in rounds],
-    )
+        return rounds, [mean(own) for own in seeds], None, None
+    low, high = ([None if None in own else end(own) for own in seeds] for end in (min, max))  # type: ignore[type-var]
+    return rounds, [mean(own) for own in seeds], low, high
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Undefined where one of them is."""
+    known = list(values)
+    return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
+
+
+def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
+    """Per cent by round, from when all participants have been evaluated."""
+    found: Series = {}
+    for at in points:
+        if found or at[figure] is not None:
+            found[at["round"]] = None if at[figure] is None else 100 * at[figure]
+    return found
+
+
+def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
+    return "no number" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def lost(chapter: Chapter) -> str:
+    """A sentence on whose curves have gaps."""
+    found = []
+    for arm in chapter.arms:
+        seeds = [
+            str(run.spec["seed"])
+            for run, points in zip(arm.runs, arm.curves, strict=True)
+            if run.summary.get("diverged") or None in accuracies(points).values()
+        ]
+        if seeds:
+            found.append(f"{arm.label} (seed {', '.join(seeds)})")
+    return f" A curve has a gap where the outputs of a seed are no numbers: {listed(found)}." if found else ""
 
 
 def thin(rounds: list[int]) -> list[int]:
@@ -179,12 +256,27 @@ def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iter
 
 
 def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
-    """key -> round -> the mean over nodes."""
-    sums: dict[str, dict[int, list[float]]] = {}
+    """key -> round -> the mean over nodes, undefined where that of one of them is."""
+    sums: dict[str, dict[int, Values]] = {}
     for row in rows:
-        if row["sum"] is not None:
-            sums.setdefault(key(row), {}).setdefault(row["round"], []).append(row["sum"] / row["n"])
-    return {name: {r: math.fsum(v) / len(v) for r, v in own.items()} for name, own in sums.items()}
+        value = None if row["sum"] is None else row["sum"] / row["n"]
+        sums.setdefault(key(row), {}).setdefault(row["round"], []).append(value)
+    return {name: {r: mean(values) for r, values in own.items()} for name, own in sums.items()}
+
+
+def some(shown: int, everything: int, what: str) -> str:
+    """40 of 80 participants, or 80 participants."""
+    return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
+
+
+def moment(found: Sequence[tuple[Arm, int]]) -> str:
+    """Which seed, and after which round: one for all, or of each arm."""
+    labels: dict[str, list[str]] = {}
+    for arm, last in found:
+        labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{listed(own)}: {when}" for when, own in labels.items())
 
 
 def listed(names: Sequence[str]) -> str:

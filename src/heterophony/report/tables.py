@@ -43,7 +43,7 @@ WHAT = (
 
 def participants(chapter: Chapter) -> list[Sheet]:
     """Of each figure that differs between participants, a table: a row each, a column a method."""
-    people = (chapter.arms[0].first.extra(FILE) or {}).get("participants", {})
+    people = _known(chapter)
     alone = comparison.one_domain(comparing(chapter))
     sheets = []
     for figure, name, what in WHAT:
@@ -58,12 +58,13 @@ def participants(chapter: Chapter) -> list[Sheet]:
         shown = [who for who in everyone if who in shown]
         head = ["participant", "network", "rows", *values]
         rows, weak = [], set()
-        lowest = [min(column.values()) if len(set(column.values())) > 1 else math.nan for column in means]
+        # Nobody is marked as the worst beside somebody whose model came to nothing.
+        whole = [len(set(column.values())) > 1 and len(column) == len(everyone) for column in means]
+        lowest = [min(column.values()) if known else math.nan for known, column in zip(whole, means, strict=True)]
         for i, who in enumerate(shown):
-            about = people.get(who, {})
-            size = about.get("rows", sum(about.get("classes", [])))  # runs of before have no rows
-            known = [str(about.get("network") or "-"), str(size) if about else "-"]
-            rows.append([who, *known, *(comparison.figure(column.get(who)) for column in values.values())])
+            rows.append(
+                [who, *people.get(who, ("-", "-")), *(comparison.figure(column.get(who)) for column in values.values())]
+            )
             weak |= {(i, j) for j, column in enumerate(means, 3) if column.get(who) == lowest[j - 3]}
         arms = [arm for arm in chapter.arms if arm.label in values]
         for title, last in (("worst", min), ("mean", mean)):
@@ -74,6 +75,21 @@ def participants(chapter: Chapter) -> list[Sheet]:
             note += f" The {len(shown)} of {len(everyone)} who are worst off."
         sheets.append(Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=frozenset(weak)))
     return sheets
+
+
+def _known(chapter: Chapter) -> dict[str, tuple[str, str]]:
+    """Of each participant its network, where all runs agree on it, and its training rows, which may change by seed."""
+    seen: dict[str, list[tuple[str, int]]] = {}
+    for run in (run for arm in chapter.arms for run in arm.runs):
+        for who, own in (run.extra(FILE) or {}).get("participants", {}).items():
+            size = own.get("rows", sum(own["classes"]))  # runs of before have no rows
+            seen.setdefault(who, []).append((own["network"] or "-", size))
+    found = {}
+    for who, each in seen.items():
+        networks, sizes = {network for network, _ in each}, [size for _, size in each]
+        span = str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}"
+        found[who] = (networks.pop() if len(networks) == 1 else "-", span)
+    return found
 
 
 def _seeds(chapter: Chapter) -> str:
@@ -89,8 +105,11 @@ def _figures(arm: Arm, figure: str) -> dict[str, Interval]:
 
 
 def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) -> str:
-    """Of each seed the worst or the mean, as in the table of methods; who is worst may change by seed."""
-    return comparison.figure(interval([last(one.values()) for one in _people(arm, figure)]))
+    """Of each seed the worst or the mean, as in the table of methods: undefined where anyone's figure is; who is worst
+    may change by seed."""
+    everyone = [list(run.summary["metrics"]["participants"].values()) for run in arm.runs]
+    values = [[own.get(figure) for own in one] for one in everyone]
+    return comparison.figure(interval([None if None in one or not one else last(one) for one in values]))
 
 
 def _people(arm: Arm, figure: str) -> list[dict[str, float]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from heterophony.population import FILE
+from heterophony.population import FILE, spread
 from heterophony.report.figure import Dots, Figure, Panel
-from heterophony.report.story import Chapter
+from heterophony.report.story import Chapter, some
 from heterophony.show import counted
 
 WIDEST = 22.0  # pixels across
@@ -18,7 +18,8 @@ def draw(chapter: Chapter) -> list[Figure]:
     found = folder.extra(FILE)
     if found is None:
         return []
-    people = dict(list(found["participants"].items())[:MOST])
+    everyone = found["participants"]
+    people = {who: everyone[who] for who in spread({who: own["domain"] for who, own in everyone.items()}, MOST)}
     counts = {name: own["classes"] for name, own in people.items()}
     classes = max(len(own) for own in counts.values())
     present = [n for own in counts.values() for n in own if n]
@@ -36,12 +37,13 @@ def draw(chapter: Chapter) -> list[Figure]:
         marks.append(Dots([name for name, _, _ in here], [float(label) for _, label, _ in here], home,
                           f"k{place % 10 if shared else 0}", sizes, hover=hover))  # fmt: skip
     missing = sum(1 for own in counts.values() for n in own if not n)
+    who = some(len(people), len(folder.homes), "participant")
     caption = (
-        f"Training rows of each participant by class, seed {folder.spec['seed']}; the area of a bubble is their "
-        f"number, {largest} at most."
+        f"Training rows of {who} by class, seed {folder.spec['seed']}; the area of a bubble is their number, {largest} "
+        "at most."
     )
     alt = (
-        f"{len(people)} participants, {classes} classes, {sum(map(sum, counts.values()))} training rows; {missing} of "
+        f"{who}, {classes} classes, {sum(map(sum, counts.values()))} training rows; {missing} of "
         f"{len(people) * classes} pairs of participant and class are empty."
     )
     panel = Panel(marks, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)

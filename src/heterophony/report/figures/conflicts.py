@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from heterophony.population import spread
 from heterophony.record.folder import Folder
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, Series, averaged, noted, thin
+from heterophony.report.story import Arm, Chapter, averaged, noted, some, thin
 
 QUANTITY = "gradients.cosine"
+MOST = 10  # participants: as many as there are colours
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -18,14 +20,21 @@ def draw(chapter: Chapter) -> list[Figure]:
     return found
 
 
-def by_node(folder: Folder) -> dict[str, Series]:
-    return averaged(noted(folder, "note", QUANTITY.__eq__), lambda row: str(row["node"]))
+Cosines = dict[int, float]
 
 
-def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Series]) -> Figure:
+def by_node(folder: Folder) -> dict[str, Cosines]:
+    found = averaged(noted(folder, "note", QUANTITY.__eq__), lambda row: str(row["node"]))
+    known = {node: {r: value for r, value in own.items() if value is not None} for node, own in found.items()}
+    return {node: own for node, own in known.items() if own}
+
+
+def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Cosines]) -> Figure:
+    shown = spread({node: arm.first.homes.get(node, node) for node in cosines}, MOST)
     reach = max(1, max(map(len, cosines.values())) // 20)
     smooth, share = [], []
-    for place, (node, series) in enumerate(list(cosines.items())[:10]):
+    for place, node in enumerate(shown):
+        series = cosines[node]
         rounds = thin(sorted(series))
         color = f"k{place}"
         values = [_around(series, r, reach, float) for r in rounds]
@@ -38,16 +47,17 @@ def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Series]) -> Figure:
         Panel(smooth, "cosine of the two gradients", "round", "cosine"),
         Panel(share, "rounds in conflict", "round", "%", span=(-3, 103)),
     ]
+    who = some(len(shown), len(cosines), "participant")
     caption = (
-        f"{arm.label}, seed {arm.seeds[0]}: the gradient of what others teach against a peer's own, mean of the "
+        f"{arm.label}, seed {arm.seeds[0]}, {who}: the gradient of what others teach against a peer's own, mean of the "
         f"{2 * reach + 1} rounds around. Below zero they conflict, and projection takes the conflicting part away."
     )
-    alt = f"In {against:.0f} % of all rounds and peers the two gradients conflict."
+    alt = f"In {against:.0f} % of all rounds and peers the two gradients conflict; curves of {who}."
     legend = [(line.name, line.color) for line in smooth]
     title = "Gradients in conflict" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
     return Figure(f"conflicts-{arm.label}", title, caption, alt, panels, legend)
 
 
-def _around(series: Series, at: int, reach: int, value: type[float] | object) -> float:
+def _around(series: Cosines, at: int, reach: int, value: type[float] | object) -> float:
     near = [value(series[r]) for r in range(at - reach, at + reach + 1) if r in series]  # type: ignore[operator]
     return float(sum(near) / len(near))

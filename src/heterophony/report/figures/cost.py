@@ -8,7 +8,7 @@ from itertools import accumulate
 from heterophony.record.folder import Folder
 from heterophony.report import ticks
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter
+from heterophony.report.story import Arm, Chapter, lost
 from heterophony.show import size
 
 
@@ -33,7 +33,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     seed = f"seed {min(seeds)}" if len(seeds) == 1 else "each one's first seed"
     caption = (
         f"Accuracy on all domains, {seed}, against every byte of every message, on each link it used, and against "
-        "the virtual clock of the simulated devices. Who sends nothing is a dashed line."
+        "the virtual clock of the simulated devices. Who sends nothing is a dashed line." + lost(chapter)
     )
     return [Figure("cost", "What it costs", caption, "In all, " + ", ".join(totals) + ".", panels, chapter.legend)]
 
@@ -50,14 +50,14 @@ def _bytes(chapter: Chapter, arm: Arm, spent: list[int], first: float, last: flo
     color = chapter.colors[arm.label]
     ys = [at["acc"] for at in arm.curves[0]]
     if not any(spent):
-        end = next((y for y in reversed(ys) if y is not None), None)
+        end = ys[-1] if ys else None
         return Line([] if end is None else [first, last], [100 * end] * 2 if end is not None else [], arm.label, color,
                     dash=True)  # fmt: skip
-    known = [(x, 100 * y) for x, y in zip(spent, ys, strict=True) if y is not None and x > 0]
+    known = [(x, None if y is None else 100 * y) for x, y in zip(spent, ys, strict=True) if x > 0]
     return Line([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)
 
 
 def _times(chapter: Chapter, arm: Arm) -> Line:
-    known = [(at["time"], 100 * at["acc"]) for at in arm.curves[0] if at["acc"] is not None] if arm.curves else []
+    known = [(at["time"], None if at["acc"] is None else 100 * at["acc"]) for at in arm.curves[0]]
     color = chapter.colors[arm.label]
     return Line([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)

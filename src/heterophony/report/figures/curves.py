@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, band
+from heterophony.report.story import Arm, Chapter, accuracies, band, lost, mean, told
 
 WHAT = (("acc", "all domains"), ("wdp", "own domain"), ("cdp", "other domains"))
 
@@ -19,8 +19,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     if not panels:
         return []
     rounds = "" if chapter.same_rounds else " Methods have different rounds, so that the axis is each one's own way."
-    seeds = " Bands reach from the lowest to the highest seed." if chapter.several else ""
-    caption = f"Accuracy on test data, mean over participants.{seeds}{rounds}"
+    caption = f"Accuracy on test data, mean over participants.{chapter.bands}{rounds}{lost(chapter)}"
     return [Figure("curves", "Learning curves", caption, _alt(chapter), panels, chapter.legend)]
 
 
@@ -29,18 +28,16 @@ def _axis(chapter: Chapter) -> str:
 
 
 def _line(chapter: Chapter, arm: Arm, figure: str) -> list[Line]:
-    series = [{at["round"]: 100 * at[figure] for at in curve if at[figure] is not None} for curve in arm.curves]
-    rounds, mean, low, high = band([one for one in series if one])
+    rounds, middle, low, high = band([accuracies(points, figure) for points in arm.curves])
     if not rounds:
         return []
     x: list[float | str] = [r + 1 if chapter.same_rounds else 100 * (r + 1) / arm.rounds for r in rounds]
-    return [Line(x, mean, arm.label, chapter.colors[arm.label], low, high, dots=len(x) < 30)]
+    return [Line(x, middle, arm.label, chapter.colors[arm.label], low, high, dots=len(x) < 30)]
 
 
 def _alt(chapter: Chapter) -> str:
     ends = []
     for arm in chapter.arms:
-        last = [curve[-1]["acc"] for curve in arm.curves if curve and curve[-1]["acc"] is not None]
-        if last:
-            ends.append(f"{arm.label} ends at {100 * sum(last) / len(last):.1f} %")
+        last = mean([points[-1]["acc"] if points else None for points in arm.curves])
+        ends.append(f"{arm.label} ends at {told(None if last is None else 100 * last)}")
     return "Accuracy over the rounds on all domains: " + ", ".join(ends) + "."

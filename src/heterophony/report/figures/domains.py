@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
-
+from heterophony.population import spread
 from heterophony.record.folder import Folder
 from heterophony.report.figure import Figure, Heat, Panel
-from heterophony.report.story import Arm, Chapter
+from heterophony.report.story import Arm, Chapter, listed, mean, some, told
 
 MOST = 20  # models and domains: more cannot be read
 
 
-def matrix(folder: Folder) -> dict[str, dict[str, float]]:
-    """model's node -> domain -> accuracy of the headline product, at its last evaluation."""
-    last: dict[tuple[str, str], tuple[int, float]] = {}
+def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
+    """model's node -> domain -> accuracy of the headline product, at its last evaluation; None if that is no number."""
+    last: dict[tuple[str, str], tuple[int, float | None]] = {}
     for row in folder.table.select(product=folder.headline, split="test", quantity="accuracy"):
-        if row["sum"] is not None and row["n"]:
-            key = row["node"], row["set"]
-            if key not in last or row["round"] >= last[key][0]:
-                last[key] = row["round"], row["sum"] / row["n"]
-    found: dict[str, dict[str, float]] = {}
+        key = row["node"], row["set"]
+        if row["n"] and (key not in last or row["round"] >= last[key][0]):
+            last[key] = row["round"], None if row["sum"] is None else row["sum"] / row["n"]
+    found: dict[str, dict[str, float | None]] = {}
     for (node, domain), (_, value) in last.items():
         found.setdefault(node, {})[domain] = value
     order = {name: place for place, name in enumerate(folder.homes)}
@@ -27,38 +25,51 @@ def matrix(folder: Folder) -> dict[str, dict[str, float]]:
 
 
 def draw(chapter: Chapter) -> list[Figure]:
-    panels, worst = [], []
+    panels, worst, parts, gaps, common = [], [], [], False, False
     for arm in chapter.arms:
-        panel, low = _panel(arm)
-        if panel is not None:
-            panels.append(panel)
-            worst.append(f"{arm.label} at worst {low:.0f} %")
+        made = _panel(arm)
+        if made is not None:
+            heat, part = made
+            known = [cell for row in heat.z for cell in row if cell is not None]
+            panels.append(Panel([heat], arm.label, "test domain", "model of"))
+            worst.append(f"{arm.label} at worst {told(min(known, default=None), 0)}")
+            parts += [part] if part else []
+            common |= not set(heat.rows) & set(arm.first.homes)
+            gaps |= any(cell is None for row in heat.z for cell in row)
     if not panels:
         return []
+    seeds = ", mean over seeds" if chapter.several else f", seed {chapter.arms[0].seeds[0]}" if chapter.one_seed else ""
+    shown = f" Shown are {listed(list(dict.fromkeys(parts)))}." if parts else ""
+    dash = " A dash is no number: outputs were none, or a model has other classes." if gaps else ""
     caption = (
-        "Accuracy (%) of each participant's model (rows) on each domain's test data (columns), last evaluation, mean "
-        "over seeds."
+        "Accuracy (%) of each participant's model (rows) on each domain's test data (columns), last evaluation"
+        f"{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
     )
     alt = (
         "A heat map a method; the own domain is on the diagonal. Of all pairs of model and domain: "
-        + ", ".join(worst)
-        + "."
+        f"{', '.join(worst)}.{shown}{dash}"
     )
     return [
         Figure("domains", "Models by domains", caption, alt, panels, width="small" if len(panels) > 2 else "middle")
     ]
 
 
-def _panel(arm: Arm) -> tuple[Panel | None, float]:
+def _panel(arm: Arm) -> tuple[Heat, str] | None:
+    """The map, and which part of models and domains it has, if not all."""
     tables = [matrix(run) for run in arm.runs]
-    rows = list(tables[0])[:MOST]
-    columns = list(dict.fromkeys(domain for row in rows for domain in tables[0][row]))[:MOST]
+    homes = arm.first.homes
+    rows = spread({node: homes.get(node, node) for node in tables[0]}, MOST)
+    everywhere = list(dict.fromkeys(domain for own in tables[0].values() for domain in own))
+    columns = everywhere
+    if len(columns) > MOST:  # the own ones of those who are shown, so that there is a diagonal
+        own = [domain for domain in everywhere if domain in {homes.get(row) for row in rows}]
+        columns = own if len(own) > 1 else spread({domain: domain for domain in everywhere}, MOST)
     if len(columns) < 2 or not rows:
-        return None, math.nan
+        return None
     cells: list[list[float | None]] = []
     for row in rows:
-        values = [[table.get(row, {}).get(column) for table in tables] for column in columns]
-        cells.append([None if any(v is None for v in own) else 100 * sum(own) / len(own) for own in values])  # type: ignore[arg-type]
-    low = min((cell for row in cells for cell in row if cell is not None), default=math.nan)
-    heat = Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None)
-    return Panel([heat], arm.label, "test domain", "model of"), low
+        values = [mean(table.get(row, {}).get(column) for table in tables) for column in columns]
+        cells.append([None if value is None else 100 * value for value in values])
+    parts = [(len(rows), len(tables[0]), "model"), (len(columns), len(everywhere), "domain")]
+    part = listed([some(*each) for each in parts]) if any(few < many for few, many, _ in parts) else ""
+    return Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None), part

@@ -2,41 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from heterophony.features import FILE
 from heterophony.report.figure import Dots, Figure, Panel
-from heterophony.report.story import Chapter
+from heterophony.report.story import Arm, Chapter, listed, moment, some
+from heterophony.show import counted
+
+RINGS = "Dots are of its own domain, rings of the others."
 
 
 def draw(chapter: Chapter) -> list[Figure]:
-    maps = {arm.label: found for arm in chapter.arms if (found := arm.first.extra(FILE))}
-    if not maps:
+    found = [(arm, known) for arm in chapter.arms if (known := arm.first.extra(FILE))]
+    if not found:
         return []
-    who = next(iter(next(iter(maps.values()))["participants"]))
-    panels, shares, labels = [], [], set()
-    for label, found in maps.items():
-        own = found["participants"].get(who)
-        if own:
-            panels.append(Panel(_dots(own, chapter.arms[0].first.homes[who]), label, bare=True, square=True))
-            shares.append(f"{label} {100 * sum(own['shares']):.0f} %")
-            labels |= set(own["labels"])
-    if not panels:
-        return []
-    domains = len({name for found in maps.values() for name in found["participants"].get(who, {}).get("domains", ())})
-    rings = " Dots are of its own domain, rings of the others." if domains > 1 else ""
+    who = next(iter(found[0][1]["participants"]))
+    maps = [(arm, known["round"], own) for arm, known in found if (own := known["participants"].get(who))]
+    panels, shares, labels, domains = [], [], set(), set()
+    for arm, _, own in maps:
+        panels.append(Panel(_dots(own, arm.first.homes[who]), arm.label, bare=True, square=True))
+        shares.append(f"{arm.label} {100 * sum(own['shares']):.0f} %")
+        labels |= set(own["labels"])
+        domains |= set(own["domains"])
+    first = chapter.arms[0].first
+    slot = maps[0][2].get("model", "model")  # runs of before do not say
+    everywhere = {name for name, split, _ in first.spec.get("tests", ()) if split == "test"}
     caption = (
-        f"What the last layer of {who}'s network is given on test images of all domains, by its two principal "
-        f"components; colours are classes.{rings}"
+        f"What the last layer of {who}'s network is given on test images of {_domains(domains, everywhere)}, by its "
+        f"two principal components; colours are classes.{' ' + RINGS if len(domains) > 1 else ''} {who} is one of "
+        f"{counted(len(first.homes), 'participant')}; the network is its own {slot!r} as the run ends "
+        f"({moment([(arm, last) for arm, last, _ in maps])}).{_elsewhere(who, [arm for arm, _, _ in maps])}"
     )
     alt = (
         f"Test images as points, one map a method, by the network of {who}. The two directions bear of the variance: "
         f"{', '.join(shares)}."
     )
     legend = [(str(label), f"k{label % 10}") for label in sorted(labels)] if len(labels) <= 20 else []
-    return [
-        Figure("features", "Features", caption, alt, panels, legend, width="small" if len(panels) > 2 else "middle")
-    ]
+    shapes = [("own domain", False), ("other domains", True)] if len(domains) > 1 else []
+    width: Literal["small", "middle"] = "small" if len(panels) > 2 else "middle"
+    return [Figure("features", "Features", caption, alt, panels, legend, shapes=shapes, width=width)]
+
+
+def _domains(shown: set[str], everywhere: set[str]) -> str:
+    return "all domains" if len(shown) >= len(everywhere) else some(len(shown), len(everywhere), "domain")
+
+
+def _elsewhere(who: str, arms: Sequence[Arm]) -> str:
+    """Whose tables and curves are of a model that is not this participant's."""
+    found: dict[str, list[str]] = {}
+    for arm in arms:
+        holders = {row["node"] for row in arm.first.table if row["product"] == arm.first.headline}
+        if holders and who not in holders:
+            found.setdefault(arm.first.headline, []).append(arm.label)
+    told = [f"of {listed(labels)} are of {product!r}" for product, labels in found.items()]
+    return (
+        f" Tables and curves {listed(told)}, another model: here is what {who} made of it in its last round."
+        if told
+        else ""
+    )
 
 
 def _dots(own: dict[str, Any], home: str) -> list[Dots]:

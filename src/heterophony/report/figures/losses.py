@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, averaged, band, noted
+from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -13,13 +13,15 @@ def draw(chapter: Chapter) -> list[Figure]:
         lines = _lines(arm, colors)
         if lines:
             panels.append(Panel(lines, arm.label, "round", "loss"))
-            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.2f}" for line in lines))
+            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {told(line.y[-1], 2, '')}" for line in lines))
     if not panels:
         return []
     caption = (
         "Terms of the training losses, with their weights, mean over the steps of a round and over nodes; named by "
-        "model and term, with the data they are on."
+        f"model and term, with the data they are on.{chapter.bands}"
     )
+    if any(None in line.y for panel in panels for line in panel.marks):  # type: ignore[union-attr]
+        caption += " A gap is a loss that is no number."
     return [
         Figure(
             "losses", "Losses by term", caption, "In the end, " + "; ".join(ends) + ".", panels, list(colors.items())
@@ -28,7 +30,7 @@ def draw(chapter: Chapter) -> list[Figure]:
 
 
 def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
-    series: dict[str, list[dict[int, float]]] = {}
+    series: dict[str, list[Series]] = {}
     for run in arm.runs:
         rows = noted(run, "training", lambda _: True)
         for name, own in averaged(rows, lambda row: f"{row['quantity']} ({row['set']})").items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterophony.record.metrics import curve
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, band
+from heterophony.report.story import Arm, Chapter, accuracies, band, lost, told
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -15,11 +15,12 @@ def draw(chapter: Chapter) -> list[Figure]:
         if len(lines) > 1:
             panels.append(Panel(lines, arm.label, "round", "accuracy (%)"))
             drawn |= {line.name for line in lines}
-            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {line.y[-1]:.1f} %" for line in lines))
+            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {told(line.y[-1])}" for line in lines))
     if not panels:
         return []
     legend = [(name, color) for name, color in colors.items() if name in drawn]
     caption = "All models that a method marks as its products, on the test data of all domains, mean over participants."
+    caption += chapter.bands + lost(chapter)
     return [
         Figure(
             "products",
@@ -42,7 +43,7 @@ def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
                 points = curve(run.table, run.homes, name)
             except ValueError:  # a product of several nodes that are no participants: the tree's figure has it
                 break
-            series.append({at["round"]: 100 * at["acc"] for at in points if at["acc"] is not None})
+            series.append(accuracies(points))
         if len(series) < len(arm.runs) or not all(series):
             continue
         rounds, mean, low, high = band(series)

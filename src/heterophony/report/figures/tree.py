@@ -7,9 +7,10 @@ from typing import Any
 from heterophony.record.folder import Folder
 from heterophony.record.levels import COLUMNS
 from heterophony.report.figure import Dots, Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter
+from heterophony.report.story import Arm, Chapter, mean, told
 
 TITLES = {"own": "a leaf's own data", "subtree": "its subtree's data", "union": "all data", "proxy": "proxy data"}
+MOST = 40  # nodes in words
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -28,7 +29,8 @@ def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
     for place, column in enumerate(COLUMNS):
         values = [[table[i][column] for table in tables] for i in range(len(levels))]
         if any(v is not None for own in values for v in own):
-            ys = [None if any(v is None for v in own) else 100 * sum(own) / len(own) for own in values]
+            means = [mean(own) for own in values]
+            ys = [None if value is None else 100 * value for value in means]
             low, high = None, None
             if len(tables) > 1 and None not in ys:
                 low, high = [100 * min(own) for own in values], [100 * max(own) for own in values]
@@ -36,20 +38,24 @@ def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
     accuracies = _union(arm.first)
     depth = max(len(ancestry(leaf, parents)) for leaf in parents) - 1
     root = next(parent for parent in parents.values() if parent not in parents)
-    text = ", ".join(f"{row['level']} {100 * row['union']:.1f} %" for row in tables[0] if row["union"] is not None)
+    unions = [(row["level"], row["union"]) for row in tables[0]]
+    text = ", ".join(f"{level} {told(None if value is None else 100 * value)}" for level, value in unions)
     panels = [
         Panel(_drawing(arm.first, parents, accuracies), f"{arm.label}: accuracy on all data", bare=True),
         Panel(lines, "by level, leaves first", "", "accuracy (%)"),
     ]
     leaves = len([node for node in parents if node not in parents.values()])
     dashed = " Dashed: residual links." if arm.first.spec["settings"].get("far", True) and _links(arm.first) else ""
+    gone = " A dash: its outputs are no numbers." if None in accuracies.values() else ""
     seeds = ", and from the lowest to the highest seed" if len(tables) > 1 else ""
     caption = (
         f"A tree of {leaves} leaves and depth {depth}; every node keeps a model, and the number in it is its accuracy "
-        f"on the test data of all.{dashed} Right: the models of each level, mean over the leaves below"
-        f"{seeds}."
+        f"on the test data of all, seed {arm.seeds[0]}.{gone}{dashed} Right: the models of each "
+        f"level, mean over the leaves below{seeds}."
     )
-    alt = f"Accuracy on all data by level, from the leaves to {root}: {text}."
+    named = ", ".join(f"{node} {told(value)}" for node, value in list(accuracies.items())[:MOST])
+    named += f" and {len(accuracies) - MOST} more" if len(accuracies) > MOST else ""
+    alt = f"Accuracy on all data by level, from the leaves to {root}: {text}. By node: {named}."
     legend = [(line.name, line.color) for line in lines]
     title = "The tree" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
     return Figure(f"tree-{arm.label}", title, caption, alt, panels, legend)
@@ -63,19 +69,20 @@ def ancestry(node: str, parents: dict[str, str]) -> list[str]:
     return path
 
 
-def _union(folder: Folder) -> dict[str, float]:
-    """node -> accuracy of its model on all test sets, at its last evaluation."""
+def _union(folder: Folder) -> dict[str, float | None]:
+    """node -> accuracy of its model on all test sets, at its last evaluation; None if that is no number."""
     last: dict[str, dict[str, dict[str, Any]]] = {}
     for row in folder.table:
-        if row["quantity"] == "accuracy" and row["split"] == "test" and row["sum"] is not None:
+        if row["quantity"] == "accuracy" and row["split"] == "test" and row["n"]:
             last.setdefault(row["node"], {})[row["set"]] = row
-    return {
-        node: 100 * sum(row["sum"] for row in own.values()) / sum(row["n"] for row in own.values())
-        for node, own in last.items()
-    }
+    found: dict[str, float | None] = {}
+    for node, own in last.items():
+        sums = [row["sum"] for row in own.values()]
+        found[node] = None if None in sums else 100 * sum(sums) / sum(row["n"] for row in own.values())
+    return found
 
 
-def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, float]) -> list[Line | Dots]:
+def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, float | None]) -> list[Line | Dots]:
     """Leaves in a row at the bottom, every other node above the middle of its children."""
     nodes = list(dict.fromkeys([*parents, *parents.values()]))
     leaves = [node for node in nodes if node not in parents.values()]
@@ -103,17 +110,19 @@ def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, floa
             (x0, y0), (x1, y1) = at[upper], at[lower]
             bow = 0.06 * max(1, len(leaves)) * (1 if x1 >= x0 else -1)
             lines.append(Line([x0, (x0 + x1) / 2 + bow, x1], [y0, (y0 + y1) / 2, y1], "", "1", dash=True, width=1.0))
-    known = [accuracies[node] for node in nodes if node in accuracies]
+    known = [value for node in nodes if (value := accuracies.get(node)) is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
     shades = [_shade(accuracies.get(node), low, high) for node in nodes]
     few = len(leaves) <= 20
-    text = [
-        "" if node in leaves and not few else f"{accuracies[node]:.0f}" if node in accuracies else "" for node in nodes
-    ]
-    hover = [f"{node}: {accuracies[node]:.1f} %" if node in accuracies else node for node in nodes]
+    shown = [node for node in nodes if node in accuracies and (few or node not in leaves)]
+    text = [(told(accuracies[node], 0, "") if accuracies[node] is not None else "-") if node in shown else ""
+            for node in nodes]  # fmt: skip
+    below = [node if few or node not in leaves else "" for node in nodes]
+    hover = [f"{node}: {told(accuracies[node])}" if node in accuracies else node for node in nodes]
     small = 9.0 if not few else 24.0 if len(leaves) <= 12 else 20.0
     sizes = [small if node in leaves else 24.0 for node in nodes]
-    lines.append(Dots([at[n][0] for n in nodes], [at[n][1] for n in nodes], "", shades, sizes, text=text, hover=hover))
+    xs, ys = [at[node][0] for node in nodes], [at[node][1] for node in nodes]
+    lines.append(Dots(xs, ys, "", shades, sizes, text, below, hover))
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterophony.report.figure import Figure, Line, Panel
 from heterophony.report.figures.tree import ancestry
-from heterophony.report.story import Arm, Chapter, averaged, band, noted
+from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
 
@@ -23,14 +23,14 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
             if rounds:
                 color = levels.setdefault(level, f"k{len(levels) % 10}")
                 lines.append(Line([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
-                last.append(f"{axis} {mean[-1]:.2f} at {level}")
+                last.append(f"{axis} {told(mean[-1], 2, '')} at {level}")
         if lines:
             panels.append(Panel(lines, title, "merge", axis))
     if not panels:
         return None
     caption = (
         f"{arm.label}: what arrives at each level before it is merged, mean over the nodes there. Cosines near zero "
-        "mean that the children pull in unrelated directions."
+        f"mean that the children pull in unrelated directions.{chapter.bands}"
     )
     title = "Updates by level" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
     return Figure(
@@ -38,9 +38,9 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
     )
 
 
-def _by_level(arm: Arm, quantity: str) -> dict[str, list[dict[int, float]]]:
+def _by_level(arm: Arm, quantity: str) -> dict[str, list[Series]]:
     """level -> of each seed, its series."""
-    found: dict[str, list[dict[int, float]]] = {}
+    found: dict[str, list[Series]] = {}
     for run in arm.runs:
         parents = run.recipe.get("parents") or {}
 
