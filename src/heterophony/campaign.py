@@ -106,7 +106,9 @@ class Order:
             was = _field(Setting.of(dict(spec["recipe"]["setting"])), name) if was is None else was
             asked = _field(self.setting, name) if asked is None else asked
         hint = f"give --precision {was}, or " if name == "precision" else ""
-        raise RunError(f"{self.folder} was run with {name} = {was!r:.80}, not {asked!r:.80}: {hint}choose another --out")
+        raise RunError(
+            f"{self.folder} was run with {name} = {was!r:.80}, not {asked!r:.80}: {hint}choose another --out"
+        )
 
 
 def _field(setting: Setting, name: str) -> Any:

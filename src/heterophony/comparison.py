@@ -225,7 +225,7 @@ def cells(comparison: Comparison) -> list[list[str]]:
         figures = [figure(line.figures[name]) for name in columns(comparison)]
         if line.diverged and line.figures[comparison.metric] is None:
             figures[0] = "diverged"
-        p = "best" if line.label == comparison.best else "-" if line.p is None else _p(line.p)
+        p = "best" if line.label == comparison.best else "-" if line.p is None else p_text(line.p)
         rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
         found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
     return found
@@ -235,7 +235,7 @@ def figure(found: Interval | None) -> str:
     return "-" if found is None else found.text()
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from heterophony.cli.options import (
     device_of,
     tuned_changes,
 )
+
+if TYPE_CHECKING:
+    from heterophony.experiments import Experiment
 
 
 def compare(
@@ -121,7 +124,8 @@ def reproduce(
 ) -> None:
     """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
 
-    Runs that are finished in OUT (runs/reproduce/NAME unless given) are reused, others go on where they stopped.
+    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused, others go on
+    where they stopped.
 
     Example: heterophony reproduce fedh2l-table2 --quick
     """
@@ -134,8 +138,11 @@ def reproduce(
             known = [Experiment.load(name) for name in shipped()]
             here = {each.entry.name for each in catalogue.known(data) if each.found}
             lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
-            listed = [{"name": e.name, "title": e.title, "missing": m} for e, m in zip(known, lacking, strict=True)]
-            listing.tell(listed, as_json, ("name", "title", "missing"), spare=())
+            listed = [
+                {"name": e.name, "title": e.title, "runs": _runs(e, False), "quick": _runs(e, True), "missing": m}
+                for e, m in zip(known, lacking, strict=True)
+            ]
+            listing.tell(listed, as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick"))
             return
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
@@ -156,17 +163,26 @@ def reproduce(
         rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
         if not rows:
             raise ValueError(f"{folder} holds no finished run of {experiment.name}")
-        facts = reproduction.about(experiment, replace(version, only=()), compute, every)
+        facts = reproduction.about(experiment, replace(version, only=()), every)
         written = reproduction.write(folder, facts, rows, said)
     if as_json:
-        print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))
+        print(json.dumps({**facts, "rows": [asdict(row) for row in rows], "claims": said}))
         return
     print(f"{experiment.title}\n{facts['version']}")
+    head = reproduction.head(rows)
     for group in dict.fromkeys(row.group for row in rows):
-        show_table(group, reproduction.HEAD, reproduction.cells([row for row in rows if row.group == group]))
+        show_table(reproduction.heading(facts, group), head, reproduction.block(rows, group))
     if said:
         show_table("What the paper claims", reproduction.CLAIMS, [reproduction.claim_cells(entry) for entry in said])
-    print(f"verdicts: {reproduction.tally(rows)}\n{written}")
+    print(f"{reproduction.tally(rows, said)}\n{written}")
+
+
+def _runs(experiment: Experiment, quick: bool) -> int:
+    """How many runs a version has."""
+    from heterophony.experiments import reproduction
+
+    wanted = reproduction.orders(experiment, reproduction.Version(quick), Path(), {}, None)
+    return sum(map(len, wanted.values()))
 
 
 def report(
