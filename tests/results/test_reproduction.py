@@ -185,8 +185,8 @@ def test_columns_that_nobody_has_are_left_out_and_claims_are_counted(toy, tmp_pa
     assert answer.exit_code == 0, answer.stderr
     text = (tmp_path / "out" / "toy.md").read_text()
     assert "| arm | figure | ours | seeds |\n" in text
-    assert "claims: 1 " in text
-    assert "claims: 1 " in answer.stdout
+    assert "Claims: 1 " in text
+    assert "Claims: 1 " in answer.stdout
     assert "ours - paper" not in answer.stdout
 
 
@@ -369,7 +369,7 @@ def test_a_printed_figure_counts_once():
     assert sum(not row.again for row in rows) == 5 * 3 + 2 + 2 * 3 * 3
     text = reproduction.tally(rows, [])
     assert text.startswith("Printed figures: ")
-    assert "beside the same figures again: " in text
+    assert "Beside the same figures again: " in text
 
 
 def test_arms_beside_one_printed_figure_are_no_tie():

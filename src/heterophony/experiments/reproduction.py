@@ -461,16 +461,16 @@ def tally(rows: Sequence[Row], said: Sequence[Mapping[str, Any]]) -> str:
     """How often each verdict was reached: of printed figures, each once, of rows beside the same ones, of claims."""
     parts = {
         "Printed figures": [row.verdict for row in rows if not row.again],
-        "beside the same figures again": [row.verdict for row in rows if row.again],
-        "claims": [entry["verdict"] for entry in said],
+        "Beside the same figures again": [row.verdict for row in rows if row.again],
+        "Claims": [entry["verdict"] for entry in said],
     }
     counted = {what: _counts([each for each in found if each]) for what, found in parts.items()}
-    return "; ".join(f"{what}: {found}" for what, found in counted.items() if found) or "No verdicts"
+    return ". ".join(f"{what}: {found}" for what, found in counted.items() if found) or "No verdicts"
 
 
 def _counts(said: Sequence[str]) -> str:
     kinds = [each.partition(":")[0] for each in said]  # without the arms that it names
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    return "; ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
 
 
 def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row], said: Sequence[Mapping[str, Any]]) -> Path:
