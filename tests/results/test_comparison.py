@@ -43,7 +43,28 @@ def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monk
     assert more["seeds"] == [0, 1, 2]
     assert more["methods"][0]["by_seed"]["1"] == before["methods"][0]["by_seed"]["1"]
     fewer = call("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
-    assert "not in this table: fccl, fedavg; name them too" in " ".join(fewer.stdout.split())
+    last = " ".join(fewer.stdout.split())
+    assert last.endswith("not in this table: fccl, fedavg and seeds 1, 2; ask for them too, and they are reused")
+    fewer = call("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 1, "--out", folder)
+    assert "not in this table: seeds 1, 2; ask" in " ".join(fewer.stdout.split())
+
+
+def test_machines_are_told_both_names_of_a_figure(small, runs):
+    found = said(call("compare", "solo", "fedavg", "--on", small, "--seeds", 2, "--out", runs, "--json"))
+    assert found["metric"] == found["names"]["all"] == "acc"
+    assert set(found["names"].values()) == found["methods"][0]["figures"].keys()
+    for name, metric in found["names"].items():
+        assert comparison.metric_of(name) == metric
+
+
+def test_rounds_that_are_not_a_methods_own_are_said(small, tmp_path):
+    path = tmp_path / "planned.toml"
+    path.write_text(small.read_text() + "[methods.fedavg]\nrounds = 5\n")
+    words = ("compare", "solo", "fedavg", "--on", path, "--seeds", 1, "--out", tmp_path / "out")
+    answer = call(*words, "--rounds", 1)
+    lines = [line for line in answer.stderr.splitlines() if "plan" in line]
+    assert lines == ["--rounds 1 is not their own plan on planned: fedavg has 5, gets 1"]
+    assert "plan" not in call(*words).stderr
 
 
 @pytest.mark.slow

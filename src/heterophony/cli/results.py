@@ -51,6 +51,7 @@ def compare(
     """Compare METHODS on one setting: the same data, partition and seeds for all.
 
     Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
+    Figures in JSON are fractions, by the names that papers have; `names` says which is which.
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
@@ -82,12 +83,14 @@ def compare(
             },
             data=data,
         )
+        if rounds is not None and (cut := comparison.replanned(wanted)):
+            print(f"--rounds {rounds} is not their own plan on {setting.name}: {cut}", file=sys.stderr)
         with stoppable():
             done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
         runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
         found = comparison.compare(setting.name, runs, metric)
         head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
-        about = {**found.as_dict(), "folder": str(folder)}
+        about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
         text = [
             f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
             "",
@@ -104,8 +107,8 @@ def compare(
     print(note)
     whole = f", with {', '.join(left_out)}" if left_out else ""
     print(f"{folder / 'comparison.md'}{whole}; figures: heterophony report {folder}")
-    if others := {path.parent.parent.name for path in folder.glob("*/seed-*/result.json")} - set(methods):
-        print(f"There before, and not in this table: {', '.join(sorted(others))}; name them too, and they are reused")
+    if left := comparison.left_over(folder, wanted):
+        print(f"There before, and not in this table: {left}; ask for them too, and they are reused")
 
 
 def reproduce(
