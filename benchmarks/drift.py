@@ -61,7 +61,8 @@ def main() -> None:
         return over_time(made.run(rounds).table, made.homes, made.method.headline, shares)
 
     name = f"{args.drift}-memory{args.memory}-every{args.every}"
-    found = collect(args.out / f"{name}.json", list(VARIANTS), args.seeds, job)
+    arguments = {"setting": setting.plain(), "rounds": rounds, "every": args.every, "device": args.device}
+    found = collect(args.out / f"{name}.json", VARIANTS, args.seeds, job, arguments)
     lines = [
         "| variant | present, mean over time | present, at the end | past, at the end | forgotten |",
         "|---" * 5 + "|",

@@ -87,7 +87,8 @@ def main() -> None:
             "sizes": sizes,
         }
 
-    found = collect(args.out / "personal.json", list(VARIANTS), args.seeds, job)
+    arguments = {"setting": setting.plain(), "changes": MNIST, "rates": RATES, "rounds": args.rounds, **compute}
+    found = collect(args.out / "personal.json", VARIANTS, args.seeds, job, arguments)
     lines = [
         "| method | rate | own data | worst client | gain against solo | lose | mean gain | union | MB sent |",
         "|---" * 9 + "|",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,25 @@ import torch
 from heterophony.record.interval import interval
 
 
-def collect(store: Path, names: Sequence[str], seeds: int, job: Callable[[str, int], Any]) -> dict[str, list[Any]]:
-    """job(name, seed) for all, by name; what the file holds is not run again."""
+def collect(
+    store: Path, variants: Mapping[str, Any], seeds: int, job: Callable[[str, int], Any], arguments: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """job(name, seed) for all, by name; what the file holds is not run again.
+
+    A run is what it was made with: its variant (a method and its changes), and the arguments that all have.
+    """
     torch.set_num_threads(1)
     store.parent.mkdir(parents=True, exist_ok=True)
     found: dict[str, dict[str, Any]] = json.loads(store.read_text()) if store.exists() else {}
-    for name in names:
-        runs = found.setdefault(name, {})
+    keys = {name: json.dumps([name, variant, dict(arguments)], sort_keys=True) for name, variant in variants.items()}
+    for name, key in keys.items():
+        runs = found.setdefault(key, {})
         for seed in map(str, range(seeds)):
             if seed not in runs:
                 runs[seed] = job(name, int(seed))
                 store.write_text(json.dumps(found, indent=1) + "\n")
                 print(name, seed, flush=True)
-    return {name: [found[name][str(seed)] for seed in range(seeds)] for name in names}
+    return {name: [found[key][str(seed)] for seed in range(seeds)] for name, key in keys.items()}
 
 
 def cell(values: Sequence[float | None], scale: float = 100.0, digits: int = 1) -> str:

@@ -39,12 +39,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     variants, language = (LANGUAGES, True) if args.part == "languages" else (TOPICS, False)
+    setting = Setting.load(f"text-{args.part}")
 
     def job(name: str, seed: int) -> dict:
         method, changes = variants[name]
         merged = {**changes, "evaluate": args.rounds}
         compute = {"device": args.device}
-        made = assemble(method, Setting.load(f"text-{args.part}"), seed=seed, changes=merged, compute=compute)
+        made = assemble(method, setting, seed=seed, changes=merged, compute=compute)
         result = replace(made, workers=args.workers).run(args.rounds)
         parents, quantity = made.recipe.get("parents"), "loss" if language else "accuracy"
         table = (perplexities if language else levels)(result.table, parents, made.homes) if parents else None
@@ -53,7 +54,8 @@ def main() -> None:
         mine = own(result.table, made.homes, made.method.headline, quantity)
         return {"levels": table, "own": mine, "union": union}
 
-    found = collect(args.out / f"{args.part}.json", list(variants), args.seeds, job)
+    arguments = {"setting": setting.plain(), "rounds": args.rounds, "device": args.device}
+    found = collect(args.out / f"{args.part}.json", variants, args.seeds, job, arguments)
     form = {"scale": 1.0, "digits": 2} if language else {}
     lines = [f"| variant | model of | {' | '.join(COLUMNS)} |", "|---" * (2 + len(COLUMNS)) + "|"]
     for name, runs in found.items():

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from heterophony import tuning
 from heterophony.cli import app
 from heterophony.settings import Setting, SettingError
-from heterophony.tuning import Trial, best, combinations, grid, options, read, tune, write
+from heterophony.tuning import Trial, best, combinations, edges, grid, options, read, tune, write
 
 SMALL = """
 rounds = 2
@@ -32,8 +32,8 @@ def setting():
     return Setting.read(SMALL, "small", "small.toml")
 
 
-def trial(value, lr=0.1, by="acc", method="fedavg"):
-    return Trial(method, "small", {"local.lr": lr}, {"0": value}, 2, by)
+def trial(value, lr=0.1, by="acc", method="fedavg", **more):
+    return Trial(method, "small", {"local.lr": lr}, {"0": value}, more.pop("rounds", 2), by, **more)
 
 
 def test_a_grid_is_read_as_toml_or_as_words():
@@ -67,8 +67,27 @@ def test_the_best_is_the_earliest_of_equals_and_the_least_loss():
     assert best([trial(0.5, 1), trial(0.7, 2), trial(0.7, 3), trial(None, 4)]).options == {"local.lr": 2}
     assert best([trial(0.5, 1, "loss"), trial(0.7, 2, "loss")]).options == {"local.lr": 1}
     with pytest.raises(SettingError, match="every run diverged"):
+        best([trial(None, diverged=("0",))])
+    with pytest.raises(SettingError, match="nobody was evaluated in the last round"):
         best([trial(None)])
+    with pytest.raises(SettingError, match="came to a value: 1 diverged"):
+        best([trial(None), trial(None, diverged=("0",))])
     assert Trial("m", "s", {}, {"0": 0.5, "1": None}, 2, "acc").value is None
+
+
+def test_who_diverged_is_remembered(setting, tmp_path):
+    """Also when the trial is read from the file."""
+    for _ in range(2):
+        (lost,) = tune("fedavg", setting, {"local.lr": [1e9]}, budget=1, rounds=1, tried=tmp_path / "tried.jsonl")
+        assert (lost.value, lost.diverged) == (None, ("0",))
+
+
+def test_the_best_at_the_edge_of_the_grid_is_said():
+    tried = [trial(0.5, 0.01), trial(0.6, 0.05), trial(0.4, 0.02)]
+    assert edges(tried, best(tried)) == ["local.lr = 0.05 is the largest that was tried"]
+    assert edges([*tried, trial(0.1, 0.1)], best(tried)) == []
+    assert edges([*tried, trial(0.9, 0.001)], trial(0.9, 0.001)) == ["local.lr = 0.001 is the smallest that was tried"]
+    assert edges([trial(0.5, "a"), trial(0.6, "b")], trial(0.6, "b")) == []
 
 
 def test_test_data_are_not_even_evaluated(setting):
@@ -121,8 +140,10 @@ def test_every_method_has_the_same_budget(tmp_path):
     write(file, [trial(0.5), trial(0.6, 0.2)], 2)
     write(file, [trial(0.4, 0.3, method="a b")], 2)
     assert {name: entry["tried"] for name, entry in read(file)["small"].items()} == {"fedavg": 2, "a b": 1}
-    with pytest.raises(SettingError, match=r"fedavg had 2 trials with seeds \[0\], solo would have 3"):
+    with pytest.raises(SettingError, match="fedavg had budget 2, solo would have 3: give all the same"):
         write(file, [trial(0.4, method="solo")], 3)
+    with pytest.raises(SettingError, match="fedavg had by acc, solo would have loss"):
+        write(file, [trial(0.4, by="loss", method="solo")], 2)
     write(file, [trial(0.9, 0.7)], 2)  # once more for the same method
     assert options(file, "small", "fedavg") == {"local.lr": 0.7}
     with pytest.raises(SettingError, match="nothing for fml on small; it has fedavg, a b there"):
@@ -132,6 +153,25 @@ def test_every_method_has_the_same_budget(tmp_path):
         read(file)
     with pytest.raises(SettingError, match="no such file"):
         read(tmp_path / "other.toml")
+
+
+def test_every_method_has_its_own_plan_or_the_same_rounds(tmp_path):
+    file = tmp_path / "tuned.toml"
+    write(file, [trial(0.5)], 1)
+    write(file, [trial(0.4, method="solo", rounds=9)], 1)  # as the setting has it for each
+    with pytest.raises(SettingError, match="fedavg had rounds 2, fml would have 1"):
+        write(file, [trial(0.4, method="fml", rounds=1, planned=False)], 1)
+
+
+def test_every_method_has_the_same_changes_as_far_as_it_can(tmp_path):
+    file = tmp_path / "tuned.toml"
+    write(file, [trial(0.5, changes={"local.batch": 8, "weighted": False})], 1)
+    assert read(file)["small"]["fedavg"]["changes"] == {"local.batch": 8, "weighted": False}
+    with pytest.raises(SettingError, match=r"fedavg had --set local\.batch 8, solo would have as it is"):
+        write(file, [trial(0.4, method="solo")], 1)
+    write(file, [trial(0.4, method="solo", changes={"local.batch": 8})], 1)  # it averages nothing
+    with pytest.raises(SettingError, match=r"had --set data\.rows as it is, fml would have 5"):
+        write(file, [trial(0.4, method="fml", changes={"local.batch": 8, "data.rows": 5})], 1)
 
 
 def test_values_are_written_as_toml_reads_them():
@@ -151,6 +191,7 @@ def test_the_command_and_a_run_with_what_it_found(tmp_path):
     assert answer.exit_code == 0, answer.output
     found = json.loads(answer.stdout.splitlines()[-1])
     assert found["tried"] == 2
+    assert "that was tried: a wider grid may hold a better one" in answer.stderr
     tuned = ("run", "fedavg", "--on", file, "--tuned", place / "tuned.toml", "--workers", 1)
     for more, lr in (((), found["options"]["local.lr"]), (("--set", "lr=0.5"), 0.5)):
         out = tmp_path / f"run{lr}"

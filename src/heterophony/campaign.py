@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from heterophony import show
 from heterophony.compute.workers import die_with_parent
 from heterophony.execution import cores, execute
-from heterophony.federation import Federation
+from heterophony.federation import Federation, settings
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run, RunError, first_difference
 from heterophony.settings import Setting, assemble
+from heterophony.settings.assemble import resolve
 
 FILE = "order.json"
 
@@ -34,7 +35,7 @@ class Order:
     seed: int = 0
     rounds: int | None = None  # None: as the setting says
     changes: Mapping[str, Any] = field(default_factory=dict)
-    compute: Mapping[str, Any] = field(default_factory=dict)  # device and so on; a finished run counts wherever it ran
+    compute: Mapping[str, Any] = field(default_factory=dict)  # device, precision and so on
     data: Path | None = None
 
     @property
@@ -42,9 +43,22 @@ class Order:
         return self.rounds or self.setting.plan(self.method)[0]
 
     def terms(self) -> dict[str, Any]:
-        """What a folder must have been run with to be taken for this."""
+        """What a folder must have been run with to be taken for this, as far as the user said it."""
         terms = {"method": self.method, "setting": self.setting.plain(), "seed": self.seed, "changes": self.changes}
         return dict(json.loads(json.dumps(terms)))
+
+    def resolved(self) -> dict[str, Any]:
+        """What it must have been run with besides, also where nobody said it: a default may have changed since.
+
+        Not the device: what is the same in exact arithmetic differs in last digits there, by less than between seeds.
+        A coarser precision is another arithmetic.
+        """
+        made, _ = resolve(self.method, self.setting, self.changes, self.data)
+        return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.precision})))
+
+    @property
+    def precision(self) -> str:
+        return str(self.compute.get("precision", "fp32"))
 
     def build(self) -> Federation:
         return assemble(
@@ -58,25 +72,51 @@ class Order:
 
     def finished(self) -> dict[str, Any] | None:
         """What the folder holds, if that is this run and it is at its end."""
+        if not (self.folder / "spec.json").exists():
+            return None
+        mine = self._agreed()
         known = show.written(self.folder)
         if known is not None and known["rounds"] > self.goal:
             raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+        if (goal := Run(self.folder).goal) > self.goal:  # its tables may be beyond what was once finished
+            raise RunError(f"{self.folder} is a run of {goal} rounds, not {self.goal}: choose another folder")
+        return known if mine and known is not None and known["rounds"] == self.goal else None
+
+    def _agreed(self) -> bool:
+        """Whether the folder is of this order; one that was ordered otherwise is refused."""
         try:
             terms = json.loads((self.folder / FILE).read_text())
             if not isinstance(terms, dict):
                 raise ValueError
-        except FileNotFoundError:
-            return None
+        except FileNotFoundError:  # a run that was started by itself: compared as a whole when it is opened
+            return False
         except ValueError:
             raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
-        for key, value in self.terms().items():
-            if terms.get(key) != value:
-                where, was, asked = first_difference(key, terms.get(key), value)
-                where = where.removeprefix("changes.")
-                raise RunError(
-                    f"{self.folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another --out"
-                )
-        return known if known is not None and known["rounds"] == self.goal else None
+        spec, asked = Run.spec(self.folder), self.terms()
+        changes = {"changes": asked.pop("changes")}
+        for was, wanted in ((terms, asked), (spec, self.resolved()), (terms, changes)):
+            for key, value in wanted.items():
+                if was.get(key) != value:
+                    self._refuse(spec, *first_difference(key, was.get(key), value))
+        return True
+
+    def _refuse(self, spec: Mapping[str, Any], where: str, was: Any, asked: Any) -> NoReturn:
+        name = where.removeprefix("changes.").removeprefix("settings.")
+        if where.startswith("changes."):  # what nobody changed was as the setting has it
+            was = _field(Setting.of(dict(spec["recipe"]["setting"])), name) if was is None else was
+            asked = _field(self.setting, name) if asked is None else asked
+        hint = f"give --precision {was}, or " if name == "precision" else ""
+        raise RunError(
+            f"{self.folder} was run with {name} = {was!r:.80}, not {asked!r:.80}: {hint}choose another --out"
+        )
+
+
+def _field(setting: Setting, name: str) -> Any:
+    """A field of a setting by its name as in `--set`; None where it has none."""
+    place: Any = setting.model_dump(by_alias=True)
+    for part in name.split("."):
+        place = place.get(part) if isinstance(place, Mapping) else None
+    return place
 
 
 def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, Any]:

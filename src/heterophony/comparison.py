@@ -18,6 +18,8 @@ METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private", "top5", "f1")
 COLUMNS = ("acc", "wdp", "cdp", "worst")  # of the table
 TITLES = {"acc": "all", "wdp": "own", "cdp": "others", "inter": "inter", "worst": "worst client"}
 
+NAMES = {TITLES.get(name, name).split()[0]: name for name in METRICS}  # as on the command line -> as papers have them
+
 
 class ComparisonError(ValueError):
     """A comparison that cannot be made; one line that says why."""
@@ -110,6 +112,25 @@ def orders(
     return found
 
 
+def replanned(wanted: Sequence[Order]) -> str:
+    """Which methods have rounds of their own in the setting, and got others; nothing where none has."""
+    plans = {order.method: (order.setting.methods.get(order.method, {}).get("rounds"), order.goal) for order in wanted}
+    return ", ".join(f"{name} has {own}, gets {got}" for name, (own, got) in plans.items() if own not in (None, got))
+
+
+def left_over(folder: Path, wanted: Sequence[Order]) -> str:
+    """The methods and the seeds of finished runs in a folder of comparisons that are not among these orders."""
+    known = {order.folder for order in wanted}
+    rest = [path.parent for path in sorted(folder.glob("*/seed-*/result.json")) if path.parent not in known]
+    names = {order.method for order in wanted}
+    others = list(dict.fromkeys(path.parent.name for path in rest if path.parent.name not in names))
+    numbers = sorted({int(seed) for path in rest if (seed := path.name.removeprefix("seed-")).isdigit()})
+    seeds = [str(seed) for seed in numbers if seed not in {order.seed for order in wanted}]
+    parts = [", ".join(others)] if others else []
+    parts += [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"] if seeds else []
+    return " and ".join(parts)
+
+
 def read_options(path: Path) -> dict[str, dict[str, Any]]:
     """A TOML file with a table of options for each method, by their whole names."""
     try:
@@ -138,10 +159,8 @@ def read_options(path: Path) -> dict[str, dict[str, Any]]:
 
 def metric_of(name: str) -> str:
     """A metric, by its own name or by the heading of its column."""
-    headings = {title.split()[0]: metric for metric, title in TITLES.items()}
-    if (found := headings.get(name, name)) not in METRICS:
-        known = [TITLES.get(metric, metric).split()[0] for metric in METRICS]
-        raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(known)}")
+    if (found := NAMES.get(name, name)) not in METRICS:
+        raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(NAMES)}")
     return found
 
 
@@ -229,7 +248,7 @@ def cells(comparison: Comparison) -> list[list[str]]:
         figures = [figure(line.figures[name]) for name in columns(comparison)]
         if line.diverged and line.figures[comparison.metric] is None:
             figures[0] = "diverged"
-        p = "best" if line.label == comparison.best else "-" if line.p is None else _p(line.p)
+        p = "best" if line.label == comparison.best else "-" if line.p is None else p_text(line.p)
         rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
         found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
     return found
@@ -239,7 +258,7 @@ def figure(found: Interval | None) -> str:
     return "-" if found is None else found.text()
 
 
-def _p(value: float) -> str:
+def p_text(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 

@@ -211,7 +211,7 @@ class Federation:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
         return {
             "method": type(self.method).__name__,
-            "settings": {key: _readable(value) for key, value in vars(self.method).items()},
+            "settings": settings(self.method),
             "nodes": dict(self.topology.roles),
             "links": self.topology.digest,
             "models": {
@@ -274,6 +274,11 @@ def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:
     if isinstance(model, Model):
         return model
     return Model(partial(deepcopy, model) if isinstance(model, nn.Module) else model)
+
+
+def settings(method: Method) -> dict[str, Any]:
+    """All options of a method, as a run folder keeps them."""
+    return {key: _readable(value) for key, value in vars(method).items()}
 
 
 def _readable(value: Any) -> Any:

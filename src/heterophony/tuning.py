@@ -12,6 +12,8 @@ there is not run again), what was found to a TOML file that `heterophony run --t
     tried = 6
     seeds = [0, 1]
     rounds = 10
+    planned = true                  # whether these are the setting's own for the method, which may differ by method
+    changes = { }                   # what `--set` said for all trials, by whole names
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import json
 import random
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +30,11 @@ from typing import Any, Literal
 from heterophony import registry
 from heterophony.federation import Federation
 from heterophony.record.disk import Disk
+from heterophony.record.metrics import diverged
 from heterophony.record.result import Result
 from heterophony.seeds import derive
 from heterophony.settings import Setting, SettingError, assemble
+from heterophony.settings.assemble import PARTS
 
 By = Literal["acc", "own", "loss"]
 Run = Callable[[Federation, int], Result]
@@ -38,7 +42,7 @@ Run = Callable[[Federation, int], Result]
 
 @dataclass(frozen=True)
 class Trial:
-    """Options and what they were worth: `values` by seed, None where a run came to nothing (or diverged)."""
+    """Options and what they were worth: `values` by seed, None where a run came to nothing."""
 
     method: str
     setting: str
@@ -46,6 +50,9 @@ class Trial:
     values: dict[str, float | None]
     rounds: int
     by: By
+    diverged: tuple[str, ...] = ()  # seeds in which models gave outputs that are no numbers
+    planned: bool = True  # whether the rounds are those of the setting
+    changes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def value(self) -> float | None:
@@ -101,21 +108,25 @@ def tune(
     """Run the trials; `tried` is the file that remembers them, `run` runs one federation, `tell` hears of each."""
     if not setting.changed(_theirs(changes)).data.validation:
         raise SettingError(f"{setting.name} has no validation data to choose on: set data.validation")
-    rounds = rounds or setting.plan(method)[0]
-    known = _known(tried)
+    plan = setting.plan(method)[0]
+    rounds = rounds or plan
+    whole, known = _whole(method, changes), _known(tried)
     found = []
     for options in combinations(wanted, budget):
         values: dict[str, float | None] = {}
+        lost = []
         for seed in seeds:
             key = _key(method, setting, options, changes, seed, rounds, by)
             if key not in known:
                 merged = {**(changes or {}), **options, "evaluate": rounds}
                 made = assemble(method, setting, seed=seed, changes=merged, root=root, compute=compute)
-                known[key] = _value(run(_blind(made), rounds), by)
+                result = run(_blind(made), rounds)
+                known[key] = _value(result, by), bool(diverged(result.table, result.headline))
                 if tried is not None:
-                    _append(tried, key, known[key])
-            values[str(seed)] = known[key]
-        found.append(Trial(method, setting.name, options, values, rounds, by))
+                    _append(tried, key, *known[key])
+            values[str(seed)] = known[key][0]
+            lost += [str(seed)] if known[key][1] else []
+        found.append(Trial(method, setting.name, options, values, rounds, by, tuple(lost), rounds == plan, whole))
         tell(found[-1])
     return found
 
@@ -124,9 +135,26 @@ def best(trials: Sequence[Trial]) -> Trial:
     """The trial with the best value, the earliest of equals."""
     known = [(trial, value) for trial in trials if (value := trial.value) is not None]
     if not known:
-        raise SettingError(f"none of {len(trials)} trials came to a value: every run diverged")
+        lost = sum(bool(trial.diverged) for trial in trials)
+        why = "every run diverged" if lost == len(trials) else f"{lost} diverged"
+        why = why if lost else "nobody was evaluated in the last round"
+        raise SettingError(f"none of {len(trials)} trials came to a value: {why}")
     sign = -1 if known[0][0].by == "loss" else 1
     return max(known, key=lambda pair: sign * pair[1])[0]
+
+
+def edges(trials: Sequence[Trial], chosen: Trial) -> list[str]:
+    """Options whose best value is the largest or smallest number that was tried: beyond it may be a better one."""
+    said = []
+    for name, value in chosen.options.items():
+        tried = {trial.options[name] for trial in trials if _is_number(trial.options[name])}
+        if len(tried) > 1 and _is_number(value) and value in (min(tried), max(tried)):
+            said.append(f"{name} = {value} is the {'largest' if value == max(tried) else 'smallest'} that was tried")
+    return said
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _blind(federation: Federation) -> Federation:
@@ -148,6 +176,13 @@ def _theirs(changes: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (changes or {}).items() if key.split(".")[0] == "data"}
 
 
+def _whole(method: str, changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Changes by whole names, so that two methods' can be compared."""
+    entry = registry.lookup(method)
+    theirs = (*PARTS, "rounds", "seed")  # of the last two `assemble` says that they are no options
+    return {key if key.split(".")[0] in theirs else entry.full_name(key): v for key, v in (changes or {}).items()}
+
+
 # -- files -----------------------------------------------------------------------------------------------------
 def _key(
     method: str,
@@ -163,7 +198,7 @@ def _key(
     return json.dumps({**whole, "seed": seed, "rounds": rounds, "by": by}, sort_keys=True)
 
 
-def _known(path: Path | None) -> dict[str, float | None]:
+def _known(path: Path | None) -> dict[str, tuple[float | None, bool]]:
     if path is None or not path.exists():
         return {}
     found = {}
@@ -171,32 +206,34 @@ def _known(path: Path | None) -> dict[str, float | None]:
     try:
         for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
             row = json.loads(line)
-            value = row.pop("value")
+            value = row.pop("value"), row.pop("diverged", False)
             found[json.dumps(row, sort_keys=True)] = value
     except (ValueError, KeyError, AttributeError):
         raise SettingError(f"{path} is damaged: a line of it is no trial") from None
     return found
 
 
-def _append(path: Path, key: str, value: float | None) -> None:
+def _append(path: Path, key: str, value: float | None, lost: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
-    Disk().replace(path, f"{whole}{json.dumps({**json.loads(key), 'value': value})}\n".encode())
+    row = {**json.loads(key), "value": value, **({"diverged": True} if lost else {})}
+    Disk().replace(path, f"{whole}{json.dumps(row)}\n".encode())
 
 
 def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
-    """Put the best trial into the TOML file, beside what is there; every method on a setting has the same budget."""
+    """Put the best trial into the TOML file, beside what is there; every method on a setting has the same chances."""
     chosen, found = best(trials), read(path) if path.exists() else {}
-    seeds = [int(seed) for seed in chosen.values]
-    for name, other in found.get(chosen.setting, {}).items():
-        if name != chosen.method and (other["budget"], other["seeds"]) != (budget, seeds):
-            raise SettingError(
-                f"{path}: {name} had {other['budget']} trials with seeds {other['seeds']}, {chosen.method} would have "
-                f"{budget} with {seeds}: give all the same, or write to another file"
-            )
     entry: dict[str, Any] = {"options": chosen.options, "value": chosen.value, "by": chosen.by, "budget": budget}
-    entry |= {"tried": len(trials), "seeds": seeds, "rounds": chosen.rounds}
+    entry |= {"tried": len(trials), "seeds": [int(seed) for seed in chosen.values], "rounds": chosen.rounds}
+    entry |= {"planned": chosen.planned, "changes": chosen.changes}
+    for name, other in found.get(chosen.setting, {}).items():
+        if name != chosen.method and (unlike := _unlike(name, other, chosen.method, entry)):
+            what, theirs, ours = unlike
+            raise SettingError(
+                f"{path}: {name} had {what} {theirs}, {chosen.method} would have {ours}: "
+                "give all the same, or write to another file"
+            )
     found.setdefault(chosen.setting, {})[chosen.method] = entry
     text = "# Chosen on validation data alone by `heterophony tune`; `heterophony run --tuned` reads it.\n"
     for setting, methods in found.items():
@@ -206,6 +243,29 @@ def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
     path.parent.mkdir(parents=True, exist_ok=True)
     Disk().replace(path, text.encode())
     return chosen
+
+
+def _unlike(name: str, theirs: Mapping[str, Any], method: str, ours: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first thing in which two methods' chances differ."""
+    for key in ("budget", "seeds", "by"):
+        if theirs.get(key, ours[key]) != ours[key]:
+            return key, theirs[key], ours[key]
+    own_plans = theirs.get("planned", True) and ours["planned"]
+    if not own_plans and theirs.get("rounds", ours["rounds"]) != ours["rounds"]:
+        return "rounds", theirs["rounds"], ours["rounds"]
+    before, now = theirs.get("changes", {}), ours["changes"]
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key) and _has(name, key) and _has(method, key):
+            return f"--set {key}", *(each.get(key, "as it is") for each in (before, now))
+    return None
+
+
+def _has(method: str, key: str) -> bool:
+    """Whether a change concerns a method at all; one that is not here might have had it."""
+    try:
+        return key.split(".")[0] in PARTS or key in registry.lookup(method).options()
+    except ValueError:
+        return True
 
 
 def read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:

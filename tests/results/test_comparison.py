@@ -11,6 +11,7 @@ import pytest
 from heterophony import campaign, comparison, engines
 from heterophony.campaign import Order
 from heterophony.record.folder import Folder, find
+from heterophony.record.run import Run
 from heterophony.settings import Setting
 from results.conftest import call, refused, said
 
@@ -42,7 +43,28 @@ def test_finished_runs_are_reused_and_new_ones_added(small, runs, tmp_path, monk
     assert more["seeds"] == [0, 1, 2]
     assert more["methods"][0]["by_seed"]["1"] == before["methods"][0]["by_seed"]["1"]
     fewer = call("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
-    assert "not in this table: fccl, fedavg; name them too" in " ".join(fewer.stdout.split())
+    last = " ".join(fewer.stdout.split())
+    assert last.endswith("not in this table: fccl, fedavg and seeds 1, 2; ask for them too, and they are reused")
+    fewer = call("compare", "solo", "fedavg", "fccl", "--on", small, "--seeds", 1, "--out", folder)
+    assert "not in this table: seeds 1, 2; ask" in " ".join(fewer.stdout.split())
+
+
+def test_machines_are_told_both_names_of_a_figure(small, runs):
+    found = said(call("compare", "solo", "fedavg", "--on", small, "--seeds", 2, "--out", runs, "--json"))
+    assert found["metric"] == found["names"]["all"] == "acc"
+    assert set(found["names"].values()) == found["methods"][0]["figures"].keys()
+    for name, metric in found["names"].items():
+        assert comparison.metric_of(name) == metric
+
+
+def test_rounds_that_are_not_a_methods_own_are_said(small, tmp_path):
+    path = tmp_path / "planned.toml"
+    path.write_text(small.read_text() + "[methods.fedavg]\nrounds = 5\n")
+    words = ("compare", "solo", "fedavg", "--on", path, "--seeds", 1, "--out", tmp_path / "out")
+    answer = call(*words, "--rounds", 1)
+    lines = [line for line in answer.stderr.splitlines() if "plan" in line]
+    assert lines == ["--rounds 1 is not their own plan on planned: fedavg has 5, gets 1"]
+    assert "plan" not in call(*words).stderr
 
 
 @pytest.mark.slow
@@ -83,7 +105,10 @@ def test_an_unfinished_run_goes_on(small, runs, tmp_path):
 def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
     common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
-    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with lr = None, not 0.5: choose another --out")
+    refused(call(*common, "--set", "lr=0.5"), "seed-0 was run with local.lr = 0.1, not 0.5: choose another --out")
+    refused(call(*common, "--set", "lr=0.5", "--rounds", 1), "local.lr = 0.1, not 0.5")  # what it is before how long
+    refused(call(*common, "--set", "data.test_rows=10"), "data.test_rows = 20, not 10")
+    refused(call(*common, "--precision", "bf16"), "precision = 'fp32', not 'bf16': give --precision fp32, or choose")
     refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
     order = folder / "solo" / "seed-0" / "order.json"
     order.write_text("[]\n")
@@ -91,6 +116,31 @@ def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
     order.unlink()  # as a run that was started by itself
     refused(call(*common, "--rounds", 1), "has had 2 rounds, not 1")
     assert call(*common).exit_code == 0
+
+
+def test_a_run_that_was_taken_further_is_not_the_shorter_one(small, tmp_path):
+    """Also where it was stopped on the way: its tables are not those of the figures that were once written."""
+    setting = Setting.load(str(small))
+    short, longer = (Order("solo", "solo", setting, tmp_path / "solo" / "seed-0", 0, rounds) for rounds in (1, 9))
+    campaign.fulfil(short, loud=False)
+
+    def stop(engine):
+        engine.stop = engine.table.rows[-1]["round"] >= 3
+
+    federation = longer.build()
+    with Run.open(longer.folder, federation.identity()) as record, pytest.raises(KeyboardInterrupt):
+        engines.local(federation, record=record, progress=stop).run(longer.goal)
+    words = ("compare", "solo", "--on", small, "--seeds", 1, "--out", tmp_path, "--rounds", 1)
+    refused(call(*words), "is a run of 9 rounds, not 1: choose another folder")
+    assert longer.finished() is None  # it goes on
+
+
+def test_a_default_that_has_changed_since_is_noticed(small, runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    spec = folder / "solo" / "seed-0" / "spec.json"
+    spec.write_text(spec.read_text().replace('"batch": 32', '"batch": 64'))
+    common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
+    refused(call(*common), "was run with local.batch = 64, not 32")
 
 
 def test_options_by_method_from_a_file(small, tmp_path):

@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from heterophony.cli.options import (
     device_of,
     tuned_changes,
 )
+
+if TYPE_CHECKING:
+    from heterophony.experiments import Experiment
 
 
 def compare(
@@ -48,6 +51,7 @@ def compare(
     """Compare METHODS on one setting: the same data, partition and seeds for all.
 
     Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
+    Figures in JSON are fractions, by the names that papers have; `names` says which is which.
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
@@ -79,12 +83,14 @@ def compare(
             },
             data=data,
         )
+        if rounds is not None and (cut := comparison.replanned(wanted)):
+            print(f"--rounds {rounds} is not their own plan on {setting.name}: {cut}", file=sys.stderr)
         with stoppable():
             done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
         runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
         found = comparison.compare(setting.name, runs, metric)
         head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
-        about = {**found.as_dict(), "folder": str(folder)}
+        about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
         text = [
             f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
             "",
@@ -101,8 +107,8 @@ def compare(
     print(note)
     whole = f", with {', '.join(left_out)}" if left_out else ""
     print(f"{folder / 'comparison.md'}{whole}; figures: heterophony report {folder}")
-    if others := {path.parent.parent.name for path in folder.glob("*/seed-*/result.json")} - set(methods):
-        print(f"There before, and not in this table: {', '.join(sorted(others))}; name them too, and they are reused")
+    if left := comparison.left_over(folder, wanted):
+        print(f"There before, and not in this table: {left}; ask for them too, and they are reused")
 
 
 def reproduce(
@@ -121,7 +127,8 @@ def reproduce(
 ) -> None:
     """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
 
-    Runs that are finished in OUT (runs/reproduce/NAME unless given) are reused, others go on where they stopped.
+    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused, others go on
+    where they stopped.
 
     Example: heterophony reproduce fedh2l-table2 --quick
     """
@@ -134,8 +141,11 @@ def reproduce(
             known = [Experiment.load(name) for name in shipped()]
             here = {each.entry.name for each in catalogue.known(data) if each.found}
             lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
-            listed = [{"name": e.name, "title": e.title, "missing": m} for e, m in zip(known, lacking, strict=True)]
-            listing.tell(listed, as_json, ("name", "title", "missing"), spare=())
+            listed = [
+                {"name": e.name, "title": e.title, "runs": _runs(e, False), "quick": _runs(e, True), "missing": m}
+                for e, m in zip(known, lacking, strict=True)
+            ]
+            listing.tell(listed, as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick"))
             return
         experiment = Experiment.load(name)
         version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
@@ -156,17 +166,26 @@ def reproduce(
         rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
         if not rows:
             raise ValueError(f"{folder} holds no finished run of {experiment.name}")
-        facts = reproduction.about(experiment, replace(version, only=()), compute, every)
+        facts = reproduction.about(experiment, replace(version, only=()), every)
         written = reproduction.write(folder, facts, rows, said)
     if as_json:
-        print(json.dumps({**facts, "rows": [vars(row) for row in rows], "claims": said}))
+        print(json.dumps({**facts, "rows": [asdict(row) for row in rows], "claims": said}))
         return
     print(f"{experiment.title}\n{facts['version']}")
+    head = reproduction.head(rows)
     for group in dict.fromkeys(row.group for row in rows):
-        show_table(group, reproduction.HEAD, reproduction.cells([row for row in rows if row.group == group]))
+        show_table(reproduction.heading(facts, group), head, reproduction.block(rows, group))
     if said:
         show_table("What the paper claims", reproduction.CLAIMS, [reproduction.claim_cells(entry) for entry in said])
-    print(f"verdicts: {reproduction.tally(rows)}\n{written}")
+    print(f"{reproduction.tally(rows, said)}\n{written}")
+
+
+def _runs(experiment: Experiment, quick: bool) -> int:
+    """How many runs a version has."""
+    from heterophony.experiments import reproduction
+
+    wanted = reproduction.orders(experiment, reproduction.Version(quick), Path(), {}, None)
+    return sum(map(len, wanted.values()))
 
 
 def report(

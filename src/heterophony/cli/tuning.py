@@ -66,6 +66,8 @@ def tune(
             tell=tell,
         )
         chosen = tuning.write(to / "tuned.toml", trials, budget)
+        if at_edge := tuning.edges(trials, chosen):
+            print(f"{'; '.join(at_edge)}: a wider grid may hold a better one", file=sys.stderr)
     if as_json:
         print(json.dumps({"options": chosen.options, "value": chosen.value, "by": by, "tried": len(trials)}))
     else:
@@ -77,7 +79,7 @@ def tune(
 
 def _figure(trial: Any) -> str:
     if trial.value is None:
-        return "diverged"
+        return "diverged" if trial.diverged else "no value: nobody was evaluated in the last round"
     return f"{trial.value:.4f}" if trial.by == "loss" else f"{100 * trial.value:.2f} %"
 
 

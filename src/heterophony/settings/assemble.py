@@ -45,40 +45,14 @@ def assemble(
 
     `compute` says how: device, executor, precision, deterministic, as fields of `Federation`.
     """
-    entry = registry.lookup(method)
-    chosen = Setting.load(setting) if isinstance(setting, str) else setting
-    theirs = {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
-    if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
-        theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
-    # By absolute paths, so that the run can be repeated from wherever somebody stands.
-    chosen = chosen.changed(theirs).located(Path.cwd(), folder(root))
-    _check_tables(chosen)
-    local = dict(chosen.local)
-    if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
-        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
-    options = {f"local.{key}": value for key, value in local.items()}
-    options = {key: value for key, value in options.items() if key in entry.options()}
-    try:
-        own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
-        options |= {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
-        entry.build(options)
-        chosen.data.partition.build()
-    except ValueError as error:
-        raise SettingError(f"{chosen.name}.toml: {error}") from None
-    for key, value in _only(changes, theirs).items():
-        if key in ("rounds", "seed"):
-            fits = isinstance(value, int) and (key == "seed" or value >= 1)
-            wanted = value if fits else "N, a whole number" if key == "seed" else "N, a whole number of at least 1"
-            raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
-        options[entry.full_name(key)] = value
-    made = entry.build(options)
+    made, chosen = resolve(method, setting, changes, root)
     world = worlds.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
     recipe = {
         "method": method,
         "setting": chosen.plain(),
         "seed": seed,
-        "changes": _only(changes, theirs),
+        "changes": _only(changes, _theirs(changes)),
         "compute": dict(compute or {}),
     }
     topology = _topology(method, made, chosen, world, seed)
@@ -116,6 +90,39 @@ def assemble(
     )
 
 
+def resolve(
+    method: str, setting: Setting | str, changes: Mapping[str, Any] | None = None, root: str | Path | None = None
+) -> tuple[Method, Setting]:
+    """The method with all of its options, and the setting as it is changed; no data are read."""
+    entry = registry.lookup(method)
+    chosen = Setting.load(setting) if isinstance(setting, str) else setting
+    theirs = _theirs(changes)
+    if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
+        theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
+    # By absolute paths, so that the run can be repeated from wherever somebody stands.
+    chosen = chosen.changed(theirs).located(Path.cwd(), folder(root))
+    _check_tables(chosen)
+    local = dict(chosen.local)
+    if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
+        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
+    options = {f"local.{key}": value for key, value in local.items()}
+    options = {key: value for key, value in options.items() if key in entry.options()}
+    try:
+        own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
+        options |= {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
+        entry.build(options)
+        chosen.data.partition.build()
+    except ValueError as error:
+        raise SettingError(f"{chosen.name}.toml: {error}") from None
+    for key, value in _only(changes, theirs).items():
+        if key in ("rounds", "seed"):
+            fits = isinstance(value, int) and (key == "seed" or value >= 1)
+            wanted = value if fits else "N, a whole number" if key == "seed" else "N, a whole number of at least 1"
+            raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
+        options[entry.full_name(key)] = value
+    return entry.build(options), chosen
+
+
 def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Federation:
     """The federation that a run folder describes."""
     setting = Setting.of(dict(recipe["setting"]))
@@ -130,6 +137,11 @@ def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -
         inner = isinstance(value, Mapping) and before + key not in known
         found |= flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
+
+
+def _theirs(changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Those changes that are of the setting."""
+    return {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
 
 
 def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[str, Any]:
