@@ -270,6 +270,18 @@ def test_ledger_adds_up(example):
     assert found["incidents"] == []
 
 
+def test_what_a_participant_says_is_no_markup(example, tmp_path):
+    """A refusal's text may come from another machine."""
+    folder = shutil.copytree(example.folder, tmp_path / "run")
+    detail = "refused: [/x] and [bold]this[/bold] :smile:"
+    row = {"time": 1.0, "node": "a", "incident": "refused", "detail": detail}
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    answer = call("ledger", folder)
+    assert answer.exit_code == 0, answer.exception
+    assert detail in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
