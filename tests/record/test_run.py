@@ -39,6 +39,26 @@ def test_only_the_same_federation_resumes(folder):
         federation().resume(folder.parent, 3)
 
 
+def test_what_follows_from_a_recipe_need_not_be_in_an_older_folder(tmp_path):
+    recipe = {"method": "fedavg", "setting": {"name": "s"}, "seed": 0, "changes": {}, "compute": {}}
+    folder = tmp_path / "run"
+    federation(recipe={**recipe, "shape": {"size": 8}}).run(1, folder)
+    newer = {**recipe, "shape": {"size": 8}, "labels": {"here": ["cat", "dog"]}}
+    assert federation(recipe=newer).resume(folder, 2).rounds == 2
+    with pytest.raises(RunError, match=r"was run with recipe.changes.lr = None, not 1"):
+        federation(recipe={**newer, "changes": {"lr": 1}}).resume(folder, 3)
+
+
+def test_a_manifest_says_how_many_rounds_there_are_to_be_and_an_older_one_need_not(folder):
+    manifest = folder / "snapshot" / "manifest.json"
+    value = json.loads(manifest.read_text())
+    assert value.pop("rounds") == 2
+    assert Run(folder).goal == 2
+    manifest.write_text(json.dumps(value))
+    assert Run(folder).goal == 2
+    assert federation().resume(folder).rounds == 2
+
+
 def test_a_finished_run_resumes_to_itself(folder):
     before = {path: path.read_bytes() for path in folder.glob("*.jsonl")}
     again = federation().resume(folder)
