@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
+from heterophony import toml
 from heterophony.record.folder import Folder
 
 
@@ -18,7 +17,7 @@ def command(folder: Folder) -> str:
     words = ["heterophony", "run", recipe["method"], "--on", name(folder), "--seed", str(recipe["seed"])]
     words += ["--rounds", str(folder.summary["rounds"])]
     for key, value in recipe.get("changes", {}).items():
-        words += ["--set", f"{key}={value if isinstance(value, str) else toml_value(value)}"]
+        words += ["--set", f"{key}={value if isinstance(value, str) else toml.value(value)}"]
     device = recipe.get("compute", {}).get("device", "cpu")
     return shlex.join([*words, *(["--device", device] if device != "cpu" else [])])
 
@@ -37,29 +36,4 @@ def name(folder: Folder) -> str:
 def setting(folder: Folder) -> str:
     """The resolved setting, as a file."""
     values = {key: value for key, value in folder.recipe.get("setting", {}).items() if key != "name"}
-    return "\n".join(_table(values)).strip() + "\n" if values else ""
-
-
-def _table(values: Mapping[str, Any], above: str = "") -> list[str]:
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items() if not isinstance(value, Mapping)]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            path = f"{above}{_key(key)}"
-            inner = _table(value, f"{path}.")
-            own = [] if value and all(isinstance(v, Mapping) for v in value.values()) else ["", f"[{path}]"]
-            lines += [*own, *inner]
-    return lines
-
-
-def _key(key: str) -> str:
-    return key if key and all(letter.isalnum() or letter in "-_" for letter in key) else json.dumps(key)
-
-
-def toml_value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }" if value else "{}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
-    return json.dumps(value, ensure_ascii=False)
+    return toml.written(values) if values else ""
