@@ -263,7 +263,7 @@ def test_what_cannot_be_is_said(texts):
         ("fedmd", {}, "compares outputs on public rows"),
         ("solo", {"models.participants": "mlp"}, "mlp reads images; small has sequences"),
         ("solo", {"models.participants": "byte-cnn"}, "byte-cnn reads texts"),
-        ("solo", {"data.side": 16}, "side and channels are for images"),
+        ("solo", {"data.side": 16}, "side, channels, mean and std are for images"),
         ("bhfl", {"topology.clusters": 2}, "no labels to cluster by"),
     ):
         with pytest.raises((SettingError, DataError), match=text):

@@ -66,6 +66,16 @@ def test_a_finished_run_resumes_to_itself(folder):
     assert {path: path.read_bytes() for path in folder.glob("*.jsonl")} == before
 
 
+def test_what_cannot_be_written_is_called_as_it_was_asked_for(tmp_path):
+    from heterophony.record.disk import Disk
+
+    (tmp_path / "there").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        Disk().replace(tmp_path / "there", b"x")
+    assert caught.value.filename == str(tmp_path / "there")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
 def test_a_folder_in_use_is_refused(folder):
     spec = federation().identity()
     with Run.open(folder, spec), pytest.raises(RunError, match="in use by another process"):
