@@ -241,7 +241,12 @@ def test_one_of_two_models_may_be_frozen(executor, optimiser):
     models = {"server": {"model": net()}, "client": {"model": frozen, "meme": net()}}
     data = {c: {"train": points(c)} for c in clients}
     training = Training(batch=16, lr=0.01, optimiser="adam" if optimiser.name == "Adam" else "sgd")
-    Federation(FML(local=training), star(clients), models, data, TESTS, executor=executor).run(2)
+    made = Federation(FML(local=training), star(clients), models, data, TESTS, executor=executor)
+    result = made.run(2)
+    for client in clients:
+        before, after = made.node(client).slots, result.state(client)["models"]
+        same = {slot: all(torch.equal(t, after[slot][n]) for n, t in before[slot].tensors().items()) for slot in before}
+        assert same == {"model": True, "meme": False}
 
 
 class Twice(Method):

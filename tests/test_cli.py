@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from heterophony import cli, demonstration, engines, exported, progress
 from heterophony.data import load, to_tensor
+from heterophony.models import create
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
 from heterophony.settings import shipped
@@ -268,6 +269,18 @@ def test_ledger_adds_up(example):
         ("b", "server"),
     }
     assert found["incidents"] == []
+
+
+def test_what_a_participant_says_is_no_markup(example, tmp_path):
+    """A refusal's text may come from another machine."""
+    folder = shutil.copytree(example.folder, tmp_path / "run")
+    detail = "refused: [/x] and [bold]this[/bold] :smile:"
+    row = {"time": 1.0, "node": "a", "incident": "refused", "detail": detail}
+    with (folder / "ledger.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    answer = call("ledger", folder)
+    assert answer.exit_code == 0, answer.exception
+    assert detail in answer.stdout
 
 
 @pytest.mark.parametrize(
@@ -606,6 +619,12 @@ def test_one_setting_is_shown(small):
         (("fml", "--set", "data.clients=50"), ("domain a: data.partition iid: 50 clients need 50 rows, there are 32",)),
         (("solo", "--set", "rounds=0"), ("--rounds N, a whole number of at least 1",)),
         (("solo", "--engine", "warp"), ("no engine 'warp'", "local", "process")),
+        (("solo", "--set", "models.same=byte-cnn"), ("models: byte-cnn reads texts", "has images")),
+        (
+            ("fccl", "--set", "data.public={fraction=0.1}", "--set", "local_every=0"),
+            ("local_every is a whole number >= 1",),
+        ),
+        (("solo", "--set", "initial_local=-1"), ("initial_local is a whole number >= 0, got -1",)),
         (("solo", "--device", "tpu"), ("no device 'tpu'", "auto, cpu or cuda")),
     ],
 )
@@ -873,6 +892,26 @@ def test_export_to_a_folder(example, tmp_path):
     (tmp_path / "here").mkdir()
     refused(call("export", example.folder, "--node", "a", "--to", tmp_path / "here"), "here")
     assert names(tmp_path) == {"here"}
+
+
+def test_files_that_predict_cannot_read(model, tmp_path):
+
+    pil.fromarray(np.zeros((28, 28), np.uint8)).save(tmp_path / "whole.png")
+    data = (tmp_path / "whole.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(data[: len(data) // 2 + 10])
+    np.save(tmp_path / "plain.npy", np.zeros((1, 28, 28), np.uint8))
+    (tmp_path / "plain.npy").rename(tmp_path / "plain.npz")
+    refused(call("predict", model, tmp_path / "cut.png"), f"{tmp_path / 'cut.png'} cannot be read", "replace the file")
+    refused(call("predict", model, tmp_path / "plain.npz"), f"{tmp_path / 'plain.npz'} is no .npz of plain arrays")
+
+
+def test_predict_reads_images_only(tmp_path):
+    network = {"name": "byte-cnn", "in_channels": 1, "size": 32, "classes": 2}
+    about = {"format": exported.FORMAT, "network": network, "pixels": {}, "labels": []}
+    weights = {k: v.contiguous() for k, v in create(**network).state_dict().items()}
+    safetensors.torch.save_file(weights, tmp_path / "m", {"heterophony": json.dumps(about)})
+    np.savez(tmp_path / "x.npz", x=np.zeros((1, 32, 32), np.uint8))
+    refused(call("predict", tmp_path / "m", tmp_path / "x.npz"), "byte-cnn reads texts; `predict` reads images")
 
 
 def test_predict_refusals(model, tmp_path):

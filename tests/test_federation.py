@@ -1,14 +1,16 @@
 """A federation from Python: what it refuses, and what its folder and its result say."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from heterophony import Dropout, Federation, show
-from heterophony.methods import FedAvg, Solo
+from heterophony.methods import BHFL, FedAsync, FedAvg, FedBuff, Solo
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.record.run import RunError
-from heterophony.topology import complete, star
+from heterophony.topology import complete, star, tree
 from heterophony.work import Fit
 from toys.world import TESTS, net, points
 
@@ -79,6 +81,47 @@ def test_a_quorum_that_cannot_be_met_is_refused():
     data = {c: {"train": points(c)} for c in CLIENTS}
     with pytest.raises(ValueError, match="quorum is 3, but server can hear from 2"):
         Federation(method, star(CLIENTS), models, data, TESTS)
+
+
+@pytest.mark.parametrize(("fraction", "quorum", "asked"), [(0.5, 3, 2), (0.1, 2, 1), (0.9, 4, 4)])
+def test_a_quorum_is_of_the_cohort_that_is_drawn(fraction, quorum, asked):
+    clients = [f"c{i}" for i in range(4)]
+    method = FedAvg(local=Training(batch=16), fraction=fraction, quorum=quorum)
+    models = {role: {"model": net(12)} for role in ("server", "client")}
+    data = {c: {"train": points("c0")} for c in clients}
+    if quorum <= asked:
+        assert not Federation(method, star(clients), models, data, TESTS).run(1).ledger.incidents
+        return
+    with pytest.raises(ValueError, match=f"quorum is {quorum}, but server can hear from {asked}"):
+        Federation(method, star(clients), models, data, TESTS)
+
+
+def test_a_trees_quorum_is_of_the_cohort_of_its_level():
+    shape = tree({"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}})
+    models = {role: {"model": net(12)} for role in ("root", "inner", "leaf")}
+    data = {leaf: {"train": points("c0")} for leaf in ("l0", "l1", "l2", "l3")}
+    method = BHFL(local=Training(batch=16), far=False, fraction={"1": 0.5, "*": 1.0}, quorum=2)
+    with pytest.raises(ValueError, match="quorum is 2, but e0 can hear from 1"):
+        Federation(method, shape, models, data, TESTS)
+    Federation(replace(method, quorum={"inner": 1, "*": 2}), shape, models, data, TESTS)
+
+
+@pytest.mark.parametrize("method", [FedAsync(), FedBuff(buffer=1), BHFL(buffer=1)])
+@pytest.mark.parametrize("dropout", [Dropout(rate=0.4), Dropout(always=("a",))])
+def test_dropouts_of_an_asynchronous_method_are_refused(method, dropout):
+    shape = tree({"root": ["a", "b"]}) if isinstance(method, BHFL) else star(["a", "b"])
+    models = {role: {"model": net(12)} for role in set(shape.roles.values())}
+    data = {c: {"train": points("c0")} for c in ("a", "b")}
+    with pytest.raises(ValueError, match=f"dropout: {type(method).__name__} is asynchronous"):
+        Federation(method, shape, models, data, TESTS, dropout=dropout)
+    Federation(method, shape, models, data, TESTS)
+
+
+def test_dropouts_of_a_tree_that_waits_are_none_of_that():
+    models = {role: {"model": net(12)} for role in ("root", "leaf")}
+    data = {c: {"train": points("c0")} for c in ("a", "b")}
+    waits = Federation(BHFL(), tree({"root": ["a", "b"]}), models, data, TESTS, dropout=Dropout(rate=0.4))
+    assert waits.run(4).rounds == 4
 
 
 def test_skipped_merges_and_divergence_are_said_and_a_join_is_no_trouble(tmp_path):

@@ -29,6 +29,7 @@ from heterophony.methods import FedAvg, FedH2L, fedmd_global
 from heterophony.parts.aggregate import mean
 from heterophony.parts.training import Training
 from heterophony.topology import random_pairs, star
+from heterophony.work import Note
 from toys.federations import (
     AWAY,
     B16,
@@ -606,6 +607,40 @@ def test_a_changed_message_is_an_error_that_names_the_reaction(engine):
 
     with pytest.raises(ReactionError, match="reaction 'train': ValueError: changed the message 'global' it got"):
         engine(weights_star(Vandal())).run(1)
+
+
+@pytest.mark.parametrize("when", ["before it ends", "while it goes on", "in a later reaction"])
+def test_a_message_that_its_sender_changes_is_an_error_that_names_the_sender(when):
+    class Fickle(Method):
+        roles = ("server", "client")
+        kinds = FedAvg.kinds
+        memory = ("kept",)
+
+        @on(Round, role="server")
+        def begin(self, server):
+            weights = server.weights()
+            send = FedAvg.kinds[0](server.cohort(), weights=weights)
+            server.vars["kept"] = weights
+            if when == "while it goes on":
+                yield send
+            if when != "in a later reaction":
+                weights["0.weight"].zero_()
+            yield Note("step", 1)
+            return [] if when == "while it goes on" else send
+
+        @on(Each(FedAvg.kinds[0]), role="client")
+        def train(self, client, mail):
+            if client.id == "c0":  # its answer makes the server write into what is on its way to the others
+                return FedAvg.kinds[1](weights=client.weights(), examples=1)
+
+        @on(Each(FedAvg.kinds[1]), role="server")
+        def merge(self, server, mail):
+            server.vars["kept"]["0.weight"].zero_()
+
+    late = {client: Profile(latency=5.0) for client in CLIENTS if client != "c0"}
+    names = "node server.*changed (the|its) message 'global'"
+    with pytest.raises(ReactionError, match=names):
+        local(weights_star(Fickle(), profiles=late)).run(1)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,13 @@ def test_spare_columns_go_first_and_texts_are_cut_last():
     assert terminal.cut(["name", "text"], [["a", "x" * 30]], 26) == [["a", "x" * 19 + "…"]]
 
 
+def test_brackets_are_printed_as_they_are(capsys):
+    terminal.show(["name [/x]"], [["[bold]a[/bold] :smile:"]], title="[/title]")
+    listing.tell([{"name": "[/x] :smile:"}], False, ("name",))
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("name [/x]", "[bold]a[/bold] :smile:", "[/title]", "[/x] :smile:"))
+
+
 def test_one_is_not_many():
     assert [show.counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
 

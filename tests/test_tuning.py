@@ -1,12 +1,10 @@
 """Fair tuning: chosen on validation data alone, the same budget for all, everything tried is on record."""
 
 import json
-import tomllib
 
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import tuning
 from heterophony.cli import app
 from heterophony.settings import Setting, SettingError
 from heterophony.tuning import Trial, best, combinations, edges, grid, options, read, tune, write
@@ -172,11 +170,6 @@ def test_every_method_has_the_same_changes_as_far_as_it_can(tmp_path):
     write(file, [trial(0.4, method="solo", changes={"local.batch": 8})], 1)  # it averages nothing
     with pytest.raises(SettingError, match=r"had --set data\.rows as it is, fml would have 5"):
         write(file, [trial(0.4, method="fml", changes={"local.batch": 8, "data.rows": 5})], 1)
-
-
-def test_values_are_written_as_toml_reads_them():
-    values = {"a.b": 0.1, "turns": {"leaf": 2, "*": 1}, "words": ['q"', "ä"], "on": True, "n": 1e-7}
-    assert tomllib.loads(f"v = {tuning._toml(values)}")["v"] == values
 
 
 def test_the_command_and_a_run_with_what_it_found(tmp_path):

@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from heterophony.data import DataError, to_tensor
+from heterophony.data.sources.files import reading
 from heterophony.models import create
+from heterophony.models.registry import reads
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run, RunError
 
@@ -80,6 +82,8 @@ def predict(path: Path, images: Path) -> dict[str, Any]:
     """Labels, their names and confidences for the images in a file."""
     module, about = load(path)
     network = about["network"]
+    if (wanted := reads(network["name"])) not in (None, "images"):
+        raise DataError(f"{path}: {network['name']} reads {wanted}; `predict` reads images")
     x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
     with torch.no_grad():
         probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
@@ -96,22 +100,18 @@ def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
     if path.suffix == ".npz":
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {key: file[key] for key in ("x", "test_x") if key in file}
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile):
-            raise DataError(f"{path} is no .npz of plain arrays") from None
+        if not zipfile.is_zipfile(path):
+            raise DataError(f"{path} is no .npz of plain arrays")
+        with reading(path), np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in ("x", "test_x") if key in file}
         if not arrays:
             raise DataError(f"{path}: there is no array `x` in it")
         found: np.ndarray[Any, np.dtype[np.uint8]] = next(iter(arrays.values()))
         return found[..., None] if found.ndim == 3 else found
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         raise DataError(f"{path}: reading image files needs pillow: pip install pillow, or give a .npz") from None
-    try:
-        with Image.open(path) as picture:
-            array = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB"))
-    except UnidentifiedImageError:
-        raise DataError(f"{path} is no image that can be read") from None
+    with reading(path), Image.open(path) as picture:
+        array = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB"))
     return array[None, ..., None] if array.ndim == 2 else array[None]

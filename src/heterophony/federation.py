@@ -16,9 +16,9 @@ from torch import nn
 from heterophony.data.table import Data
 from heterophony.message import LINKS
 from heterophony.method import Method
-from heterophony.node import Node, Slot, laid_out
+from heterophony.node import Node, Slot, laid_out, share_of
 from heterophony.profile import Dropout, Profile
-from heterophony.reaction import Every
+from heterophony.reaction import Count, Each, Every
 from heterophony.seeds import seeded
 from heterophony.topology import Topology
 from heterophony.wording import listed, meant
@@ -105,22 +105,50 @@ class Federation:
         if not 0 <= self.resident <= 1:
             raise ValueError(f"resident is a share in [0, 1], got {self.resident}")
         self._check_quorums()
+        self._check_dropouts()
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
             if unknown := set(allowed) - kinds:
                 raise ValueError(f"egress of {node}: {type(self.method).__name__} has no kind {min(unknown)!r}")
 
     def _check_quorums(self) -> None:
-        """A node that waits for more children than it has would skip every round."""
+        """A node that waits for more children than it asks would skip every round."""
         for reaction in self.method.reactions:
             if not isinstance(reaction.trigger, Every) or reaction.trigger.of in {*LINKS} - {"children"}:
                 continue
             for node, role in self.topology.roles.items() if reaction.trigger.quorum != 1 else ():
-                children = len(self.topology.static[node].children)
+                asked = self._asked(node, reaction.trigger.of)
                 wanted = self.method.setting(reaction.trigger.quorum, node, role)
-                if role in reaction.roles and isinstance(wanted, int) and wanted > children > 0:
+                if role in reaction.roles and isinstance(wanted, int) and wanted > asked > 0:
                     raise ValueError(
-                        f"quorum is {wanted}, but {node} can hear from {children}; a share in (0, 1] fits all"
+                        f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all"
+                    )
+
+    def _asked(self, node: str, group: str) -> int:
+        """From how many children a node can hear in a round: of a cohort, from those drawn."""
+        children = len(self.topology.static[node].children)
+        if group in LINKS or not hasattr(self.method, "fraction"):
+            return children
+        level = len(self.topology.path(node)) - 1
+        fraction = self.method.setting("fraction", node, str(level), self.topology.roles[node])
+        return share_of(children, 1.0 if fraction is None else fraction)
+
+    def _check_dropouts(self) -> None:
+        """A node that merges mail as it comes never learns that a child has dropped out, and runs out of children."""
+        if not self.dropout.rate and not self.dropout.always:
+            return
+        waiting = {role for r in self.method.reactions if isinstance(r.trigger, Every) for role in r.roles}
+        for reaction in self.method.reactions:
+            trigger = reaction.trigger
+            if not isinstance(trigger, Each | Count) or trigger.kind.to != "parent":
+                continue
+            for node, role in self.topology.roles.items():
+                counts = isinstance(trigger, Count) and self.method.setting(trigger.n, node, role) > 0
+                alone = isinstance(trigger, Each) and role not in waiting
+                if role in reaction.roles and self.topology.static[node].children and (counts or alone):
+                    raise ValueError(
+                        f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
+                        " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
                     )
 
     def of(self, table: Mapping[str, Any], node: str) -> Any:

@@ -61,6 +61,9 @@ class Method:
         for deadline in values(getattr(self, "deadline", None)):
             if deadline is not None and not deadline > 0:
                 raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+        for name, least in (("initial_local", 0), ("initial_public", 0), ("local_every", 1)):
+            if (given := getattr(self, name, least)) < least:
+                raise ValueError(f"{name} is a whole number >= {least}, got {given}")
         sample = getattr(self, "sample", None)
         if sample is not None and sample < 1:
             raise ValueError(f"sample is a number of rows >= 1, got {sample}")

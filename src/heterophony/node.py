@@ -229,7 +229,7 @@ class Node:
         members = self.links.group(of)
         if not 0 < fraction <= 1:
             raise ValueError(f"a cohort is a share in (0, 1], got {fraction}")
-        size = min(len(members), max(1, round(fraction * len(members))))
+        size = share_of(len(members), fraction)
         if size < len(members):
             # random.sample costs as much as it draws, not as much as there are idle nodes
             draw = random.Random(derive(self.seed, self.id, self.round, name))
@@ -315,6 +315,11 @@ class Node:
             return (len(self.data[name]), self.data[name].classes) if name in self.data else None
 
         return Shape({name: slot.form for name, slot in self.slots.items()}, view)
+
+
+def share_of(members: int, fraction: float) -> int:
+    """How many a share of so many are: at least one."""
+    return min(members, max(1, round(fraction * members)))
 
 
 def away(value: Any, path: str = "") -> list[str]:

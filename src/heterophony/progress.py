@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
     from heterophony.federation import Federation
 
-err = Console(stderr=True)
+err = Console(stderr=True, markup=False, emoji=False)  # names are data
 
 
 @contextmanager
@@ -25,34 +25,22 @@ def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], No
     name = (federation.recipe or {}).get("method", type(federation.method).__name__)
     state = {"round": -1, "said": time.monotonic()}
 
-    def facts(engine: Engine) -> tuple[int, str]:
-        lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
-        sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
-        wanted = (engine.method.headline, "accuracy", "test")
-        scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
-        scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
-        n = sum(r["n"] for r in scores)
-        texts = [f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %"] if n else []
-        from heterophony.show import size
-
-        return min(lead, default=0), ", ".join([*texts, *([f"sent {size(sent)}"] if sent else [])])
-
     if err.is_terminal:
         columns = (
-            TextColumn(name),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", markup=False),
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=err, transient=True) as bar:
             task = bar.add_task(name, total=rounds, text="")
 
             def tick(engine: Engine) -> None:
-                done, text = facts(engine)
+                done = _round(engine)
                 if done != state["round"]:
                     state["round"] = done
-                    bar.update(task, completed=done, text=text)
+                    bar.update(task, completed=done, text=_facts(engine))
 
             yield tick
         return
@@ -60,12 +48,30 @@ def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], No
     def log(engine: Engine) -> None:
         now = time.monotonic()
         if now - state["said"] >= 5:
-            done, text = facts(engine)
+            done = _round(engine)
             if done != state["round"]:
                 state["round"], state["said"] = done, now
-                print(f"{name}: round {done} of {rounds}  {text}", file=sys.stderr, flush=True)
+                print(f"{name}: round {done} of {rounds}  {_facts(engine)}", file=sys.stderr, flush=True)
 
     yield log
+
+
+def _round(engine: Engine) -> int:
+    """The round that all who lead have come to; asked at every wave."""
+    return min((b.round for n in engine.leads if (b := engine.boxes.get(n)) is not None), default=0)
+
+
+def _facts(engine: Engine) -> str:
+    """How good and how dear it is so far; sums tables, so it is asked once a round."""
+    from heterophony.show import size
+
+    sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
+    wanted = (engine.method.headline, "accuracy", "test")
+    scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
+    scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
+    n = sum(r["n"] for r in scores)
+    texts = [f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %"] if n else []
+    return ", ".join([*texts, *([f"sent {size(sent)}"] if sent else [])])
 
 
 @contextmanager

@@ -172,6 +172,13 @@ def random_pairs(peers: int | Sequence[str]) -> Topology:
     return replace(complete(peers), pairs=True)
 
 
+def names_below(node: str, below: Any) -> tuple[str, ...]:
+    """The children of a node of a nested spec; it may be None where there are none."""
+    if not isinstance(below, Mapping | list | tuple | None) or not all(isinstance(child, str) for child in below or ()):
+        raise ValueError(f"below {node!r} there is a list of names or a table, got {below!r:.80}")
+    return tuple(below or ())
+
+
 def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> Topology:
     """A tree from a nested spec, such as `{"root": {"e0": ["l0", "l1"], "e1": ["l2"]}}`."""
     if len(spec) != 1:
@@ -182,7 +189,7 @@ def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> 
     def grow(node: str, below: Any, above: tuple[str, ...]) -> None:
         if node in roles:
             raise ValueError(f"node {node!r} stands in the tree twice")
-        children = tuple(below or ())
+        children = names_below(node, below)
         roles[node] = "leaf" if not children else "inner" if above else "root"
         static[node] = Links(parent=above, children=children)
         for child in children:

@@ -27,7 +27,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from heterophony import registry
+from heterophony import registry, toml
 from heterophony.federation import Federation
 from heterophony.record.disk import Disk
 from heterophony.record.metrics import diverged
@@ -202,8 +202,8 @@ def _known(path: Path | None) -> dict[str, tuple[float | None, bool]]:
     if path is None or not path.exists():
         return {}
     found = {}
-    text = path.read_text(encoding="utf-8")
     try:
+        text = path.read_text(encoding="utf-8")
         for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
             row = json.loads(line)
             value = row.pop("value"), row.pop("diverged", False)
@@ -238,8 +238,8 @@ def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
     text = "# Chosen on validation data alone by `heterophony tune`; `heterophony run --tuned` reads it.\n"
     for setting, methods in found.items():
         for method, values in methods.items():
-            text += f"\n[{_toml(setting)}.{_toml(method)}]\n"
-            text += "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
+            text += f"\n[{toml.key(setting)}.{toml.key(method)}]\n"
+            text += "".join(f"{key} = {toml.value(value)}\n" for key, value in values.items())
     path.parent.mkdir(parents=True, exist_ok=True)
     Disk().replace(path, text.encode())
     return chosen
@@ -289,12 +289,3 @@ def options(path: Path, setting: str, method: str) -> dict[str, Any]:
         known = ", ".join(found) or "no method"
         raise SettingError(f"{path} has nothing for {method} on {setting}; it has {known} there")
     return dict(found[method]["options"])
-
-
-def _toml(value: Any) -> str:
-    """A plain value; JSON's strings, numbers, booleans and lists are TOML's too."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_toml(str(key))} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)

@@ -190,6 +190,14 @@ def test_a_file_of_ones_own_may_name_its_classes_and_have_no_test_half(tmp_path)
         ({"train_x": np.zeros((2, 1, 8, 8), np.float32), "train_y": np.arange(2)}, r"uint8 of shape .*, got float32"),
         ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.arange(3)}, "2 images need as many"),
         ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([0, 10**12])}, "number the classes from 0"),
+        (
+            {"train_x": np.zeros((3, 8, 8), np.uint8), "train_y": np.array([1, 2, 1])},
+            "1 to 2, so class 0 is empty",
+        ),
+        (
+            {"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([1, 2]), "classes": np.array(["a", "b"])},
+            r"every label must be in 0\.\.1, got 1\.\.2",
+        ),
         ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([-1, 0])}, "every label must be in"),
         ({"train_x": np.zeros((0, 8, 8), np.uint8), "train_y": np.arange(0)}, "no rows"),
     ],

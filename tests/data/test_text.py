@@ -223,14 +223,13 @@ def test_a_language_model_has_a_run_folder_and_a_report(texts, tmp_path):
     pytest.importorskip("plotly")
     from typer.testing import CliRunner
 
-    from heterophony import cli
+    from heterophony import cli, toml
     from heterophony.record.folder import Folder
-    from heterophony.report.rerun import toml_value
 
     federation = assemble("bhfl", languages(), root=texts)
     path = tmp_path / "small.toml"
     parts = {key: value for key, value in languages().plain().items() if key in ("data", "models", "local")}
-    path.write_text("".join(f"{key} = {toml_value(value)}\n" for key, value in parts.items()))
+    path.write_text("".join(f"{key} = {toml.value(value)}\n" for key, value in parts.items()))
     folder = tmp_path / "run"
     for words in (["run", "bhfl", "--on", path, "--rounds", 1, "--data", texts, "--out", folder], ["report", folder]):
         answer = CliRunner().invoke(cli.app, [str(word) for word in words])
@@ -264,7 +263,7 @@ def test_what_cannot_be_is_said(texts):
         ("fedmd", {}, "compares outputs on public rows"),
         ("solo", {"models.participants": "mlp"}, "mlp reads images; small has sequences"),
         ("solo", {"models.participants": "byte-cnn"}, "byte-cnn reads texts"),
-        ("solo", {"data.side": 16}, "side and channels are for images"),
+        ("solo", {"data.side": 16}, "side, channels, mean and std are for images"),
         ("bhfl", {"topology.clusters": 2}, "no labels to cluster by"),
     ):
         with pytest.raises((SettingError, DataError), match=text):

@@ -13,7 +13,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from heterophony.compute.workers import die_with_parent
-from heterophony.deploy.folder import toml, write
+from heterophony.deploy.folder import write
+from heterophony.toml import written
 from toys.deployed import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +43,12 @@ class Loopback:
         self.coordinator = folder / "coordinator"
         self.homes = {name: folder / "participants" / name for name in NAMES}
         self.plan = case.plan(**{"address": address, "pace": {"poll": 0.2, "again": 30.0}, **changes})
-        text = toml(self.plan.model_dump(mode="json"))
+        text = written(self.plan.model_dump(mode="json"))
         for place in (self.coordinator, *self.homes.values()):
             (place / "federation.toml").write_text(text)
         for name, port in zip(NAMES, ports, strict=True):
             made = case.organisation(name, port=port, folder="state", **(own or {}).get(name, {}))
-            (self.homes[name] / "organisation.toml").write_text(toml(made.model_dump(mode="json")))
+            (self.homes[name] / "organisation.toml").write_text(written(made.model_dump(mode="json")))
         self.processes = {}
 
     def command(self, what, place):

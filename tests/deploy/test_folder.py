@@ -19,10 +19,11 @@ from heterophony.cli import app
 from heterophony.deploy import keys, status
 from heterophony.deploy.call import Call, DeployError, beside
 from heterophony.deploy.coordinator import Listen, public_keys
-from heterophony.deploy.folder import toml, write
+from heterophony.deploy.folder import write
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
+from heterophony.toml import written
 from toys.deployed import CASES, NAMES
 
 runner = CliRunner()
@@ -119,7 +120,9 @@ def test_the_proxy_takes_flowers_chunks(ward):
 
 
 def test_units_bound_memory_and_let_nobody_else_read(ward):
-    for unit in ward.rglob("*.service"):
+    units = [*ward.rglob("*.service")]
+    assert len(units) == 3  # the coordinator's and one for each of two participants
+    for unit in units:
         assert {"MemoryMax=80%", "UMask=0077"} <= set(unit.read_text().splitlines())
 
 
@@ -159,9 +162,9 @@ def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(words, text,
 def participant(folder, case, name="north", **changes):
     write(folder, case.name, NAMES, common="toys.deployed:network")
     here = folder / "participants" / name
-    (here / "federation.toml").write_text(toml(case.plan().model_dump(mode="json")))
+    (here / "federation.toml").write_text(written(case.plan().model_dump(mode="json")))
     own = case.organisation(name, **changes).model_dump(mode="json")
-    (here / "organisation.toml").write_text(toml(own))
+    (here / "organisation.toml").write_text(written(own))
     return here
 
 
@@ -238,7 +241,7 @@ def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, modu
     mark = tmp_path / "mark"
     mark.write_text("")
     plan = CASES["fml"].plan(**{"networks": {"common": "heterophony.models:create"}, **changes})
-    text = toml(plan.model_dump(mode="json")).replace("MARK", str(mark))
+    text = written(plan.model_dump(mode="json")).replace("MARK", str(mark))
     (here / "federation.toml").write_text(text)
     done = deploy("check", here)
     assert done.exit_code == 2
@@ -251,7 +254,7 @@ def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, modu
 
 def test_a_recipe_is_for_rehearsals(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"])
-    (here / "federation.toml").write_text(toml(CASES["fml"].plan(recipe="{}").model_dump(mode="json")))
+    (here / "federation.toml").write_text(written(CASES["fml"].plan(recipe="{}").model_dump(mode="json")))
     done = deploy("check", here)
     assert done.exit_code == 2
     assert "recipe is for rehearsals" in done.output
@@ -310,12 +313,35 @@ def test_a_plan_that_cannot_work_is_said(changes, text):
         CASES["fml"].plan(**{"options": {}, **changes}).coordinator()
 
 
+@pytest.mark.parametrize("wrong", ["nonsense", ":8000", "0.0.0.0:", "0.0.0.0:http", "0.0.0.0:99999", "a b:1"])
+def test_a_bad_place_to_listen_is_refused_before_anything_is_written(wrong, tmp_path):
+    done = deploy("init", tmp_path / "ward", "--method", "fedh2l", "--participants", "a,b", "--listen", wrong)
+    assert done.exit_code == 2
+    assert f"listen is HOST:PORT, such as 0.0.0.0:8000, with a port from 1 to 65535, got {wrong!r}" in done.output
+    assert not (tmp_path / "ward").exists()
+
+
+def test_a_number_in_a_tree_is_said():
+    with pytest.raises(DeployError, match=r"links.tree: below 'root' there is a list of names or a table, got 3"):
+        CASES["fml"].plan(method="bhfl", options={}, links={"tree": {"root": 3}}).coordinator()
+
+
+def test_a_plan_that_is_no_text_or_has_a_strange_field_is_said(tmp_path):
+    path = tmp_path / "federation.toml"
+    path.write_bytes(b"id = '\xff'")
+    with pytest.raises(DeployError, match=r"federation.toml: not a text file in UTF-8"):
+        Plan.load(path)
+    path.write_text(written({**CASES["fml"].plan().model_dump(mode="json"), "roundz": 3}))
+    with pytest.raises(DeployError, match=r"roundz: there is no such field, perhaps you meant 'rounds'; a file has"):
+        Plan.load(path)
+
+
 def test_toml_is_read_back_as_it_was():
     value = {"a": 1, "b": [1.5, 'x"y\\'], "c": {"d": True, "e f": {"g": ["h"]}}, "t": (("a", "b"),)}
-    assert tomllib.loads(toml(value)) == {**value, "t": [["a", "b"]]}
+    assert tomllib.loads(written(value)) == {**value, "t": [["a", "b"]]}
     for case in CASES.values():
         plan = case.plan()
-        assert Plan.model_validate(tomllib.loads(toml(plan.model_dump(mode="json")))) == plan
+        assert Plan.model_validate(tomllib.loads(written(plan.model_dump(mode="json")))) == plan
 
 
 def test_without_flower_one_line_says_what_to_install(monkeypatch):

@@ -334,6 +334,15 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
     assert result.digest == uninterrupted(case)
 
 
+def test_digests_are_asked_for_once_where_nobody_is_there(tmp_path):
+    case, time = CASES["fedavg"], Clock()
+    courier = Direct(sites(case, tmp_path))
+    result = engine(case, courier, case.plan(pace={"poll": 0.5}), clock=time, sleep=time.sleep).run(1)
+    courier.away, began = set(NAMES), time.now
+    assert result.digest
+    assert time.now - began < 130.0  # the patience of one question, not of one for each participant
+
+
 class Stubborn(Direct):
     """A node that is connected, and answers everything with the same."""
 

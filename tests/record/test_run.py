@@ -39,11 +39,41 @@ def test_only_the_same_federation_resumes(folder):
         federation().resume(folder.parent, 3)
 
 
+def test_what_follows_from_a_recipe_need_not_be_in_an_older_folder(tmp_path):
+    recipe = {"method": "fedavg", "setting": {"name": "s"}, "seed": 0, "changes": {}, "compute": {}}
+    folder = tmp_path / "run"
+    federation(recipe={**recipe, "shape": {"size": 8}}).run(1, folder)
+    newer = {**recipe, "shape": {"size": 8}, "labels": {"here": ["cat", "dog"]}}
+    assert federation(recipe=newer).resume(folder, 2).rounds == 2
+    with pytest.raises(RunError, match=r"was run with recipe.changes.lr = None, not 1"):
+        federation(recipe={**newer, "changes": {"lr": 1}}).resume(folder, 3)
+
+
+def test_a_manifest_says_how_many_rounds_there_are_to_be_and_an_older_one_need_not(folder):
+    manifest = folder / "snapshot" / "manifest.json"
+    value = json.loads(manifest.read_text())
+    assert value.pop("rounds") == 2
+    assert Run(folder).goal == 2
+    manifest.write_text(json.dumps(value))
+    assert Run(folder).goal == 2
+    assert federation().resume(folder).rounds == 2
+
+
 def test_a_finished_run_resumes_to_itself(folder):
     before = {path: path.read_bytes() for path in folder.glob("*.jsonl")}
     again = federation().resume(folder)
     assert again.digest == local(federation()).run(2).digest
     assert {path: path.read_bytes() for path in folder.glob("*.jsonl")} == before
+
+
+def test_what_cannot_be_written_is_called_as_it_was_asked_for(tmp_path):
+    from heterophony.record.disk import Disk
+
+    (tmp_path / "there").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        Disk().replace(tmp_path / "there", b"x")
+    assert caught.value.filename == str(tmp_path / "there")
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 def test_a_folder_in_use_is_refused(folder):

@@ -245,6 +245,13 @@ def test_a_wrong_file_is_one_line(toy, tmp_path):
         (tmp_path / "toy.toml").write_text(change)
         refused(call("reproduce", tmp_path / "toy.toml"), "toy.toml", words)
     refused(call("reproduce", "fedh2l-table3"), "perhaps you meant")
+    path = tmp_path / "odd.toml"
+    path.write_bytes(b"title = '\xff'")
+    with pytest.raises(ExperimentError, match=r"odd\.toml: not a text file in UTF-8"):
+        Experiment.load(str(path))
+    path.write_text('name = "x"')
+    with pytest.raises(ExperimentError, match=r"odd\.toml: name: an experiment is called as its file is"):
+        Experiment.load(str(path))
     with pytest.raises(ExperimentError, match="no such file"):
         Experiment.load(str(tmp_path / "none.toml"))
 

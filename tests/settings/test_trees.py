@@ -37,6 +37,12 @@ def families(federation):
     return {node: links.children for node, links in federation.topology.static.items() if links.children}
 
 
+@pytest.mark.parametrize("wrong", [{"root": {"edge": 3}}, {"root": 3}, {"root": {"edge": "M0.0"}}, {"root": [1]}])
+def test_a_tree_that_is_none_is_said(wrong):
+    with pytest.raises(SettingError, match=r"topology: below '\w+' there is a list of names or a table, got"):
+        assemble("bhfl", setting(**{"topology.tree": wrong}))
+
+
 # -- shapes ----------------------------------------------------------------------------------------------------
 def test_rotated_mnist_has_a_tree_of_two_subtrees_of_two_domains():
     federation = assemble("bhfl", "rotated-mnist")

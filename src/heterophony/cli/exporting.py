@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from heterophony.cli import terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import Json
 
-out = Console()
+out = terminal.console()
 
 
 def export(
@@ -44,4 +44,4 @@ def predict(
         print(json.dumps(found))
     else:
         for place, (name, sure) in enumerate(zip(found["names"], found["confidence"], strict=True)):
-            out.print(f"{place}: {name} ({100 * sure:.1f} %)", markup=False)
+            out.print(f"{place}: {name} ({100 * sure:.1f} %)")

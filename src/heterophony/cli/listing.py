@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from heterophony.cli import terminal
@@ -67,7 +66,7 @@ def tell(
     grid = Table(*columns)
     for row in rows:
         grid.add_row(*(_cell(row[column]) for column in columns))
-    Console().print(grid)
+    terminal.console().print(grid)
 
 
 def _cell(value: Any) -> str:

@@ -7,13 +7,12 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from heterophony.cli import listing
+from heterophony.cli import listing, terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import DataFolder, Json
 
-out = Console()
+out = terminal.console()
 
 
 def models(as_json: Json = False) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from heterophony.cli import terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import Json
 
-out = Console()
+out = terminal.console()
 
 
 def show(

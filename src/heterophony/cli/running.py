@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from heterophony.cli import options
+from heterophony.cli import options, terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.looking import tell
 
@@ -105,7 +104,7 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
     from heterophony import demonstration
 
     with complaints():
-        demonstration.play(to, Console())
+        demonstration.play(to, terminal.console())
 
 
 def execute(

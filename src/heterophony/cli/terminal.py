@@ -14,11 +14,16 @@ LEAST = 18  # of a column that is cut
 ENDLESS = 10_000
 
 
+def console(width: int | None = None) -> Console:
+    """A console that prints data as they are: to rich, names and texts with brackets or colons are markup."""
+    return Console(width=width, markup=False, emoji=False)
+
+
 def room() -> int:
     """The columns of the terminal; as many as needed where there is none, unless COLUMNS says so."""
-    console = Console()
+    there = console()
     said = os.environ.get("COLUMNS", "").isdigit()
-    return console.width if console.is_terminal or said else ENDLESS
+    return there.width if there.is_terminal or said else ENDLESS
 
 
 def fitting(head: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], room: int) -> list[int]:
@@ -55,7 +60,7 @@ def show(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", ri
         made.add_column(column, justify="right" if right and place else "left", no_wrap=True)
     for row in rows:
         made.add_row(*row)
-    Console(width=Console(width=ENDLESS).measure(made).maximum).print(made)
+    console(console(ENDLESS).measure(made).maximum).print(made)
 
 
 def _widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

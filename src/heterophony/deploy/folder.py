@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from heterophony import toml
 from heterophony.deploy import keys
 from heterophony.deploy.call import DeployError
 from heterophony.deploy.plan import FILE as PLAN
@@ -73,12 +74,13 @@ def prepare(
 ) -> None:
     """Write the folders of a plan."""
     coordinator, address = folder / "coordinator", plan.address
+    server, outer = _place("address", address)
+    host, port = _place("listen", listen or address)
     coordinator.mkdir(parents=True, mode=0o700)  # keys, and Flower's database of everybody's messages
     (coordinator / "keys").mkdir()
-    (coordinator / PLAN).write_text(toml(text or plan.model_dump(mode="json"), COMMENTS))
+    (coordinator / PLAN).write_text(toml.written(text or plan.model_dump(mode="json"), COMMENTS))
     keys.authority(coordinator, plan.id)
-    keys.server(coordinator, address.rpartition(":")[0])
-    host, _, port = (listen or address).rpartition(":")
+    keys.server(coordinator, server)
     kinds = ", ".join(f'"{kind.name}"' for kind in plan.build_method().kinds)
     words = {
         "home": HOME,
@@ -89,7 +91,7 @@ def prepare(
         "port": port,
         "kinds": kinds,
     }
-    words |= {"server": address.rpartition(":")[0], "outer": address.rpartition(":")[2]}
+    words |= {"server": server, "outer": outer}
     _fill(coordinator, COORDINATOR, {**words, "folder": str(coordinator.resolve())})
     _app(coordinator, {**words, "folder": str(coordinator.resolve())})
     for place, name in enumerate(plan.participants):
@@ -102,6 +104,14 @@ def prepare(
         local = ports[place] if ports else 9094 + place
         _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": f"{HOME}/{name}"})
     (folder / "README.md").write_text(_template("README.md", words))
+
+
+def _place(name: str, address: str) -> tuple[str, str]:
+    """Host and port; wrong ones are refused before anything is written."""
+    host, _, port = address.rpartition(":")
+    if not host or set(host) & set("/ \t\n") or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise DeployError(f"{name} is HOST:PORT, such as 0.0.0.0:8000, with a port from 1 to 65535, got {address!r}")
+    return host, port
 
 
 def checked(made: Mapping[str, Any]) -> Plan:
@@ -141,38 +151,3 @@ def _app(folder: Path, words: Mapping[str, str]) -> None:
 def _template(name: str, words: Mapping[str, str]) -> str:
     text = (resources.files("heterophony.deploy") / "templates" / name).read_text()
     return Template(text).substitute(words)
-
-
-def toml(value: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """A nested table as TOML: enough for our own files."""
-    return "\n".join(_lines(value, comments or {}, ())) + "\n"
-
-
-def _lines(table: Mapping[str, Any], comments: Mapping[str, str], path: tuple[str, ...]) -> list[str]:
-    lines, inner = [], []
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            inner += ["", f"[{'.'.join((*path, _key(key)))}]", *_lines(value, comments, (*path, _key(key)))]
-        elif value is not None:
-            note = comments.get(".".join((*path, key)))
-            lines.append(f"{_key(key)} = {_value(value)}" + (f"  # {note}" if note else ""))
-    return lines + inner
-
-
-def _key(key: str) -> str:
-    return key if key.replace("-", "").replace("_", "").isalnum() else _value(key)
-
-
-def _value(value: Any) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case int() | float():
-            return repr(value)
-        case str():
-            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        case list() | tuple():
-            return "[" + ", ".join(_value(item) for item in value) + "]"
-        case Mapping():
-            return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    raise DeployError(f"{value!r} cannot be written to a TOML file")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +17,15 @@ import torch
 from pydantic import Field, ValidationError, field_validator
 from torch import nn
 
-from heterophony import registry
+from heterophony import registry, toml
 from heterophony.data.table import Data
 from heterophony.deploy.call import Call, DeployError
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.parts import levels
 from heterophony.profile import Profile
+from heterophony.settings.assemble import flat
+from heterophony.settings.refusal import refusal
 from heterophony.settings.setting import Strict
 from heterophony.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
 
@@ -108,14 +109,17 @@ class Plan(Strict):
     # -- what follows from it --------------------------------------------------------------------------------
     def build_method(self) -> Method:
         entry = registry.lookup(self.method)
-        return entry.build(_flat(self.options, entry.options()))
+        return entry.build(flat(self.options, entry.options()))
 
     def topology(self, method: Method) -> Topology:
         names, part = list(self.participants), self.links
         if "root" in method.roles:
             if part.tree is None:
                 raise DeployError(f"{self.method} needs a tree: links.tree = {{ root = {{ edge = [...] }} }}")
-            made = tree(part.tree, part.residuals)
+            try:
+                made = tree(part.tree, part.residuals)
+            except ValueError as error:
+                raise DeployError(f"{FILE}: links.tree: {error}") from None
             levels.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
         elif "server" in method.roles:
             made = star(names)
@@ -206,16 +210,13 @@ class Plan(Strict):
 
 def parsed(kind: type[Any], path: Path) -> Any:
     """A TOML file as one of our models, or one line that says what is wrong with it."""
+    if not path.exists():
+        raise DeployError(f"{path} is missing")
+    values = toml.parsed(toml.text(path, DeployError), path, DeployError)
     try:
-        return kind.model_validate(tomllib.loads(path.read_text()))
-    except FileNotFoundError:
-        raise DeployError(f"{path} is missing") from None
-    except tomllib.TOMLDecodeError as error:
-        raise DeployError(f"{path}: {error}") from None
+        return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise DeployError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise DeployError(f"{path}: {refusal(kind, error, 'file')}") from None
 
 
 def _network(call: Call) -> Any:
@@ -246,12 +247,3 @@ def _joined(first: Data, second: Data) -> Data:
     names = [name for name in ("x", "y") if name in second.columns]
     columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
     return Data(classes=first.classes, **columns).augmented(first.augment)
-
-
-def _flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
-    """Nested tables by whole names; an option that is a table itself stays whole."""
-    found: dict[str, Any] = {}
-    for key, value in options.items():
-        inner = isinstance(value, Mapping) and before + key not in known
-        found |= _flat(value, known, f"{before}{key}.") if inner else {before + key: value}
-    return found

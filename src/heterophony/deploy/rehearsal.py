@@ -20,6 +20,7 @@ from socket import socket
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from heterophony import toml
 from heterophony.compute.workers import die_with_parent
 from heterophony.deploy import folder as folders
 from heterophony.deploy import keys
@@ -106,7 +107,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
             home = place / "participants" / name
             own: dict[str, Any] = {"name": name, "federation": plan.id, "port": port, "rehearsal": True}
             own["egress"] = {"metrics": list(SPLITS)}
-            (home / FILE).write_text(folders.toml(own))
+            (home / FILE).write_text(toml.written(own))
             start([sys.executable, "-m", "heterophony", "deploy", "node", str(home)], dict(os.environ))
         ca = (coordinator / "ca.crt").read_bytes()
         control = flower.Control(listen.address, ca)

@@ -77,7 +77,7 @@ class RemoteHost:
         self.origin = clock()
         self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
         self.trouble: dict[str, str] = {}  # what the last answer of a node that could not react was
-        self.digests: dict[str, bytes] = {}
+        self.digests: dict[str, bytes] | None = None  # None: not asked for; empty: nobody told
         self.watch: Callable[[], None] = lambda: None  # called now and then
         self.watched = -math.inf
         self.seen: dict[str, float] = {}  # when a node was last connected
@@ -89,7 +89,7 @@ class RemoteHost:
     # -- the seam --------------------------------------------------------------------------------------------
     def begin(self, activation: Activation) -> None:
         self.origin = min(self.origin, self.clock() - activation.start)
-        self.digests.clear()
+        self.digests = None
         if activation.node in self.remote:
             activation.away, activation.due = True, activation.start
             self.asked[activation.node] = Asked(self.clock())
@@ -148,7 +148,7 @@ class RemoteHost:
     def digest(self, node: str) -> bytes:
         if node not in self.remote:
             return self.local.digest(node)
-        if not self.digests:
+        if self.digests is None:
             self.digests = self._ask_digests()
         return self.digests.get(node, b"")
 

@@ -74,6 +74,7 @@ class LocalHost:
         if node.device != "cpu":
             activation.mail = _brought(activation.mail, self.kinds, node.device)
         mail = () if activation.mail is None else (activation.mail,)
+        _check_unchanged_on_its_way(activation.mail)
         with _located(activation, node):
             result = function(node, *mail)
         if inspect.isgenerator(result):
@@ -126,6 +127,7 @@ class LocalHost:
                 break
             self._send(activation, asked)
             activation.early, answer = list(frame.sends), None
+        self._check_unchanged(activation)  # now: whoever got an early one may already be at work on it
         frame.work = asked
         frame.asked += 1
         with _located(activation, frame.node):
@@ -139,14 +141,25 @@ class LocalHost:
         node = frame.node
         with _located(activation, node):
             node.check()
+        self._check_unchanged(activation)
+        activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
+        activation.frame = None
+        self.parking.rest(node)
+
+    def _check_unchanged(self, activation: Activation) -> None:
+        """A reaction's code has run: neither what it got nor what it has sent is other than it was."""
+        frame: Frame = activation.frame
+        with _located(activation, frame.node):
             for message in _messages(activation.mail):
                 if not message.body.intact:
                     raise ValueError(
                         f"changed the message {message.kind!r} it got, which others read too: copy it first"
                     )
-        activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
-        activation.frame = None
-        self.parking.rest(node)
+            for _, send in frame.sends:
+                if not send.body.intact:
+                    raise ValueError(
+                        f"changed the message {send.kind.name!r} after it was made: send a copy, or change a copy"
+                    )
 
     def _send(self, activation: Activation, result: Any) -> None:
         """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
@@ -204,6 +217,16 @@ def _messages(mail: Message | Inbox | None) -> list[Message]:
     if mail is None:
         return []
     return [*mail, *mail.also] if isinstance(mail, Inbox) else [mail, *mail.also]
+
+
+def _check_unchanged_on_its_way(mail: Message | Inbox | None) -> None:
+    """A sender that keeps what it sent, and writes into it in a later reaction, is told before its receiver is."""
+    for message in _messages(mail):
+        if not message.body.intact:
+            raise ReactionError(
+                f"node {message.sender} has changed its message {message.kind!r} of round {message.round} to "
+                f"{message.receiver} since it was sent: send a copy, or change a copy"
+            )
 
 
 def _brought(mail: Any, kinds: Mapping[str, Kind], device: str) -> Any:

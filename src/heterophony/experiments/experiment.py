@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from heterophony import toml
 from heterophony.settings.setting import Strict
 
 
@@ -130,10 +130,7 @@ class Experiment(Strict):
         """A shipped experiment by name, or a TOML file by path."""
         path = Path(name)
         if path.suffix == ".toml" or "/" in name:
-            try:
-                return cls.read(path.read_text(encoding="utf-8"), path.stem)
-            except OSError as error:
-                raise ExperimentError(f"{name}: {(error.strerror or str(error)).lower()}") from None
+            return cls.read(toml.text(path, ExperimentError), path.stem)
         known = shipped()
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -143,10 +140,11 @@ class Experiment(Strict):
 
     @classmethod
     def read(cls, text: str, name: str) -> Experiment:
+        values = toml.parsed(text, f"{name}.toml", ExperimentError)
+        if "name" in values:
+            raise ExperimentError(f"{name}.toml: name: an experiment is called as its file is: leave it out")
         try:
-            return cls(name=name, **tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise ExperimentError(f"{name}.toml: not TOML: {error}") from None
+            return cls(name=name, **values)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))

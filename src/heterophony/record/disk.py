@@ -22,9 +22,11 @@ class Disk:
         try:
             self.write(temporary, data)
             self.rename(temporary, path)
-        except OSError:
+        except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise
+            if error.errno is None:
+                raise
+            raise OSError(error.errno, error.strerror, str(path)) from error  # nobody has asked for the temporary one
 
     def rename(self, old: Path, new: Path) -> None:
         os.replace(old, new)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
 FORMAT = 1
+DECIDES = ("method", "setting", "seed", "changes", "compute")  # of a recipe; shapes, names and so on follow from these
 OURS = {"spec.json", "spec.json.new", "lock", "snapshot", "metrics.jsonl", "ledger.jsonl", "result.json"}
 
 
@@ -75,13 +76,13 @@ class Run:
         run = cls(folder, **options)
         found = cls.spec(folder)
         if spec is not None:
-            given = json.loads(json.dumps(spec))
-            methods = [(recipe.get("recipe") or {}).get("method") for recipe in (found, given)]
+            known, given = _deciding(found), _deciding(json.loads(json.dumps(spec)))
+            methods = [(about.get("recipe") or {}).get("method") for about in (known, given)]
             if all(methods) and methods[0] != methods[1]:  # said by the names that users give, before what follows
                 raise RunError(f"{folder} was run with {methods[0]}, not {methods[1]}: choose another folder")
             for key, value in given.items():
-                if found.get(key) != value:
-                    where, was, asked = first_difference(key, found.get(key), value)
+                if known.get(key) != value:
+                    where, was, asked = first_difference(key, known.get(key), value)
                     raise RunError(
                         f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another folder"
                     )
@@ -147,7 +148,7 @@ class Run:
         self._append("metrics", engine.table.rows)
         self._append("ledger", engine.ledger.rows)
         manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
-        manifest |= {"lengths": self.lengths, "seconds": round(self.seconds, 3)}
+        manifest |= {"lengths": self.lengths, "seconds": round(self.seconds, 3), "rounds": engine.rounds}
         self.disk.replace(self.snapshot / "manifest.json", json.dumps(manifest).encode())
         self._sweep()
         engine.dirty.clear()
@@ -173,8 +174,7 @@ class Run:
 
     def load(self, engine: Engine) -> None:
         """Put an engine where the last snapshot stands."""
-        self._manifest()
-        self.earlier = float(json.loads((self.snapshot / "manifest.json").read_text()).get("seconds", 0.0))
+        self.earlier = float(self._manifest().get("seconds", 0.0))
         rows = {table: self._rows(table) for table in ("metrics", "ledger")}
         engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
         self.written = {table: len(found) for table, found in rows.items()}
@@ -189,10 +189,10 @@ class Run:
                 self.disk.truncate(path, length)
         self._sweep()
 
-    def _manifest(self) -> None:
+    def _manifest(self) -> dict[str, Any]:
         path = self.snapshot / "manifest.json"
         try:
-            manifest = json.loads(path.read_text())
+            manifest = dict(json.loads(path.read_text()))
             self.generation = int(manifest["generation"])
             self.files, self.sums, self.lengths = (dict(manifest[k]) for k in ("files", "sums", "lengths"))
             if self.files.keys() != self.sums.keys() or "queue" not in self.files or len(self.lengths) != 2:
@@ -201,14 +201,15 @@ class Run:
             raise RunError(f"{self.folder} has no snapshot yet") from None
         except (ValueError, KeyError, TypeError):
             raise RunError(f"{path} is damaged: the run cannot be resumed") from None
+        return manifest
 
     @property
     def goal(self) -> int:
         """The number of rounds that the run was to reach: as its last snapshot says, or as it was started with."""
         if not self.exists:
             return int(self.spec(self.folder)["rounds"])
-        self._manifest()
-        return int(codec.unpack(self._read("queue"))["rounds"])
+        rounds = self._manifest().get("rounds")  # those of before have it in the queue alone
+        return int(codec.unpack(self._read("queue"))["rounds"] if rounds is None else rounds)
 
     def node_state(self, node: str) -> dict[str, Any]:
         """A node's file in the last snapshot."""
@@ -247,6 +248,12 @@ class Run:
             return [dict(json.loads(line)) for line in path.read_bytes()[:length].splitlines()] if length else []
         except (ValueError, TypeError):
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+
+
+def _deciding(spec: dict[str, Any]) -> dict[str, Any]:
+    """A spec with what decides of its recipe: versions may note more of what follows."""
+    recipe = spec.get("recipe")
+    return spec if not recipe else {**spec, "recipe": {key: recipe.get(key) for key in DECIDES}}
 
 
 def first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from heterophony import toml
 from heterophony.record.folder import Folder
 from heterophony.registry import parse
 from heterophony.report.story import goal
@@ -37,7 +38,7 @@ def _said(value: Any) -> str:
     """A value of --set: text as it is, unless it would be read as something else."""
     if isinstance(value, str) and parse(f"key={value}")[1] == value:
         return value
-    return toml_value(value)
+    return toml.value(value)
 
 
 def name(folder: Folder) -> str:
@@ -54,29 +55,4 @@ def name(folder: Folder) -> str:
 def setting(folder: Folder) -> str:
     """The resolved setting, as a file."""
     values = {key: value for key, value in folder.recipe.get("setting", {}).items() if key != "name"}
-    return "\n".join(_table(values)).strip() + "\n" if values else ""
-
-
-def _table(values: Mapping[str, Any], above: str = "") -> list[str]:
-    lines = [f"{_key(key)} = {toml_value(value)}" for key, value in values.items() if not isinstance(value, Mapping)]
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            path = f"{above}{_key(key)}"
-            inner = _table(value, f"{path}.")
-            own = [] if value and all(isinstance(v, Mapping) for v in value.values()) else ["", f"[{path}]"]
-            lines += [*own, *inner]
-    return lines
-
-
-def _key(key: str) -> str:
-    return key if key and all(letter.isalnum() or letter in "-_" for letter in key) else json.dumps(key)
-
-
-def toml_value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }" if value else "{}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "inf" if value > 0 else "-inf"
-    return json.dumps(value, ensure_ascii=False)
+    return toml.written(values) if values else ""

@@ -161,7 +161,9 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
     if method.public and world.reads == "sequences":
         raise SettingError(f"{name} compares outputs on public rows, one a row; {setting.name} has sequences")
-    for network in dict.fromkeys((*setting.models.names, setting.models.travelling)):
+    same = () if setting.models.same is None else (setting.models.same,)
+    networks = tuple(dict.fromkeys((*setting.models.names, setting.models.travelling, *same)))
+    for network in networks:
         if (wanted := reads(network)) not in (None, world.reads):
             raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
     if method.public and world.public is None:
@@ -178,8 +180,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         raise SettingError(f"{name} trains on public data here, which needs labels; {setting.name} has none: {hint}")
     if getattr(getattr(method, "mutual", None), "confidence", "") == "validation" and not setting.data.validation:
         raise SettingError(f"{name}: confidence = 'validation' needs validation data: set data.validation")
-    same = () if setting.models.same is None else (setting.models.same,)
-    for network in dict.fromkeys((*setting.models.names, setting.models.travelling, *same)):
+    for network in networks:
         _shared(setting, world, network)
     if world.tasks and method.kinds:
         _check_adaptors(name, setting, world)

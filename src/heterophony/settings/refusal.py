@@ -13,12 +13,12 @@ from heterophony.wording import listed, meant
 TABLES = ("model_type", "model_attributes_type", "dict_type")
 
 
-def refusal(schema: type[BaseModel], error: ValidationError) -> str:
+def refusal(schema: type[BaseModel], error: ValidationError, whole: str = "setting") -> str:
     """One line about the first thing that is wrong; a misspelt field goes before the one that is missing for it."""
     found = error.errors()
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     path, above, hint = _place(schema, first["loc"])
-    return f"{'.'.join(path) or 'setting'}: {_reason(first, path, above, hint)}"
+    return f"{'.'.join(path) or whole}: {_reason(first, path, above, hint, whole)}"
 
 
 def fields(table: type[BaseModel]) -> list[str]:
@@ -26,11 +26,11 @@ def fields(table: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in table.model_fields.items()]
 
 
-def _reason(first: Any, path: list[str], above: type[BaseModel] | None, hint: Any) -> str:
+def _reason(first: Any, path: list[str], above: type[BaseModel] | None, hint: Any, whole: str) -> str:
     kind, given = first["type"], first["input"]
     if kind == "extra_forbidden" and above is not None:
         known = fields(above)
-        table = f"[{'.'.join(path[:-1])}]" if len(path) > 1 else "a setting"
+        table = f"[{'.'.join(path[:-1])}]" if len(path) > 1 else f"a {whole}"
         return f"there is no such field{meant(path[-1], known)}; {table} has {listed(known)}"
     if kind == "tuple_type":
         plain = get_args(hint)[:1] == (str,) and isinstance(given, str)

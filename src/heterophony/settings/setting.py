@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from heterophony import toml
 from heterophony.data import partitions
 from heterophony.data.sources import own as own_data
 from heterophony.settings.refusal import refusal
@@ -387,11 +388,10 @@ class Setting(Strict):
         return made.located(Path(name).parent) if _is_file(name) else made
 
     @classmethod
-    def read(cls, toml: str, name: str, where: str) -> Setting:
+    def read(cls, text: str, name: str, where: str) -> Setting:
+        values = toml.parsed(text, where, SettingError)
         try:
-            return cls.of({"name": name, **tomllib.loads(toml)})
-        except tomllib.TOMLDecodeError as error:
-            raise SettingError(f"{where}: not TOML: {error}") from None
+            return cls.of({"name": name, **values})
         except SettingError as error:
             raise SettingError(f"{where}: {error}") from None
 
@@ -453,12 +453,7 @@ def _listed(value: Any) -> Any:
 def text(name: str) -> str:
     """The text of a shipped setting, or of a TOML file by path."""
     if _is_file(name):
-        try:
-            return Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise SettingError(f"{name}: {(error.strerror or str(error)).lower()}") from None
-        except UnicodeDecodeError:
-            raise SettingError(f"{name}: not a text file in UTF-8") from None
+        return toml.text(Path(name), SettingError)
     known = shipped()
     if name not in known:
         raise SettingError(

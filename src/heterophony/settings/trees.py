@@ -12,7 +12,7 @@ import torch
 from heterophony.seeds import derive
 from heterophony.settings.setting import SettingError, TopologyPart
 from heterophony.settings.world import World
-from heterophony.topology import Topology, tree
+from heterophony.topology import Topology, names_below, tree
 
 
 def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:
@@ -83,12 +83,10 @@ def _check(spec: Mapping[str, Any], participants: Sequence[str]) -> None:
         raise ValueError(f"participant {missing[0]!r} is no leaf of the tree")
 
 
-def _leaves(below: Any) -> Iterator[str]:
-    if not isinstance(below, Mapping):
-        yield from map(str, below)
-        return
-    for node, further in below.items():
+def _leaves(below: Any, above: str = "the root") -> Iterator[str]:
+    for node in names_below(above, below):
+        further = below[node] if isinstance(below, Mapping) else None
         if further:
-            yield from _leaves(further)
+            yield from _leaves(further, node)
         else:
             yield node

@@ -76,6 +76,11 @@ def _numbers(train: Split, test: Split) -> tuple[str, ...]:
         raise DataError("there are no rows")
     if labels.max() >= len(labels):
         raise DataError(f"{len(labels)} rows have labels up to {labels.max()}: number the classes from 0")
+    if labels.min() > 0:
+        raise DataError(
+            f"labels go from {labels.min()} to {labels.max()}, so class 0 is empty: number the classes from 0, "
+            "or give all their names in `classes`"
+        )
     return tuple(map(str, range(int(labels.max()) + 1)))
 
 
