@@ -167,11 +167,16 @@ def _verdicts(experiment: Experiment, method: str) -> str:
             own = [row for row in known["rows"] if row["arm"] in arms]
             if not own:
                 break
-            said = [row["verdict"] for row in own if row["verdict"]]
             link = f"[{path.relative_to(ROOT).with_suffix('.md')}](../../{path.relative_to(ROOT).with_suffix('.md')})"
-            counts = ", ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said)) or "claims only"
-            return f"{counts}: {link}"
+            first, more = (_counts([row for row in own if row["again"] is again]) for again in (False, True))
+            return f"{first or 'claims only'}{f' (beside the same figures again: {more})' if more else ''}: {link}"
     return "not run at full size yet"
+
+
+def _counts(rows: list[dict[str, Any]]) -> str:
+    """How often each verdict was reached, without the arms that it names."""
+    said = [row["verdict"].partition(":")[0] for row in rows if row["verdict"]]
+    return "; ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said))
 
 
 def main() -> None:

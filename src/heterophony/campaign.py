@@ -94,7 +94,8 @@ class Order:
             raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
         spec, asked = Run.spec(self.folder), self.terms()
         changes = {"changes": asked.pop("changes")}
-        for was, wanted in ((terms, asked), (spec, self.resolved()), (terms, changes)):
+        resolved = _shared(self.resolved(), spec)
+        for was, wanted in ((terms, asked), (spec, resolved), (terms, changes)):
             for key, value in wanted.items():
                 if was.get(key) != value:
                     self._refuse(spec, *first_difference(key, was.get(key), value))
@@ -109,6 +110,15 @@ class Order:
         raise RunError(
             f"{self.folder} was run with {name} = {was!r:.80}, not {asked!r:.80}: {hint}choose another --out"
         )
+
+
+def _shared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Without options that came later than a run: their defaults are how it was before."""
+    return {
+        key: _shared(value, theirs[key]) if isinstance(value, dict) and isinstance(theirs[key], dict) else value
+        for key, value in ours.items()
+        if key in theirs
+    }
 
 
 def _field(setting: Setting, name: str) -> Any:

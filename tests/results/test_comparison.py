@@ -141,6 +141,9 @@ def test_a_default_that_has_changed_since_is_noticed(small, runs, tmp_path):
     spec.write_text(spec.read_text().replace('"batch": 32', '"batch": 64'))
     common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
     refused(call(*common), "was run with local.batch = 64, not 32")
+    assert '"batch": 64,' in spec.read_text()
+    spec.write_text(spec.read_text().replace('"batch": 64,', ""))  # an option that came later says nothing of it
+    assert call(*common).exit_code == 0
 
 
 def test_options_by_method_from_a_file(small, tmp_path):
