@@ -39,6 +39,20 @@ def test_models_in_files_give_the_same_bits(name):
     assert not any(node.shared for node in in_memory.host.nodes.values())
 
 
+def test_a_node_that_lives_elsewhere_is_not_counted_any_more():
+    """So that a worker from which nodes move away has room for those that come."""
+    host = local(built("fedavg")).host
+    names = [name for name in host.federation.topology.roles if name != "server"]
+    sizes = []
+    for name in names:
+        host.node(name)
+        host.release(name)
+        sizes.append((host.parking.held, len(host.parking.sizes), sum(host.parking.users.values())))
+    assert sizes == [(0, 0, 0)] * len(names)
+    kept = host.node(names[0])
+    assert host.parking.held == sum(t.nbytes for slot in kept.slots.values() for t in slot.tensors().values()) > 0
+
+
 def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch):
     """400 nodes of 4 MB: in files, the memory that is the process's own grows by a fraction of their 1.6 GB."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -62,7 +62,7 @@ class Federation:
     threads: int = 1
     workers: int = 1  # processes that compute on a CPU, one thread each; the same bits for any number
     resident: float = 0.5  # the share of the device's memory that models of idle nodes may take; the rest is parked
-    device: str = "cpu"  # where models are trained; messages and what reactions compute themselves stay on the CPU
+    device: str = "cpu"  # where models are trained, and weights in messages stay; all else in messages is on the CPU
     executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
     deterministic: bool = True  # a GPU, too, repeats to the bit
@@ -218,22 +218,6 @@ class Federation:
         if node in self.homes or node in tests:
             tests = {node: tests[node]} if node in tests else {}
         return domains + [(name, "private-test", data) for name, data in tests.items()]
-
-    def rounds_within(self, budget: int) -> int:
-        """How many undisturbed rounds fit in so many payload bytes, by the method's own formula."""
-
-        def cost(rounds: int) -> int:
-            return sum(self.method.traffic(self, rounds).values())
-
-        if not cost(1):
-            raise ValueError(f"{type(self.method).__name__} sends nothing: any number of rounds fits")
-        low, high = 0, 1
-        while cost(high) <= budget:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if cost(middle) <= budget else (low, middle)
-        return low
 
     def identity(self) -> dict[str, Any]:
         """What must be equal for a run to be resumed: everything that is not a module or a tensor."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heterophony.message import LINKS, Message
+from heterophony.message import LINKS, Body, Message
 from heterophony.method import Method
 from heterophony.reaction import Count, Each, Every, Reaction, Round
 from heterophony.topology import Links
@@ -17,6 +17,32 @@ class Inbox(list[Message]):
     """The mail of an `Every` (in the group's order, late mail last) or `Count`; `also` is what was swept along."""
 
     also: tuple[Message, ...] = ()
+
+
+Mail = Message | Inbox | None  # what a reaction is given
+
+
+def messages(mail: Mail) -> list[Message]:
+    """All of it, with what was swept along."""
+    if mail is None:
+        return []
+    return [*([mail] if isinstance(mail, Message) else mail), *mail.also]
+
+
+def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:
+    """The same mail with other bodies."""
+    if mail is None:
+        return None
+    if isinstance(mail, Message):
+        return _swapped(mail, body)
+    found = Inbox(_swapped(message, body) for message in mail)
+    found.also = tuple(_swapped(message, body) for message in mail.also)
+    return found
+
+
+def _swapped(message: Message, body: Callable[[Message], Body]) -> Message:
+    also = tuple(_swapped(other, body) for other in message.also)
+    return replace(message, body=body(message), also=also)
 
 
 @dataclass

@@ -247,6 +247,10 @@ class Node:
         """A copy of what the model shares, where the model is."""
         return copied(self.slots[model].shared(), self.slots[model].form)
 
+    def payload(self, model: str = "model") -> int:
+        """Bytes of what the model shares."""
+        return self.slots[model].form.payload
+
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""
         shared = self.slots[model].shared()

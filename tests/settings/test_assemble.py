@@ -678,14 +678,6 @@ def test_the_command_line_runs_a_methods_own_rounds(tmp_path):
     assert "went against local gradients in" in said.stdout
 
 
-def test_rounds_within_a_number_of_bytes():
-    federation = assemble("fedavg", setting())
-    once = sum(federation.method.traffic(federation, 1).values())
-    assert [federation.rounds_within(n) for n in (0, once - 1, once, 7 * once, 8 * once - 1)] == [0, 0, 1, 7, 7]
-    with pytest.raises(ValueError, match="sends nothing"):
-        assemble("solo", setting()).rounds_within(10**9)
-
-
 # -- FedH2L's settings ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "domains", "line_up"),

@@ -1,4 +1,4 @@
-"""Torch's global switches for exactness, set for a run and put back."""
+"""Torch's global switches for exactness, and its threads, set for a run and put back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,33 @@ import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+
+
+@contextmanager
+def arithmetic(federation: Federation) -> Iterator[None]:
+    """As a federation wants it."""
+    exact = numerics(federation.device, federation.precision, federation.deterministic)
+    with threads(federation.threads), exact:
+        yield
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Torch's threads for the run: already two differ from one in the last bits."""
+    before = torch.get_num_threads()
+    if before != number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if before != number:
+            torch.set_num_threads(before)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from heterophony.data.errors import DataError
 from heterophony.data.root import Folder, folder
 from heterophony.data.sources import Entry, lookup
 from heterophony.data.sources.files import locate
+from heterophony.record.disk import Disk
 
 LIMIT = 1 << 30
 _BLOCK = 1 << 20
@@ -55,7 +56,7 @@ def fetch(url: str, path: Path, md5: str, *, limit: int = LIMIT, timeout: float 
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    Disk().sync(path.parent)
     return path
 
 
@@ -85,13 +86,3 @@ def _drain(url: str, answer: Any, out: IO[bytes], limit: int) -> str:
     if announced is not None and announced.isdigit() and size != int(announced):
         raise DataError(f"{url} broke off after {size} of {announced} bytes: nothing was kept, try again")
     return digest.hexdigest()
-
-
-def _sync(directory: Path) -> None:
-    """Make the rename itself last; Windows can neither open folders nor needs it."""
-    if os.name != "nt":
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

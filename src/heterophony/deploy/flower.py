@@ -326,13 +326,6 @@ class Control:
         fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})
         return int(self.client.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id)
 
-    def runs(self) -> dict[int, str]:
-        """Runs by number, with their states."""
-        found = self.client.ListRuns(ListRunsRequest()).run_dict
-        return {
-            number: ":".join(filter(None, (run.status.status, run.status.sub_status))) for number, run in found.items()
-        }
-
     def close(self) -> None:
         self.client.close()
 

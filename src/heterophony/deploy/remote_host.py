@@ -23,7 +23,7 @@ from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused, Shape
-from heterophony.mailbox import Inbox
+from heterophony.mailbox import messages
 from heterophony.message import HEADER_LIMIT, Body, Message, Send
 
 WATCH = 2.0  # seconds between looks at who is connected
@@ -226,7 +226,7 @@ class RemoteHost:
                 raise Refused("malformed: no answer")
         if not _whole(round):
             raise Refused("malformed: no round")
-        known = max([activation.round, *(m.round for m in _messages(activation.mail))])
+        known = max([activation.round, *(m.round for m in messages(activation.mail))])
         if round > known + LEAP:
             raise Refused(f"round {round} after round {known}")
         if len(sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
@@ -308,13 +308,6 @@ class RemoteHost:
         except ValueError:
             pass
         return b""
-
-
-def _messages(mail: Message | Inbox | None) -> list[Message]:
-    """All messages that a reaction was given."""
-    if mail is None:
-        return []
-    return [*([mail] if isinstance(mail, Message) else mail), *mail.also]
 
 
 def _whole(value: Any) -> bool:

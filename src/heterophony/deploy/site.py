@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony import codec
-from heterophony.compute.numerics import numerics
+from heterophony.compute.numerics import arithmetic
 from heterophony.deploy.call import one_line
 from heterophony.deploy.organisation import Egress
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.vault import Memory, Vault
-from heterophony.engines.engine import threads
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_of
@@ -183,7 +182,7 @@ class Site:
         if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
             raise Refused(f"activation {activation.number}, but only {memory.applied} have been done here: {OLD}")
         federation = self.federation
-        with threads(federation.threads), numerics(federation.device, federation.precision, federation.deterministic):
+        with arithmetic(federation):
             host = LocalHost(federation)
             if memory.state is not None:
                 host.restore(self.name, memory.state)

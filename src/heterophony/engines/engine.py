@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from heterophony import codec
-from heterophony.compute.numerics import numerics
+from heterophony.compute.numerics import arithmetic
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
@@ -77,9 +74,7 @@ class Engine:
         Called again with more rounds, it goes on from there.
         """
         began = time.perf_counter()
-        federation = self.federation
-        exact = numerics(federation.device, federation.precision, federation.deterministic)
-        with threads(federation.threads), exact:
+        with arithmetic(self.federation):
             if self.record is not None and self.record.exists and not self.started:
                 self.record.load(self)
                 self.started = True
@@ -448,16 +443,3 @@ class Engine:
 
 def _describe(message: Message) -> str:
     return f"{message.kind!r} of round {message.round} from {message.sender}"
-
-
-@contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Torch's threads for the run: already two differ from one in the last bits."""
-    before = torch.get_num_threads()
-    if before != number:
-        torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        if before != number:
-            torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from heterophony.engines.parking import Parking
 from heterophony.fault import told
 from heterophony.federation import Federation
 from heterophony.fields import Shape, Weights
-from heterophony.mailbox import Inbox
+from heterophony.mailbox import Mail, messages, swapped
 from heterophony.message import Body, Kind, Message, Send
 from heterophony.node import Node
 from heterophony.topology import Links
@@ -66,15 +66,21 @@ class LocalHost:
             self.parking.built(self.nodes[id])
         return self.nodes[id]
 
+    def release(self, id: str) -> None:
+        """A node lives elsewhere from now on."""
+        if (node := self.nodes.pop(id, None)) is not None:
+            self.parking.gone(node)
+        self.shapes.pop(id, None)
+
     def begin(self, activation: Activation) -> None:
         node = self.node(activation.node)
         node.links, node.round, node.groups = activation.links, activation.round, {}
         frame = activation.frame = Frame(node, activation.start)
         function = getattr(self.federation.method, activation.reaction)
-        if node.device != "cpu":
-            activation.mail = _brought(activation.mail, self.kinds, node.device)
-        mail = () if activation.mail is None else (activation.mail,)
         _check_unchanged_on_its_way(activation.mail)
+        if node.device != "cpu":
+            activation.mail = swapped(activation.mail, lambda m: _brought(m, self.kinds, node.device))
+        mail = () if activation.mail is None else (activation.mail,)
         with _located(activation, node):
             result = function(node, *mail)
         if inspect.isgenerator(result):
@@ -150,7 +156,7 @@ class LocalHost:
         """A reaction's code has run: neither what it got nor what it has sent is other than it was."""
         frame: Frame = activation.frame
         with _located(activation, frame.node):
-            for message in _messages(activation.mail):
+            for message in messages(activation.mail):
                 if not message.body.intact:
                     raise ValueError(
                         f"changed the message {message.kind!r} it got, which others read too: copy it first"
@@ -213,15 +219,9 @@ def model_digest(state: dict[str, Any]) -> bytes:
     return hashlib.sha256(codec.pack(state["models"])).digest()
 
 
-def _messages(mail: Message | Inbox | None) -> list[Message]:
-    if mail is None:
-        return []
-    return [*mail, *mail.also] if isinstance(mail, Inbox) else [mail, *mail.also]
-
-
-def _check_unchanged_on_its_way(mail: Message | Inbox | None) -> None:
+def _check_unchanged_on_its_way(mail: Mail) -> None:
     """A sender that keeps what it sent, and writes into it in a later reaction, is told before its receiver is."""
-    for message in _messages(mail):
+    for message in messages(mail):
         if not message.body.intact:
             raise ReactionError(
                 f"node {message.sender} has changed its message {message.kind!r} of round {message.round} to "
@@ -229,20 +229,13 @@ def _check_unchanged_on_its_way(mail: Message | Inbox | None) -> None:
             )
 
 
-def _brought(mail: Any, kinds: Mapping[str, Kind], device: str) -> Any:
-    """Mail with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
-    if mail is None:
-        return None
-    if isinstance(mail, Inbox):
-        found = Inbox(_brought(m, kinds, device) for m in mail)
-        found.also = tuple(_brought(m, kinds, device) for m in mail.also)
-        return found
-    weights = [name for name, field in kinds[mail.kind].fields.items() if isinstance(field, Weights)]
-    also = tuple(_brought(m, kinds, device) for m in mail.also)
-    if not any(tensor.device.type == "cpu" for name in weights for tensor in mail.body[name].values()):
-        return replace(mail, also=also) if also else mail
-    moved = {name: {n: t.to(device) for n, t in mail.body[name].items()} for name in weights}
-    return replace(mail, body=Body({**mail.body, **moved}), also=also)
+def _brought(message: Message, kinds: Mapping[str, Kind], device: str) -> Body:
+    """The body with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
+    body = message.body
+    weights = [name for name, field in kinds[message.kind].fields.items() if isinstance(field, Weights)]
+    if not any(tensor.device.type == "cpu" for name in weights for tensor in body[name].values()):
+        return body
+    return Body({**body, **{name: {n: t.to(device) for n, t in body[name].items()} for name in weights}})
 
 
 class _located:

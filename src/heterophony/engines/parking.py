@@ -7,10 +7,8 @@ system keeps in memory what is in use. Neither changes a bit.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from heterophony.compute.memory import give_back_freed
 from heterophony.compute.workers import models_into, room_for
 from heterophony.data.table import Data
 from heterophony.node import Node, away, moved
@@ -49,7 +48,7 @@ class Parking:
             self.mapped += room_for(node)
             if self.mapped > TRIM:
                 self.mapped = 0
-                _trim()
+                give_back_freed()  # what models left behind, in pieces that the C library does not use again
         else:
             self._count(node)
 
@@ -74,6 +73,13 @@ class Parking:
             self.held -= self.sizes.pop(name)
             self._park(self.idle.pop(name))
 
+    def gone(self, node: Node) -> None:
+        """A node lives elsewhere from now on."""
+        self.held -= self.sizes.pop(node.id, 0)
+        self.idle.pop(node.id, None)
+        self.parked.pop(node.id, None)
+        self.users.subtract(key for key in map(id, node.data.data.values()) if self.users[key])
+
     def settle(self) -> None:
         """Before somebody reads a parked node: what was on its way is there."""
         if self.moving:
@@ -93,12 +99,6 @@ class Parking:
             if isinstance(view, Data) and self.users[id(view)] <= 1:
                 view.copies.clear()
         self.moving = True
-
-
-def _trim() -> None:
-    """Give back what models left behind when they moved: glibc keeps it, in pieces that it does not use again."""
-    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
 
 
 def _memory(device: str) -> int:

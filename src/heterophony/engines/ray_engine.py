@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from heterophony.engines.engine import Engine
 from heterophony.engines.ray_host import RayHost
-from heterophony.federation import Federation
 from heterophony.record.result import Result
 
 
@@ -14,9 +11,6 @@ class RayEngine(Engine):
     """An `Engine` that has workers while it runs, and gives their cores back afterwards."""
 
     host: RayHost
-
-    def __init__(self, federation: Federation, host: RayHost, **options: Any) -> None:
-        super().__init__(federation, host, **options)
 
     def run(self, rounds: int | None = None) -> Result:
         with self.host.working():

@@ -22,9 +22,10 @@ from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import ReactionError, model_digest
 from heterophony.engines.placement import Placement
 from heterophony.engines.ray_pool import Member, Pool, connect, ray
-from heterophony.engines.ray_worker import Order, Report, swapped
+from heterophony.engines.ray_worker import Order, Report
 from heterophony.federation import Federation
 from heterophony.fields import Shape
+from heterophony.mailbox import swapped
 from heterophony.message import Body, Send
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class RayHost:
             if home != worker and home is not None:
                 self.leaving[home].append(node)
             self.placement.homes[node] = self.holders[node] = worker
-            order = replace(activation, mail=swapped(activation.mail, ticket), frame=None)
+            order = replace(activation, mail=swapped(activation.mail, lambda message: ticket(message.body)), frame=None)
             orders.append(Order(order, self.applied.get(node, 0), state))
         stream = member.actor.work.options(num_returns="streaming").remote(orders, self.leaving.pop(worker, []), *parts)
         cost = sum(self.placement.cost((activation.node, activation.reaction)) for activation in shard)

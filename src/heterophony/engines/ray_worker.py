@@ -11,20 +11,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from heterophony import codec
 from heterophony.compute.eager import Eager, WorkError
-from heterophony.compute.numerics import numerics
+from heterophony.compute.numerics import arithmetic
 from heterophony.engines.blob import INLINE
 from heterophony.engines.elsewhere import outline
 from heterophony.engines.freight import Freight, unload
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import LocalHost, ReactionError
-from heterophony.mailbox import Inbox
-from heterophony.message import Body, Message
-
-Mail = Message | Inbox | None
+from heterophony.mailbox import swapped
+from heterophony.message import Body
 
 
 @dataclass(frozen=True)
@@ -50,11 +47,8 @@ class Worker:
 
     def __init__(self, freight: Freight) -> None:
         self.federation = replace(unload(freight), workers=1)
-        torch.set_num_threads(self.federation.threads)
         self.switches = ExitStack()
-        self.switches.enter_context(
-            numerics(self.federation.device, self.federation.precision, self.federation.deterministic)
-        )
+        self.switches.enter_context(arithmetic(self.federation))
         self.host = LocalHost(self.federation)
         self.applied: dict[str, int] = {}  # by node, the activation that its state comes from
 
@@ -85,8 +79,7 @@ class Worker:
         Blobs that a list of reports leaves out are yielded after it, and then None. A text is an error.
         """
         for node in leaving:
-            self.host.nodes.pop(node, None)
-            self.host.shapes.pop(node, None)
+            self.host.release(node)
             self.applied.pop(node, None)
         body = cache(lambda part: Body(codec.unpack(memoryview(parts[part]))))  # one object, however many read it
         seconds: dict[str, float] = {}
@@ -118,7 +111,7 @@ class Worker:
                 f"node {node}: activation {activation.number} is for its state after {order.before}, "
                 f"this is that after {self.applied.get(node, 0)}"
             )
-        activation.mail = swapped(activation.mail, lambda ticket: body(ticket["part"]))
+        activation.mail = swapped(activation.mail, lambda message: body(message.body["part"]))
         self.applied[node] = activation.number
         self.host.begin(activation)
         seconds[node] = time.perf_counter() - began
@@ -160,17 +153,3 @@ def _told(items: list[Report | float]) -> Iterator[Any]:
         yield np.frombuffer(blob, np.uint8)
     if large:
         yield None
-
-
-def swapped(mail: Mail, body: Callable[[Body], Body]) -> Mail:
-    """The same mail with other bodies."""
-    if isinstance(mail, Inbox):
-        found = Inbox(_swapped(message, body) for message in mail)
-        found.also = tuple(_swapped(message, body) for message in mail.also)
-        return found
-    return None if mail is None else _swapped(mail, body)
-
-
-def _swapped(message: Message, body: Callable[[Body], Body]) -> Message:
-    also = tuple(_swapped(other, body) for other in message.also)
-    return replace(message, body=body(message.body), also=also)

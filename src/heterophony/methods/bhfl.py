@@ -213,7 +213,7 @@ class BHFL(Method):
         return pick(value, *names(node))
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        model = sum(tensor.nbytes for tensor in federation.first("root").weights().values())
+        model = federation.first("root").payload()
         extra = {"down": 16, "up": 8, "push": 8}
         counts = tree_messages(
             federation.topology,

@@ -199,7 +199,7 @@ class FCCL(Method):
         clients = len(server.cohort(self.fraction))
         models = 0
         if self.averaging:
-            models = rounds // self.local_every * clients * sum(tensor.nbytes for tensor in server.weights().values())
+            models = rounds // self.local_every * clients * server.payload()
         return {"ask": 0, "logits": sent, "consensus": sent + 8 * rounds * clients, "model": models, "mean": models}
 
 

@@ -72,5 +72,5 @@ class FedAsync(Method):
         """Those at work at first, and one more for each merge but the last."""
         server = federation.first("server")
         sent = len(engage(server, self.concurrency)) + rounds - 1
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         return {"global": sent * model, "update": sent * model}

@@ -83,5 +83,5 @@ class FedBuff(Method):
         """Those at work at first, and one more for each update absorbed but the last."""
         server = federation.first("server")
         sent = len(engage(server, self.concurrency)) + rounds * self.buffer - 1
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         return {"global": sent * model, "delta": sent * model}

@@ -122,7 +122,7 @@ class FedDF(Method):
         if self.fraction < 1:
             raise NotImplementedError("which architectures are drawn depends on the seed")
         clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
-        sizes = [sum(tensor.nbytes for tensor in client.weights().values()) for client in clients]
+        sizes = [client.payload() for client in clients]
         return {"ask": 0, "model": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
 
 

@@ -84,7 +84,7 @@ class FineTune(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         sent = rounds * len(server.cohort(self.fraction))
         adapted = rounds // self.every * len(server.children)
         return {"global": sent * model, "update": sent * (model + 8), "adapt": adapted * model}

@@ -89,6 +89,6 @@ class FML(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         sent = rounds * len(server.cohort(self.fraction)) * model
         return {"global": sent, "meme": sent}

@@ -91,6 +91,6 @@ class IFCA(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         sent = rounds * len(server.cohort(self.fraction))
         return {"models": sent * self.clusters * model, "update": sent * (model + 16)}

@@ -96,7 +96,7 @@ class Scaffold(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
+        model = server.payload()
         messages = rounds * len(server.cohort(self.fraction))
         return {"global": messages * (2 * model + 8), "update": messages * 2 * model}
 
