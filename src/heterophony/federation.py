@@ -185,7 +185,8 @@ class Federation:
     @property
     def partial(self) -> bool:
         """Whether a participant may miss rounds, the last among them."""
-        return self.dropout.rate > 0 or getattr(self.method, "fraction", 1.0) < 1
+        share = getattr(self.method, "fraction", 1.0)  # or shares by node, level and role
+        return self.dropout.rate > 0 or min(share.values() if isinstance(share, Mapping) else [share], default=1.0) < 1
 
     def profile(self, node: str) -> Profile:
         """A node's device and network."""
