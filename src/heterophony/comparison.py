@@ -10,7 +10,7 @@ from typing import Any
 
 from heterophony import registry, show
 from heterophony.campaign import Order
-from heterophony.record.interval import Interval, holm, interval, paired
+from heterophony.record.interval import Interval, holm, interval, mean, paired
 from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
 
@@ -190,7 +190,7 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
     for label, own in by_label.items():
         ordered = [own[seed] for seed in sorted(own)]
         figures = {name: interval([f["metrics"].get(name) for f in ordered]) for name in METRICS}
-        total, clock, seconds = (_mean([_at(f, *path) for f in ordered]) for path in PATHS)
+        total, clock, seconds = (mean(_at(f, *path) for f in ordered) for path in PATHS)
         rounds = sorted({f["rounds"] for f in ordered})
         if len(rounds) > 1:
             raise ComparisonError(
@@ -210,11 +210,6 @@ def _at(found: Mapping[str, Any], *path: str) -> float | None:
     for key in path:
         found = found.get(key)  # type: ignore[assignment]
     return found  # type: ignore[return-value]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 # -- as a table -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Equations: the algorithms Optimal Bipartition and Clustered Federated Learning, 
 clients are one cluster at first. A cluster whose mean update is shorter than `eps1` has come to rest; if some client's
 own update is longer than `eps2` even so, it parts into the two groups whose largest cosine across, alpha, is the least,
 provided that sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max bounds how far clients of one kind differ.
-Deviations: `eps1` and `eps2` are those of the authors' code unless set; they are lengths of updates, so that they
+Deviations: `eps1` and `eps2` are those of public code unless set; they are lengths of updates, so that they
 depend on network and rate (the table notes both lengths for every cluster). Means count clients by examples
 (`weighted=False`: alike, as in the code). The two parts of a cluster each take the mean of their own updates in that
 very round, as in the code. The code's clustering is by complete linkage; ours is the optimum that the paper defines.
