@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heterophony import registry, show
+from heterophony import registry, show, toml
 from heterophony.campaign import Order
 from heterophony.record.interval import Interval, holm, interval, mean, paired
 from heterophony.settings import Setting
@@ -133,12 +132,7 @@ def left_over(folder: Path, wanted: Sequence[Order]) -> str:
 
 def read_options(path: Path) -> dict[str, dict[str, Any]]:
     """A TOML file with a table of options for each method, by their whole names."""
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ComparisonError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ComparisonError(f"{path}: not TOML: {error}") from None
+    tables = toml.parsed(toml.text(path, ComparisonError), path, ComparisonError)
     found: dict[str, dict[str, Any]] = {}
     for name, table in tables.items():
         if not isinstance(table, dict):

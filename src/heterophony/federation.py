@@ -73,6 +73,7 @@ class Federation:
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
     recipe: Mapping[str, Any] | None = None  # how to build it again, where it was built from names
     leaks: tuple[str, ...] = ()  # images on both sides of a line, where a leaky split was asked for
+    untrained: tuple[str, ...] = ()  # classes that are tested, though nobody trains on them
 
     def __post_init__(self) -> None:
         roles = set(self.topology.roles.values())
@@ -248,6 +249,7 @@ class Federation:
             "headline": self.method.headline,
             "recipe": self.recipe,
             "leaks": list(self.leaks),
+            **({"untrained": list(self.untrained)} if self.untrained else {}),
         }
 
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:

@@ -74,6 +74,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "incidents": len(troubles := [row for row in ledger.incidents if row["incident"] != "joined"]),
         **({"skipped": skipped} if (skipped := sum(row["incident"] == "skipped" for row in troubles)) else {}),
         "leaks": spec.get("leaks", []),
+        **({"untrained": spec["untrained"]} if "untrained" in spec else {}),
         **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
 
@@ -259,6 +260,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
             f"what others teach went against local gradients in {percent(share)} of rounds, cosine {cosine:.2f}"
         )
     text += [f"LEAKY: {leak}" for leak in summary["leaks"]]
+    text += [f"UNTRAINED: {gap}" for gap in summary.get("untrained", [])]
     if summary["finished"]:
         text.append(f"{summary['seconds']:.1f} s, models {summary['digest'][:12]}")
     else:

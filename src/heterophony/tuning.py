@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import random
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -270,16 +269,14 @@ def _has(method: str, key: str) -> bool:
 
 def read(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """setting -> method -> what was found."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-        entries = [entry for methods in found.values() for entry in methods.values()]
-        if not all({"options", "budget", "seeds"} <= entry.keys() for entry in entries):
-            raise ValueError
-    except OSError as error:
-        raise SettingError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (ValueError, AttributeError):
-        raise SettingError(f"{path} is not a file that `heterophony tune` wrote") from None
+    found = toml.parsed(toml.text(path, SettingError), path, SettingError)
+    if not all(isinstance(methods, dict) and all(map(_tuned, methods.values())) for methods in found.values()):
+        raise SettingError(f"{path} is not a file that `heterophony tune` wrote")
     return found
+
+
+def _tuned(entry: Any) -> bool:
+    return isinstance(entry, dict) and {"options", "budget", "seeds"} <= entry.keys()
 
 
 def options(path: Path, setting: str, method: str) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_allowed_leaks_are_reported():
     (overlap,) = report.overlaps
     assert (overlap.first, overlap.second, overlap.images) == ("train", "test", 1)
     assert (overlap.first_of, overlap.second_of) == (("a",), ("b",))
-    assert "overlap: 1 images of mnist/train" in str(report)
+    assert "1 images of mnist/train are in train (of a) and in test (of b)" in str(overlap)
 
 
 def test_covered_classes_are_reported():
@@ -106,9 +106,7 @@ def test_covered_classes_are_reported():
     }
     report = check_leakage(views)
     assert report.classes == {"mnist": {"train": (0, 4), "test": (4, 7)}}
-    assert report.unseen() == {"mnist": (7,)}
-    assert "tested but not trained in mnist: classes [7]" in str(report)
-    assert "classes of mnist: train 2, test 2" in str(report)
+    assert report.untrained() == ("of mnist these classes are tested, but nobody trains on them: 7",)
 
 
 def test_wrong_views_are_refused():
@@ -149,7 +147,7 @@ def test_base_images_split_once_do_not_leak():
     report = check_leakage(views, shared_train=True)
     assert report.images == {"train": 650, "validation": 100, "public": 100, "test": 150}
     assert report.classes["mnist"]["test"] == tuple(range(10))
-    assert report.unseen() == {}
+    assert report.untrained() == ()
 
 
 def test_the_embedded_digits_are_known_as_mnist(real):

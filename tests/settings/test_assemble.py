@@ -536,6 +536,19 @@ def test_a_leaky_run_says_so(tmp_path):
     assert "leak" in ran.output.lower().replace(str(path), "")
 
 
+def test_classes_that_nobody_trains_on_are_named(tmp_path):
+    small = '[data]\nsource = "digits-embedded"\ntest = 0.15\nrows = 12\n[models]\nparticipants = "mlp"\n'
+    (tmp_path / "small.toml").write_text(small)
+    ran = CliRunner().invoke(app, ["run", "solo", "--on", str(tmp_path / "small.toml"), "--rounds", "1", "--json"])
+    assert ran.exit_code == 0, ran.output
+    (line,) = json.loads(ran.stdout.splitlines()[-1])["untrained"]
+    federation = assemble("solo", str(tmp_path / "small.toml"))
+    trained = set(federation.node(next(iter(federation.homes))).data["train"].y.tolist())
+    missing = sorted(set(range(10)) - trained)
+    assert missing
+    assert line == f"of mnist these classes are tested, but nobody trains on them: {', '.join(map(str, missing))}"
+
+
 # -- again from the recipe -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("method", "changes"),

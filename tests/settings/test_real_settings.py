@@ -167,7 +167,7 @@ def test_digits_share_training_images_and_never_test_images(need):
     made = build(Setting.load("digits").data, 0)
     assert made.report.images["train"] <= 150 + 80 + 5000 + 1800
     assert {(o.first, o.second, o.base) for o in made.report.overlaps} <= {("train", "train", "mnist/train")}
-    assert made.report.unseen() == {}
+    assert made.report.untrained() == ()
     sizes = {name: len(splits["test"]) for name, splits in made.tests.items()}
     assert sizes == {name: min(3000, len(load(name).test)) for name in DIGITS}
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterophony.data.errors import DataError
+from heterophony.wording import listed
 
 VIEWS = ("train", "validation", "public", "proxy", "test", "private-test")
 # A private test set is a part of the test set by design (FML), so these two may overlap.
@@ -72,24 +73,17 @@ class Report:
     classes: Mapping[str, Mapping[str, tuple[int, ...]]]
     overlaps: tuple[Overlap, ...] = field(default=())
 
-    def unseen(self) -> dict[str, tuple[int, ...]]:
-        """Classes that are tested but never trained on, by set."""
-        gaps = {}
+    def untrained(self) -> tuple[str, ...]:
+        """Classes that are tested though nobody trains on them, in words, one line a set."""
+        gaps = []
         for name, views in self.classes.items():
             tested = {*views.get("test", ()), *views.get("private-test", ())}
-            gap = tuple(sorted(tested - set(views.get("train", ()))))
+            gap = sorted(tested - set(views.get("train", ())))
             if gap and "train" in views:
-                gaps[name] = gap
-        return gaps
-
-    def __str__(self) -> str:
-        lines = ["base images: " + ", ".join(f"{view} {count}" for view, count in self.images.items())]
-        for name, views in self.classes.items():
-            covered = ", ".join(f"{view} {len(labels)}" for view, labels in views.items())
-            lines.append(f"classes of {name}: {covered}")
-        lines += [f"tested but not trained in {name}: classes {list(gap)}" for name, gap in self.unseen().items()]
-        lines += [f"overlap: {overlap}" for overlap in self.overlaps]
-        return "\n".join(lines)
+                gaps.append(
+                    f"of {name} these classes are tested, but nobody trains on them: {listed(list(map(str, gap)))}"
+                )
+        return tuple(gaps)
 
 
 def check(views: Mapping[str, Mapping[str, Ids]], *, allow_leakage: bool = False, shared_train: bool = False) -> Report:

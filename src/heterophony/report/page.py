@@ -220,6 +220,8 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f"<p>{html.escape(sentence)}</p>")
     for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
         text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
+    for gap in dict.fromkeys(gap for arm in chapter.arms for gap in arm.first.summary.get("untrained", [])):
+        text.append(f'<p class="warn">Never trained: {html.escape(gap)}</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])

@@ -87,6 +87,7 @@ def assemble(
         tasks=world.tasks,
         recipe=recipe,
         leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
+        untrained=world.report.untrained(),
     )
 
 
