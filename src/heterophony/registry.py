@@ -43,6 +43,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "ds-fl": methods.DSFL,
     "kt-pfl": methods.KTpFL,
     "cronus": methods.Cronus,
+    "rcfl": methods.RCFL,
     "fd": methods.FD,
     "fedproto": methods.FedProto,
     "fedtgp": methods.fedtgp,

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
@@ -16,6 +18,7 @@ from heterophony.methods import (
     FD,
     FML,
     IFCA,
+    RCFL,
     Cronus,
     Ditto,
     FedAsync,
@@ -93,6 +96,20 @@ def logits_star(method, *extra, **options):
     models = {c: dict.fromkeys(("model", *extra), net(h)) for c, h in hidden.items()}
     data = {**private(CLIENTS), "server": {"public": PUBLIC}}
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
+
+
+LABELS = {"c0": (0, 1), "c1": (1, 2), "c2": (0, 1, 2, 3)}
+
+
+def unlike_star(method, **options):
+    """Different networks, and participants that have rows of some labels only."""
+    made = logits_star(method, **options)
+
+    def some(data, labels):
+        return data.take(torch.isin(data.y, torch.tensor(labels)).nonzero().flatten())
+
+    data = {c: {**own, "train": some(own["train"], LABELS[c])} for c, own in made.data.items() if c in LABELS}
+    return replace(made, data={**made.data, **data})
 
 
 def alike_star(method=None, **options):
@@ -305,6 +322,12 @@ METHODS = [
     Row(
         "cronus-sampled",
         lambda **o: logits_star(Cronus(local=B16, average="median", sample=20, fraction=0.67), **o),
+        rounds=4,
+    ),
+    Row("rcfl", lambda **o: unlike_star(RCFL(local=B16, distil=B16), **o)),
+    Row(
+        "rcfl-sampled",
+        lambda **o: logits_star(RCFL(local=B16, distil=B16, alpha=0.5, sample=20, fraction=0.67), **o),
         rounds=4,
     ),
     Row("fml", mutual_star),

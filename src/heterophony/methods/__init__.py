@@ -33,6 +33,7 @@ from heterophony.methods.ifca import IFCA
 from heterophony.methods.kt_pfl import KTpFL
 from heterophony.methods.lg_fedavg import lg_fedavg
 from heterophony.methods.moon import Moon
+from heterophony.methods.rcfl import RCFL
 from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
@@ -61,6 +62,7 @@ __all__ = [
     "IFCA",
     "KTpFL",
     "Moon",
+    "RCFL",
     "Scaffold",
     "Solo",
     "agg",
