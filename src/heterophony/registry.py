@@ -20,6 +20,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "agg": methods.agg,
     "fedavg": methods.FedAvg,
     "fedprox": methods.fedprox,
+    "fedmatch": methods.FedMatch,
     "scaffold": methods.Scaffold,
     "moon": methods.Moon,
     "afl": methods.AFL,

@@ -29,6 +29,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedKD,
+    FedMatch,
     FedMD,
     FedPer,
     FedProto,
@@ -152,6 +153,17 @@ def personal_star(method, server=("model",), client=("model",), build=net, **opt
     """A star whose nodes have these slots, all of one architecture."""
     models = {"server": dict.fromkeys(server, build()), "client": dict.fromkeys(client, build())}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+GENTLE = Training(batch=16, lr=1e-3)
+
+
+def matched(method, factory=None, **options):
+    """One network for all, places for two helpers, and unlabelled public points at the server too."""
+    factory = factory or net()
+    models = {"server": {"model": factory}, "client": dict.fromkeys(("model", "helper-0", "helper-1"), factory)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    return Federation(method, star(CLIENTS), models, data, TESTS, **options)
 
 
 def contrasted(method, **options):
@@ -305,6 +317,12 @@ METHODS = [
     Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
     Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, fraction=0.67), **o), rounds=4),
     Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
+    Row("fedmatch", lambda **o: matched(FedMatch(local=B16, distil=GENTLE, confidence=0.3), normed, **o)),
+    Row(
+        "fedmatch-sampled",
+        lambda **o: matched(FedMatch(local=B16, distil=GENTLE, every=2, sample=20, fraction=0.67), **o),
+        rounds=4,
+    ),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("solo-stream", forgetful, rounds=4, drops=False),

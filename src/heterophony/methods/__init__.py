@@ -19,6 +19,7 @@ from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
+from heterophony.methods.fedmatch import FedMatch
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
@@ -56,6 +57,7 @@ __all__ = [
     "FedH2LAsync",
     "FedKD",
     "FedMD",
+    "FedMatch",
     "FedPer",
     "FedProto",
     "FineTune",
