@@ -36,13 +36,15 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_without_unlabelled_rows_it_is_fedavg():
+@pytest.mark.parametrize("weighted", [True, False])
+def test_without_unlabelled_rows_it_is_fedavg(weighted):
     """psi begins as zero and nothing moves it: sigma is all there is, to the bit, BatchNorm's statistics too."""
-    method = FedMatch(local=B16, distil=Training(epochs=0), begin=0.0)
-    ours = local(matched(method, certain)).run(3)
-    theirs = local(weights_star(FedAvg(local=B16), certain)).run(3)
+    options = {"local": B16, "weighted": weighted}
+    still = Training(epochs=0)
+    ours = local(matched(FedMatch(distil=still, begin=0.0, **options), certain)).run(3)
+    theirs = local(weights_star(FedAvg(**options), certain)).run(3)
     assert same(ours.state("server")["models"]["model"], theirs.state("server")["models"]["model"])
-    divided = local(matched(FedMatch(local=B16, distil=Training(epochs=0)), certain)).run(3)
+    divided = local(matched(FedMatch(distil=still, **options), certain)).run(3)
     for name, tensor in theirs.state("server")["models"]["model"].items():
         found = divided.state("server")["models"]["model"][name]
         assert torch.allclose(found.float(), tensor.float(), atol=1e-5)  # dividing the start changes only rounding
@@ -93,6 +95,23 @@ def test_the_changed_rows_are_cropped_by_their_own_draw():
     assert torch.equal(asked[0], x)
     assert torch.equal(asked[1], crop.apply(x, params))
     assert not torch.equal(asked[1], x)
+
+
+def test_options_reach_the_unlabelled_phase():
+    """Images are cropped, each by a draw of its own; points are taken as they are."""
+    weights = {"confidence": 0.3, "consistency": 0.5, "agreement": 0.25, "l1": 0.1, "l2": 0.2}
+    method = FedMatch(crop=2, flip=True, sample=5, distil=GENTLE, **weights)
+    client = matched(method).node("c0")
+    order = next(method.match(client, client.weights(), ("helper-0",)))
+    assert order.loss == Unlabelled(("helper-0",), 0.3, 0.5, 0.25, None)
+    assert order.transform == Sparse(0.1, 0.2)
+    assert order.teachers == ("helper-0",)
+    assert (order.data, len(order.rows), order.extra) == ("public", 5, {})
+    client.data["public"] = Data(x=torch.zeros(9, 1, 4, 4), classes=4)
+    order = next(method.match(client, client.weights(), ()))
+    assert order.loss.crop == CropFlip(2, True)
+    assert len(order.extra["crop"].unique(dim=0)) > 1
+    assert len(order.extra["crop"]) == 5
 
 
 def test_the_pull_on_psi_by_hand():
@@ -149,6 +168,16 @@ def test_helpers_are_what_the_nearest_have_sent_and_come_when_they_are_due():
         assert same(said["model", "server", client, 2]["helpers"], family([wanted]))
 
 
+def test_no_helpers_are_helpers_that_never_come():
+    options = {"local": B16, "distil": GENTLE, "confidence": 0.3}
+    none, never, always = (
+        local(matched(FedMatch(**options, **more))).run(3).state("server")["models"]["model"]
+        for more in ({"helpers": 0}, {"every": 9}, {})
+    )
+    assert same(none, never)
+    assert not same(none, always)
+
+
 def test_traffic_counts_helpers():
     """Three clients, three rounds: nobody helps in the first, each gets two in the others; models are two halves."""
     federation = matched(FedMatch(local=B16, distil=GENTLE))
@@ -158,7 +187,7 @@ def test_traffic_counts_helpers():
 
 
 def test_misfits_are_refused():
-    for bad in ({"helpers": -1}, {"l2": -1.0}, {"begin": -0.1}, {"crop": -1}):
+    for bad in ({"helpers": -1}, {"l2": math.nan}, {"begin": -0.1}, {"crop": -1}):
         with pytest.raises(ValueError, match="are at least 0"):
             FedMatch(**bad)
     for bad in ({"every": 0}, {"probe": 0}):

@@ -108,7 +108,8 @@ class FedMatch(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.helpers, self.crop, self.l1, self.l2, self.consistency, self.agreement, self.begin) < 0:
+        weights = (self.l1, self.l2, self.consistency, self.agreement, self.begin)
+        if not all(value >= 0 for value in (self.helpers, self.crop, *weights)):
             raise ValueError("helpers, crop, l1, l2, consistency, agreement and begin are at least 0")
         if self.every < 1 or self.probe < 1:
             raise ValueError(f"every and probe are numbers >= 1, got {self.every} and {self.probe}")
