@@ -2,15 +2,16 @@
 
 Leaves a client: both halves of its weights, sigma and psi, and from how many labelled rows they are. Leaves the server:
 their means and, to each client, the psi of those clients whose networks answer most like its own (helpers).
-Equations: labels at client. theta = sigma + psi. Cross-entropy on labelled rows moves sigma alone. On unlabelled rows u
-whose likeliest class has at least `confidence`, psi alone is moved by: inter-client consistency, the mean over helpers
-of KL(helper(u) || own(u)), and cross-entropy of the answer to an augmented u with the class that most of oneself and
-the helpers vote for; and by l1 |psi|_1 + l2 |sigma - psi|^2. A helper is its own psi on the receiver's sigma.
+Equations: labels at client, as the authors' code has them. theta = sigma + psi. Cross-entropy on labelled rows moves
+sigma alone. On unlabelled rows u whose likeliest class has at least `confidence`, psi alone is moved by: inter-client
+consistency, the mean over helpers of KL(helper(u) || own(u)), and cross-entropy of the answer to an augmented u with
+the class that most of oneself and the helpers vote for; and by l1 |psi|_1 + l2 |sigma - psi|^2. A helper is its own psi
+on the receiver's sigma.
 Deviations: of a round's two phases one comes after the other, not in turns of a batch. Cross-entropy on labelled rows
 has weight 1 (the authors' code: 10). Unlabelled rows are the public ones, the same for all. The augmentation is a crop
 of padded images, which may flip them, not RandAugment; what is no image is not changed. Helpers are the nearest by
 softmax outputs on the first public rows; the code's probe is noise. Helpers come every round (the code: every tenth).
-Tensors travel whole: what the paper saves by sparse differences is not here. Float buffers (BatchNorm's statistics)
+Tensors travel whole; the code counts sparse differences. Float buffers (BatchNorm's statistics)
 are not halved and go with psi. Weight decay, if any, acts on sigma + psi. Other defaults are the code's; the initial
 network is divided, not enlarged. Without helpers, unlabelled rows and `begin`, it is FedAvg to the bit.
 Reference: Jeong, Yoon, Yang and Hwang, Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint

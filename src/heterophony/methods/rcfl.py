@@ -2,10 +2,10 @@
 
 Leaves a client: its softmax outputs on public rows that everyone knows by seed, which labels it has, and its accuracy.
 Leaves the server: the scores of all labels. No weights; public rows need no labels.
-Equations: the paper's algorithm. The global update is label by label, over those who have the label, with beta = 1
-where one alone has it and beta = the participant's accuracy on labelled public rows where several do; the local update
-joins the global scores of a participant's own labels with its own scores, those weighted by alpha. With `alpha=0` it is
-the model distillation update of the sister paper.
+Equations: of its two updates, without numbers, as the full text was not at hand. The global update is label by label,
+over those who have the label, with beta = 1 where one alone has it and beta = the participant's accuracy on labelled
+public rows where several do; the local update joins the global scores of a participant's own labels with its own
+scores, these weighted by alpha. With `alpha=0` it is the model distillation update of the sister paper.
 Deviations: a label's sum is divided by its weights, and rows are made to sum to one, so that scores stay scores; if all
 weights are zero, all count alike. The joined scores (global + alpha own) / (1 + alpha) are distilled into the network,
 by cross-entropy, mean over the batch. The default of alpha, private rows for each public row, is ours. Networks have
