@@ -153,15 +153,16 @@ def within(weights: Mapping[str, T], path: str) -> dict[str, T]:
 class Family(Weights):
     """Weights of several models of one architecture in one message, each name with its model's number before it.
 
-    `many` names the hyper-parameter that says how many there are.
+    `many` names the hyper-parameter that says how many there are; or, with `fewer`, how many at most.
     """
 
     many: str = ""
+    fewer: bool = False
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
-        members = members_of(value)
-        if sorted(members) != list(range(int(receiver.setting(self.many)))):
-            raise Refused(f"models {sorted(members)}, expected {receiver.setting(self.many)} of them")
+        members, most = members_of(value), int(receiver.setting(self.many))
+        if sorted(members) != list(range(min(most, len(members)) if self.fewer else most)):
+            raise Refused(f"models {sorted(members)}, expected {'at most ' if self.fewer else ''}{most} of them")
         for weights in members.values():
             super().fits(weights, receiver)
 

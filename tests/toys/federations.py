@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
+
 from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
@@ -16,6 +18,7 @@ from heterophony.methods import (
     FD,
     FML,
     IFCA,
+    RCFL,
     Cronus,
     Ditto,
     FedAsync,
@@ -26,6 +29,7 @@ from heterophony.methods import (
     FedH2L,
     FedH2LAsync,
     FedKD,
+    FedMatch,
     FedMD,
     FedPer,
     FedProto,
@@ -95,6 +99,20 @@ def logits_star(method, *extra, **options):
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
 
 
+LABELS = {"c0": (0, 1), "c1": (1, 2), "c2": (0, 1, 2, 3)}
+
+
+def unlike_star(method, **options):
+    """Different networks, and participants that have rows of some labels only."""
+    made = logits_star(method, **options)
+
+    def some(data, labels):
+        return data.take(torch.isin(data.y, torch.tensor(labels)).nonzero().flatten())
+
+    data = {c: {**own, "train": some(own["train"], LABELS[c])} for c, own in made.data.items() if c in LABELS}
+    return replace(made, data={**made.data, **data})
+
+
 def alike_star(method=None, **options):
     """One network and one start for all, and FCCL that averages it."""
     models = {c: dict.fromkeys(("model", "previous", "pretrained"), Model(net(), common=True)) for c in CLIENTS}
@@ -135,6 +153,17 @@ def personal_star(method, server=("model",), client=("model",), build=net, **opt
     """A star whose nodes have these slots, all of one architecture."""
     models = {"server": dict.fromkeys(server, build()), "client": dict.fromkeys(client, build())}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+GENTLE = Training(batch=16, lr=1e-3)
+
+
+def matched(method, factory=None, **options):
+    """One network for all, places for two helpers, and unlabelled public points at the server too."""
+    factory = factory or net()
+    models = {"server": {"model": factory}, "client": dict.fromkeys(("model", "helper-0", "helper-1"), factory)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    return Federation(method, star(CLIENTS), models, data, TESTS, **options)
 
 
 def contrasted(method, **options):
@@ -288,6 +317,12 @@ METHODS = [
     Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
     Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, fraction=0.67), **o), rounds=4),
     Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
+    Row("fedmatch", lambda **o: matched(FedMatch(local=B16, distil=GENTLE, confidence=0.3), normed, **o)),
+    Row(
+        "fedmatch-sampled",
+        lambda **o: matched(FedMatch(local=B16, distil=GENTLE, every=2, sample=20, fraction=0.67), **o),
+        rounds=4,
+    ),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
     Row("agg", lambda **o: peers(method=agg(local=B16), **o), drops=False),
     Row("solo-stream", forgetful, rounds=4, drops=False),
@@ -305,6 +340,12 @@ METHODS = [
     Row(
         "cronus-sampled",
         lambda **o: logits_star(Cronus(local=B16, average="median", sample=20, fraction=0.67), **o),
+        rounds=4,
+    ),
+    Row("rcfl", lambda **o: unlike_star(RCFL(local=B16, distil=B16), **o)),
+    Row(
+        "rcfl-sampled",
+        lambda **o: logits_star(RCFL(local=B16, distil=B16, alpha=0.5, sample=20, fraction=0.67), **o),
         rounds=4,
     ),
     Row("fml", mutual_star),

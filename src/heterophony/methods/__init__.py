@@ -19,6 +19,7 @@ from heterophony.methods.feddf import FedDF
 from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
+from heterophony.methods.fedmatch import FedMatch
 from heterophony.methods.fedmd import FedMD, fedmd_global
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
@@ -33,6 +34,7 @@ from heterophony.methods.ifca import IFCA
 from heterophony.methods.kt_pfl import KTpFL
 from heterophony.methods.lg_fedavg import lg_fedavg
 from heterophony.methods.moon import Moon
+from heterophony.methods.rcfl import RCFL
 from heterophony.methods.scaffold import Scaffold
 from heterophony.methods.solo import Solo, agg
 
@@ -55,12 +57,14 @@ __all__ = [
     "FedH2LAsync",
     "FedKD",
     "FedMD",
+    "FedMatch",
     "FedPer",
     "FedProto",
     "FineTune",
     "IFCA",
     "KTpFL",
     "Moon",
+    "RCFL",
     "Scaffold",
     "Solo",
     "agg",

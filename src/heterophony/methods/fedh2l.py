@@ -31,7 +31,7 @@ from heterophony.node import Node
 from heterophony.parts.aggregate import dot
 from heterophony.parts.losses import Nets, cross_entropy
 from heterophony.parts.optimisers import Optimiser
-from heterophony.parts.public import own_rows
+from heterophony.parts.public import confidence, own_rows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Gem, PCGrad, Project
 from heterophony.reaction import Every, Round, on
@@ -88,14 +88,8 @@ class Mutual:
         """The teaching signal, on a batch of public rows of the peer's own domain."""
         mine = own_rows(peer)
         rows = mine[torch.randperm(len(mine), generator=peer.rng("teach"))[:sample]]
-        logits, labels, accuracy = (yield Predict("model", "public", rows)), None, 1.0
-        public = peer.data["public"]
-        if self.confidence == "validation":
-            guesses, labels = (yield Predict("model", "validation")), peer.data["validation"].y
-        elif self.confidence == "public" and "y" in public.columns:
-            guesses, labels = logits, public.y[rows]
-        if labels is not None:
-            accuracy = float((guesses.argmax(-1) == labels).float().mean())
+        logits = yield Predict("model", "public", rows)
+        accuracy = yield from confidence(peer, self.confidence, rows, logits)
         return TEACH(probabilities=logits.softmax(-1), accuracy=accuracy, rows=rows)
 
     def learn(self, signals: Sequence[Signal], local: Training, g_loc: Mapping[str, Tensor]) -> Steps:

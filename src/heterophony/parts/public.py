@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from heterophony.node import Node
 from heterophony.seeds import generator
+from heterophony.work import Predict, Steps
 
 
 def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:
@@ -31,3 +35,26 @@ def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "
         return None
     when = node.round if fresh else "once"
     return torch.randperm(total, generator=generator(node.seed, "public rows", when))[:count].sort().values
+
+
+def confidence(
+    node: Node,
+    on: Literal["public", "validation", "one"],
+    rows: Tensor | None,
+    logits: Tensor,
+    known: Tensor | None = None,
+) -> Steps:
+    """A teacher's accuracy on these public rows, for which it gave these logits, or on its validation data.
+
+    Where public rows have no labels it is 1. `known` are labels to go by: others are neither guessed nor counted.
+    """
+    public, labels = node.data["public"], None
+    if on == "validation":
+        logits, labels = (yield Predict("model", "validation")), node.data["validation"].y
+    elif on == "public" and "y" in public.columns:
+        labels = public.y if rows is None else public.y[rows]
+    if labels is None:
+        return 1.0
+    if known is not None:
+        logits, labels = logits.masked_fill(~known, -math.inf)[known[labels]], labels[known[labels]]
+    return float((logits.argmax(-1) == labels).float().mean()) if len(labels) else 0.0

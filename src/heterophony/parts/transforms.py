@@ -37,6 +37,21 @@ class Shifted:
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """Of weights sigma + psi only psi moves: the gradient of l1 |psi|_1 + l2 |sigma - psi|^2 is added (FedMatch)."""
+
+    l1: float
+    l2: float
+
+    def __call__(self, gradients: Named, parameters: Named, *, sigma: Named) -> dict[str, Tensor]:
+        found = dict(gradients)
+        for name in [name for name in gradients if name in sigma]:
+            psi = parameters[name] - sigma[name]
+            found[name] = gradients[name] + self.l1 * psi.sign() + 2 * self.l2 * (psi - sigma[name])
+        return found
+
+
+@dataclass(frozen=True)
 class Chain:
     """One transform after the other; `aux` has a part for each."""
 

@@ -179,7 +179,8 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:
         hint = "set data.public" if world.public is None else "set local.data=own or data.public.labelled=true"
         raise SettingError(f"{name} trains on public data here, which needs labels; {setting.name} has none: {hint}")
-    if getattr(getattr(method, "mutual", None), "confidence", "") == "validation" and not setting.data.validation:
+    trusting = getattr(method, "mutual", method)
+    if getattr(trusting, "confidence", "") == "validation" and not setting.data.validation:
         raise SettingError(f"{name}: confidence = 'validation' needs validation data: set data.validation")
     for network in networks:
         _shared(setting, world, network)

@@ -1,0 +1,152 @@
+"""RCFL: participants with different networks and different labels learn what all of them say of public rows.
+
+Leaves a client: its softmax outputs on public rows that everyone knows by seed, which labels it has, and its accuracy.
+Leaves the server: the scores of all labels. No weights; public rows need no labels.
+Equations: of its two updates, without numbers, as the full text was not at hand. The global update is label by label,
+over those who have the label, with beta = 1 where one alone has it and beta = the participant's accuracy on labelled
+public rows where several do; the local update joins the global scores of a participant's own labels with its own
+scores, these weighted by alpha. With `alpha=0` it is the model distillation update of the sister paper.
+Deviations: a label's sum is divided by its weights, and rows are made to sum to one, so that scores stay scores; if all
+weights are zero, all count alike. The joined scores (global + alpha own) / (1 + alpha) are distilled into the network,
+by cross-entropy, mean over the batch. The default of alpha, private rows for each public row, is ours. Networks have
+outputs for all labels: those of labels that a participant has no rows of are masked in scores and in distillation, and
+who has no rows at all learns all labels. Accuracy is on the round's public rows of one's own labels; where public data
+have no labels it is 1 or, as an option, that on validation data. A round begins with scores and ends with local
+training, so that the scores learnt are of the same round.
+References: Gudur, Balaji and Perepu, Resource-Constrained Federated Learning with Heterogeneous Labels and Models, KDD
+workshop on Artificial Intelligence of Things, 2020; Gudur and Perepu, Federated Learning with Heterogeneous Labels and
+Models for Mobile Activity Monitoring, 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from heterophony.data.errors import DataError
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.fields import Counts, Probabilities, Scalar
+from heterophony.mailbox import Inbox
+from heterophony.message import Kind, Message, Send
+from heterophony.method import Method
+from heterophony.node import Node
+from heterophony.parts.losses import Nets, cross_entropy
+from heterophony.parts.public import confidence, logits_traffic, public_rows
+from heterophony.parts.training import Training
+from heterophony.reaction import Each, Every, Round, on
+from heterophony.work import Mark, Predict, Steps
+
+ASK = Kind("ask", to="children")
+SCORES = Kind(
+    "scores", to="parent", scores=Probabilities("public", "sample"), held=Counts, accuracy=Scalar(low=0, high=1)
+)
+GLOBAL = Kind("global", to="children", scores=Probabilities("public", "sample"))
+
+
+class RCFL(Method):
+    """Networks and label sets may differ: scores of public data are averaged label by label, over those who know it."""
+
+    roles = ("server", "client")
+    kinds = (ASK, SCORES, GLOBAL)
+    models = {"client": {"model": "own"}}
+    headline = "personalised"
+    public = True
+
+    alpha: float | None = None  # the weight of one's own scores beside the global ones; None: private / public rows
+    confidence: Literal["public", "validation", "one"] = "public"  # what beta is a participant's accuracy on
+    sample: int | None = None  # public rows a round; None: all
+    fresh: bool = True  # other rows each round
+    distil: Training = Training()
+    local: Training = Training()
+    initial_local: int = 0  # epochs before a client's first round
+    fraction: float = 1.0
+    quorum: int | float = 1
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha is not None and not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha is a weight >= 0, or none, got {self.alpha}")
+
+    @on(Round, role="server")
+    def ask(self, server: Node) -> Send:
+        return ASK(server.cohort(self.fraction))
+
+    @on(Each(ASK), role="client")
+    def score(self, client: Node, mail: Message) -> Steps:
+        client.round = mail.round
+        known = self.labels(client)
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        rows = public_rows(client, self.sample, self.fresh)
+        logits = yield Predict("model", "public", rows)
+        accuracy = yield from confidence(client, self.confidence, rows, logits, any_of(known))
+        return SCORES(scores=masked(logits, any_of(known)).softmax(-1), held=known.float(), accuracy=accuracy)
+
+    @on(Every(SCORES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    def update(self, server: Node, mail: Inbox) -> Steps:
+        fit = [m for m in mail if len(m.held) == m.scores.shape[-1]]
+        if fit and any(m.held.any() for m in fit):
+            held = torch.stack([m.held > 0 for m in fit])
+            agreed = label_by_label([m.scores for m in fit], held, [m.accuracy for m in fit])
+            yield GLOBAL([m.sender for m in fit], scores=agreed)
+        server.round += 1
+
+    @on(Each(GLOBAL), role="client")
+    def learn(self, client: Node, mail: Message) -> Steps:
+        rows, known = public_rows(client, self.sample, self.fresh), any_of(self.labels(client))
+        alpha = self.alpha
+        if alpha is None:
+            alpha = len(client.data[self.local.data]) / max(1, len(client.data["public"]))
+        target = mail.scores.float() * known
+        target = target / target.sum(-1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
+        if alpha:
+            own = masked((yield Predict("model", "public", rows)), known).softmax(-1)
+            target = (target + alpha * own) / (1 + alpha)
+        extra = {"target": target, "known": known.expand_as(target)}
+        yield self.distil.fit("model", self.follow, data="public", rows=rows, extra=extra)
+        yield Mark("distilled")
+        yield self.local.fit("model", cross_entropy)
+        yield Mark("personalised")
+
+    def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Cross-entropy with the joined scores, among the labels that one has."""
+        said = masked(nets["model"](batch.x), batch.known).log_softmax(-1)
+        return {"model": {"kd": -(batch.target * said).sum(-1).mean()}}
+
+    def labels(self, client: Node) -> Tensor:
+        """Which labels it has rows of."""
+        data = client.data[self.local.data]
+        if data.classes is None or data.y.dim() != 1:
+            raise DataError("RCFL needs data with `classes` and one label a row")
+        return torch.bincount(data.y, minlength=data.classes) > 0
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        server = federation.first("server")
+        sent = logits_traffic(server, self.fraction, rounds, self.sample, half=False)
+        labels = 4 * int(server.data["public"].classes or 0)
+        beside = rounds * len(server.cohort(self.fraction)) * (labels + 8)
+        return {"ask": 0, "scores": sent + beside, "global": sent}
+
+
+def label_by_label(scores: list[Tensor], held: Tensor, accuracy: list[float]) -> Tensor:
+    """The global update: for each label, the mean over those who have it by their accuracy; rows that sum to one."""
+    beta = held * torch.tensor(accuracy, dtype=torch.float64).unsqueeze(1)
+    beta = torch.where(beta.sum(0) > 0, beta, held.double())
+    shares = beta / beta.sum(0).clamp_min(torch.finfo(beta.dtype).tiny)
+    joined = torch.einsum("mk,mrk->rk", shares, torch.stack([s.double() for s in scores]))
+    total = joined.sum(-1, keepdim=True)  # nothing, where somebody says that it lacks the labels that it votes for
+    return torch.where(total > 0, joined / total, 1 / joined.shape[-1]).float()
+
+
+def any_of(known: Tensor) -> Tensor:
+    """The labels that one has; who has none goes by all."""
+    return known | ~known.any()
+
+
+def masked(logits: Tensor, known: Tensor) -> Tensor:
+    """Logits with no chance for what is not known; finite, as nothing times infinity is no number."""
+    return logits.masked_fill(~known, torch.finfo(logits.dtype).min)
