@@ -34,6 +34,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "bhfl-async": methods.bhfl_async,
     "fml": methods.FML,
     "fedkd": methods.FedKD,
+    "fedmrl": methods.FedMRL,
     "fedmd": methods.FedMD,
     "fedmd-global": methods.fedmd_global,
     "fccl": methods.FCCL,

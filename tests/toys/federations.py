@@ -27,6 +27,7 @@ from heterophony.methods import (
     FedH2LAsync,
     FedKD,
     FedMD,
+    FedMRL,
     FedPer,
     FedProto,
     FineTune,
@@ -49,6 +50,7 @@ from heterophony.methods import (
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.models.spliced import Spliced
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
@@ -122,6 +124,16 @@ def mentored_star(method, build=wide, **options):
     """Different private networks, beside each a small common one."""
     small = {wide: halves(8, 5), net: net(6)}[build]
     models = {c: {"model": build(h), "mentee": small} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
+
+
+def spliced_star(method, **options):
+    """Different private networks, one of them narrower than the small one that each is spliced with."""
+    small = halves(8, 5)
+    models = {
+        c: {"model": Model(lambda h=h: Spliced(small(), wide(h)()), share="small")}
+        for c, h in zip(CLIENTS, (4, 12, 16), strict=True)
+    }
     return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
 
 
@@ -312,6 +324,12 @@ METHODS = [
     Row(
         "fedkd-whole",
         lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, fraction=0.67), net, **o),
+        rounds=4,
+    ),
+    Row("fedmrl", lambda **o: spliced_star(FedMRL(local=Training(batch=16, momentum=0.9)), **o)),
+    Row(
+        "fedmrl-sampled",
+        lambda **o: spliced_star(FedMRL(local=B16, inner=0.5, weighted=False, fraction=0.67), **o),
         rounds=4,
     ),
     Row("feddf", distilled_star),

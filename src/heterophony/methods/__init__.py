@@ -20,6 +20,7 @@ from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
 from heterophony.methods.fedmd import FedMD, fedmd_global
+from heterophony.methods.fedmrl import FedMRL
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
@@ -55,6 +56,7 @@ __all__ = [
     "FedH2LAsync",
     "FedKD",
     "FedMD",
+    "FedMRL",
     "FedPer",
     "FedProto",
     "FineTune",
