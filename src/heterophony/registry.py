@@ -48,6 +48,7 @@ BUILT_IN: dict[str, Callable[..., Method]] = {
     "fedproto": methods.FedProto,
     "fedtgp": methods.fedtgp,
     "fedgh": methods.FedGH,
+    "fedgen": methods.FedGen,
     "fedh2l": methods.FedH2L,
     "fedh2l-async": methods.FedH2LAsync,
     "ditto": methods.Ditto,

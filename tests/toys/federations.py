@@ -22,6 +22,7 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
+    FedGen,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -52,6 +53,7 @@ from heterophony.methods import (
 from heterophony.methods.fedh2l import Mutual
 from heterophony.models.spliced import Spliced
 from heterophony.parts.contrast import Contrast
+from heterophony.parts.generator import Generator
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
@@ -78,6 +80,7 @@ class Row:
 
 B16 = Training(batch=16)
 FEW = Contrast(epochs=5, batch=4)
+SMALL = Generator(noise=3, hidden=7, steps=5, batch=6)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
 STEP = Training(batch=16, lr=0.01, optimiser="amsgrad", data="all", steps=1)
 CLIENTS = ["c0", "c1", "c2"]
@@ -337,6 +340,17 @@ METHODS = [
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedgen", lambda **o: own_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), halves, **o)),
+    Row(
+        "fedgen-pooled",
+        lambda **o: own_star(FedGen(local=B16, generator=SMALL, width=4, weighted=False, fraction=0.67), wide, **o),
+        rounds=4,
+    ),
+    Row(
+        "fedgen-whole",
+        lambda **o: weights_star(FedGen(local=B16, generator=SMALL, whole=True, fraction=0.67), halves(), **o),
+        rounds=4,
+    ),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh-pooled", lambda **o: own_star(FedGH(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),

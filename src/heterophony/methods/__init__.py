@@ -16,6 +16,7 @@ from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.fedavgm import fedavgm
 from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedgen import FedGen
 from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
@@ -52,6 +53,7 @@ __all__ = [
     "FedBuff",
     "FedDF",
     "FedGH",
+    "FedGen",
     "FedH2L",
     "FedH2LAsync",
     "FedKD",
