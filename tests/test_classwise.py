@@ -18,6 +18,7 @@ from heterophony.models.blocks import Network as Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled
+from heterophony.parts.heads import replaced
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import complete, star
@@ -418,7 +419,7 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
         node = own_star(method, build).node(client)
         node.restore(once.state(client))
         network, data = node.models["model"], node.data["train"]
-        assert method.replaced(node, head)
+        assert replaced(node, head, head.shape[1] - 1, "FedGH")
         features = pooled(network.body(data.x), head.shape[1] - 1)
         assert torch.allclose(network(data.x), features @ head[:, :-1].T + head[:, -1], atol=1e-5)
         optimiser = torch.optim.SGD(network.parameters(), 0.1)

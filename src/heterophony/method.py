@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
 
 
-NETWORKS = ("own", "kin", "global", "same", "alike", "each")  # what `models` may say
+NETWORKS = ("own", "kin", "global", "spliced", "same", "alike", "each")  # what `models` may say
 
 
 class MethodError(TypeError):
@@ -28,8 +28,9 @@ class Method:
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
     For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
-    start alike), the setting's "global", the "same" for everyone because parameters are averaged (or "alike": the same
-    one, from the same start), or "each" architecture there is; and which product is its `headline`.
+    start alike), the setting's "global", both "spliced" into one of which the global one travels, the "same" for
+    everyone because parameters are averaged (or "alike": the same one, from the same start), or "each" architecture
+    there is; and which product is its `headline`.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()

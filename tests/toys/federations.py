@@ -25,12 +25,14 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
+    FedGen,
     FedGH,
     FedH2L,
     FedH2LAsync,
     FedKD,
     FedMatch,
     FedMD,
+    FedMRL,
     FedPer,
     FedProto,
     FineTune,
@@ -53,7 +55,9 @@ from heterophony.methods import (
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.models.spliced import Spliced
 from heterophony.parts.contrast import Contrast
+from heterophony.parts.generator import Generator
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
@@ -80,6 +84,7 @@ class Row:
 
 B16 = Training(batch=16)
 FEW = Contrast(epochs=5, batch=4)
+SMALL = Generator(noise=3, hidden=7, steps=5, batch=6)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
 STEP = Training(batch=16, lr=0.01, optimiser="amsgrad", data="all", steps=1)
 CLIENTS = ["c0", "c1", "c2"]
@@ -140,6 +145,16 @@ def mentored_star(method, build=wide, **options):
     """Different private networks, beside each a small common one."""
     small = {wide: halves(8, 5), net: net(6)}[build]
     models = {c: {"model": build(h), "mentee": small} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
+
+
+def spliced_star(method, **options):
+    """Different private networks, one of them narrower than the small one that each is spliced with."""
+    small = halves(8, 5)
+    models = {
+        c: {"model": Model(lambda h=h: Spliced(small(), wide(h)()), share="small")}
+        for c, h in zip(CLIENTS, (4, 12, 16), strict=True)
+    }
     return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
 
 
@@ -355,11 +370,28 @@ METHODS = [
         lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, fraction=0.67), net, **o),
         rounds=4,
     ),
+    Row("fedmrl", lambda **o: spliced_star(FedMRL(local=Training(batch=16, momentum=0.9)), **o)),
+    Row(
+        "fedmrl-sampled",
+        lambda **o: spliced_star(FedMRL(local=B16, inner=0.5, weighted=False, fraction=0.67), **o),
+        rounds=4,
+    ),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedgen", lambda **o: own_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), halves, **o)),
+    Row(
+        "fedgen-pooled",
+        lambda **o: own_star(FedGen(local=B16, generator=SMALL, width=4, weighted=False, fraction=0.67), wide, **o),
+        rounds=4,
+    ),
+    Row(
+        "fedgen-whole",
+        lambda **o: weights_star(FedGen(local=B16, generator=SMALL, whole=True, fraction=0.67), halves(), **o),
+        rounds=4,
+    ),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
     Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh-pooled", lambda **o: own_star(FedGH(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from heterophony.data.table import Data
 from heterophony.deploy.call import Call, DeployError
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
+from heterophony.models.spliced import Spliced, within
 from heterophony.parts import levels
 from heterophony.profile import Profile
 from heterophony.settings.assemble import flat
@@ -180,15 +182,17 @@ class Plan(Strict):
         for slot, kind in method.networks().get(role, {}).items():
             if kind == "each":
                 raise DeployError(f"{self.method} needs every participant's network at the server, which is not told")
-            if kind in ("own", "kin"):
-                if own is None:
-                    raise DeployError(f"{self.method}: {role} needs a network of a participant, which is not told")
+            if own is None and kind in ("own", "kin", "spliced"):
+                raise DeployError(f"{self.method}: {role} needs a network of a participant, which is not told")
+            if own is not None and kind in ("own", "kin"):
                 made[slot] = Model(own.build, own.share, own.buffers, common=kind == "kin")
                 continue
             if self.networks.common is None:
                 raise DeployError(f"{self.method} has a network in common: set networks.common")
-            build = _network(self.networks.common)
-            made[slot] = Model(build, self.networks.share, self.networks.buffers, common=kind == "alike")
+            build, share = _network(self.networks.common), self.networks.share
+            if own is not None and kind == "spliced":
+                build, share = partial(_spliced, build, own.build), within("small", share)
+            made[slot] = Model(build, share, self.networks.buffers, common=kind == "alike")
         return made
 
     def _federation(self, method: Method, topology: Topology, models: Any, data: Any, **options: Any) -> Federation:
@@ -227,6 +231,10 @@ def _network(call: Call) -> Any:
         return made
 
     return build
+
+
+def _spliced(small: Callable[[], nn.Module], own: Callable[[], nn.Module]) -> nn.Module:
+    return Spliced(small(), own())
 
 
 def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:

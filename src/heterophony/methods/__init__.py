@@ -16,11 +16,13 @@ from heterophony.methods.fedavg import FedAvg
 from heterophony.methods.fedavgm import fedavgm
 from heterophony.methods.fedbuff import FedBuff
 from heterophony.methods.feddf import FedDF
+from heterophony.methods.fedgen import FedGen
 from heterophony.methods.fedgh import FedGH
 from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
 from heterophony.methods.fedkd import FedKD
 from heterophony.methods.fedmatch import FedMatch
 from heterophony.methods.fedmd import FedMD, fedmd_global
+from heterophony.methods.fedmrl import FedMRL
 from heterophony.methods.fedper import FedPer
 from heterophony.methods.fedproto import FedProto
 from heterophony.methods.fedprox import fedprox
@@ -53,10 +55,12 @@ __all__ = [
     "FedBuff",
     "FedDF",
     "FedGH",
+    "FedGen",
     "FedH2L",
     "FedH2LAsync",
     "FedKD",
     "FedMD",
+    "FedMRL",
     "FedMatch",
     "FedPer",
     "FedProto",

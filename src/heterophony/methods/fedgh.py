@@ -19,31 +19,24 @@ Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning wi
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from heterophony.data.errors import DataError
 from heterophony.federation import Federation
 from heterophony.fields import Counts, PerClass
 from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
-from heterophony.node import Node, copy_into
+from heterophony.node import Node
 from heterophony.parts.classwise import Table, by_label, usual
-from heterophony.parts.features import head_of, pooled, width_of
+from heterophony.parts.features import pooled
+from heterophony.parts.heads import biased_width, replaced
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Note, Predict, Steps
-
-log = logging.getLogger(__name__)
-MISFIT = (
-    "node %s: a head of %d classes and %d features does not go with its %d and %d: set width, or take networks whose "
-    "last layers read equally many"
-)
 
 # A row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass)
@@ -82,7 +75,7 @@ class FedGH(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        if len(mail.head) and not self.replaced(client, mail.head):
+        if len(mail.head) and not replaced(client, mail.head, width, "FedGH"):
             yield Note("misfit", 1.0)
         yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
@@ -101,24 +94,9 @@ class FedGH(Method):
             server.vars["head"] = head if torch.isfinite(head).all() else before  # a liar's means may be huge
         server.round += 1
 
-    def replaced(self, client: Node, head: Tensor) -> bool:
-        """Put the global head in the place of the client's, if it fits."""
-        own, width = head_of(client.models["model"], "FedGH"), self.wide(client)
-        if head.shape != (own.out_features, width + 1):  # of others' networks, or of somebody who wants us to stop
-            if not client.vars.get("warned"):
-                log.warning(MISFIT, client.id, len(head), head.shape[1] - 1, own.out_features, width)
-            client.vars["warned"] = True
-            return False
-        weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T  # what it makes of means of groups
-        copy_into([own.weight, own.bias], [weight, head[:, -1]])
-        return True
-
     def wide(self, client: Node) -> int:
         """How many numbers a representation of this client has."""
-        network = client.models["model"]
-        if head_of(network, "FedGH").bias is None:
-            raise DataError("FedGH needs networks whose head has a bias: the one that the server trains has")
-        return width_of(network, "FedGH", self.width)
+        return biased_width(client.models["model"], "FedGH", self.width)
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server, client = federation.first("server"), federation.first("client")

@@ -46,6 +46,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "byte-lm": ("byte_lm", "ByteLM", {}, "causal convolutions over bytes: a small language model"),
     "byte-cnn": ("byte_cnn", "ByteCNN", {}, "convolutions over bytes: a small classifier of texts"),
 }
+SPLICE = " + "  # between the names of two networks whose features are spliced
 _TEXT = {
     "byte-lm": "sequences",
     "byte-cnn": "texts",
@@ -61,6 +62,7 @@ def names() -> list[tuple[str, str]]:
 
 def reads(name: str) -> str | None:
     """What a network reads: images, texts, or sequences (whose every next byte it predicts); None: nobody knows."""
+    name = name.partition(SPLICE)[0]
     known = _TEXT.get(name.partition(":")[0])
     return known or (None if ":" in name else "images")
 
@@ -71,8 +73,14 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
     Of texts, `size` is the number of bytes and there is one channel.
 
     `name` is one of `names()`, a `wrn-d-k`, or `module:callable`, which is imported and called with the same
-    three keyword arguments. Weights are drawn from torch's generator: seed it first.
+    three keyword arguments. `SMALL + OWN` is two of them, spliced (FedMRL). Weights are drawn from torch's generator:
+    seed it first.
     """
+    small, splice, own = name.partition(SPLICE)
+    if splice:
+        from heterophony.models.spliced import Spliced
+
+        return Spliced(*(create(part, in_channels=in_channels, size=size, classes=classes) for part in (small, own)))
     if name.startswith("transformers-"):
         from heterophony.models.huggingface import build
 

@@ -25,12 +25,17 @@ def unknown() -> Table:
     return Table(torch.zeros(0, 0), torch.zeros(0))
 
 
+def counted(data: Data) -> Tensor:
+    """How many rows each class has."""
+    if data.classes is None or data.y.dim() != 1:
+        raise DataError("means and counts by label need data with `classes` and one label a row")
+    return torch.bincount(data.y, minlength=data.classes).double()
+
+
 def by_label(outputs: Tensor, data: Data) -> Table:
     """The mean output of each class's rows."""
-    if data.classes is None or data.y.dim() != 1:
-        raise DataError("means by label need data with `classes` and one label a row")
-    counts = torch.bincount(data.y, minlength=data.classes).double()
-    sums = torch.zeros(data.classes, outputs.shape[1], dtype=torch.float64)
+    counts = counted(data)
+    sums = torch.zeros(len(counts), outputs.shape[1], dtype=torch.float64)
     sums.index_add_(0, data.y, outputs.double())
     return Table((sums / counts.clamp_min(1).unsqueeze(1)).float(), counts.float())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from heterophony.data.root import folder
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
 from heterophony.models import create
-from heterophony.models.registry import reads
+from heterophony.models.registry import SPLICE, reads
+from heterophony.models.spliced import within
 from heterophony.node import Slot
 from heterophony.parts import levels
 from heterophony.parts.training import Training
@@ -305,7 +306,10 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
         same = setting.models.same or own
         chosen = {"global": setting.models.travelling, "same": same, "alike": same}
         for name, kind in method.networks().get(role, {}).items():
-            if kind == "each":
+            if kind == "spliced":
+                whole = model(f"{setting.models.travelling}{SPLICE}{own}", classes)
+                made[name] = replace(whole, share=within("small", whole.share))
+            elif kind == "each":
                 made |= {network: model(network, classes) for network in dict.fromkeys(setting.models.names)}
             else:
                 made[name] = model(chosen.get(kind, own), classes, common=kind in ("kin", "alike"))

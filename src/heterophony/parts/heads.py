@@ -1,0 +1,52 @@
+"""A head that networks of different widths have in common: a row a class, its weights of so many groups of features
+and its bias. A network's own features are in groups of neighbours (`features.pooled`)."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+from heterophony.data.errors import DataError
+from heterophony.node import Node, copy_into
+from heterophony.parts.features import head_of, pooled, width_of
+
+log = logging.getLogger(__name__)
+MISFIT = (
+    "node %s: a head of %d classes and %d features does not go with its %d and %d: set width, or take networks whose "
+    "last layers read equally many"
+)
+
+
+def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
+    """How many features the common head reads; raises for a network that cannot be given one."""
+    if head_of(network, asker).bias is None:
+        raise DataError(f"{asker} needs networks whose head has a bias: the common one has")
+    return width_of(network, asker, width)
+
+
+def replaced(client: Node, head: Tensor, width: int, asker: str) -> bool:
+    """Put the common head in the place of the client's, if it fits: the same outputs from means of groups."""
+    own = head_of(client.models["model"], asker)
+    if head.shape != (own.out_features, width + 1):  # of others' networks, or of somebody who wants us to stop
+        if not client.vars.get("warned"):
+            log.warning(MISFIT, client.id, len(head), head.shape[1] - 1, own.out_features, width)
+        client.vars["warned"] = True
+        return False
+    weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T  # what it makes of means of groups
+    copy_into([own.weight, own.bias], [weight, head[:, -1]])
+    return True
+
+
+def grouped(own: nn.Linear, width: int) -> Tensor:
+    """What a head makes of features that are equal within each group, as a common one: `replaced` gives it back."""
+    weight = own.weight.detach().cpu().float()
+    sums = weight if own.in_features == width else weight @ repeated(torch.eye(width), own.in_features).T
+    return torch.cat([sums, own.bias.detach().cpu().float().unsqueeze(1)], 1)
+
+
+def repeated(features: Tensor, count: int) -> Tensor:
+    """So many features as groups of equal ones: their `pooled` are what was given."""
+    width = features.shape[-1]
+    return features if count == width else features[..., torch.arange(count) * width // count]
