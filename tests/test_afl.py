@@ -23,6 +23,10 @@ reals = st.floats(-1e3, 1e3)
 
 
 # -- the projection --------------------------------------------------------------------------------------------
+def projected(values):
+    return onto_simplex(torch.tensor(values, dtype=torch.float64)).tolist()
+
+
 def bisected(values):
     """The level by which all are lowered, sought where the sum of what is left above zero is one; no sorting."""
     low, high = min(values) - 1, max(values)
@@ -36,7 +40,7 @@ def bisected(values):
 @example([0.25] * 4)
 @example([3.0, 3.0, -1.0])
 def test_the_projection_is_that_of_a_bisection(values):
-    found = onto_simplex(values)
+    found = projected(values)
     assert found == pytest.approx(bisected(values), abs=1e-9)
     assert min(found) >= 0
     assert sum(found) == pytest.approx(1, abs=1e-12)
@@ -44,7 +48,7 @@ def test_the_projection_is_that_of_a_bisection(values):
 
 @given(st.lists(reals, min_size=2, max_size=8), st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
 def test_no_other_mixture_is_nearer(values, other):
-    found, other = onto_simplex(values), [w / sum(other[: len(values)]) for w in other[: len(values)]]
+    found, other = projected(values), [w / sum(other[: len(values)]) for w in other[: len(values)]]
     near, far = (sum((a - b) ** 2 for a, b in zip(point, values, strict=True)) for point in (found, other))
     assert near <= far + 1e-9 * (1 + far)
 
@@ -52,7 +56,7 @@ def test_no_other_mixture_is_nearer(values, other):
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8).filter(any))
 def test_a_mixture_stays_as_it_is(weights):
     mixture = [w / sum(weights) for w in weights]
-    assert onto_simplex(mixture) == pytest.approx(mixture, abs=1e-12)
+    assert projected(mixture) == pytest.approx(mixture, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +65,19 @@ def test_a_mixture_stays_as_it_is(weights):
         ([0.7], [1.0]),
         ([0.5, 0.25, 0.5], [5 / 12, 2 / 12, 5 / 12]),  # all lowered by 1/12
         ([1.5, 0.5, -1.0], [1.0, 0.0, 0.0]),  # by a half, and the last would be negative
+        ([1.2, 0.3, 0.5], [0.85, 0.0, 0.15]),  # by 0.35
         ([1e300, 0.0], [1.0, 0.0]),
         ([1e300, 1e300, -1e300], [0.5, 0.5, 0.0]),
         ([1 / 3 + 2.0] * 3, [1 / 3] * 3),
     ],
 )
 def test_golden_projections(values, expected):
-    assert onto_simplex(values) == pytest.approx(expected, abs=1e-15)
+    assert projected(values) == pytest.approx(expected, abs=1e-15)
+
+
+def test_every_row_has_a_projection_of_its_own():
+    rows = [[0.2, 0.3, 0.5], [1.2, 0.3, 0.5], [3.0, 0.0, 0.0], [-1.0, -1.0, -1.0], [1e20, 0.0, 0.0]]
+    assert projected(rows) == [projected(row) for row in rows]
 
 
 # -- AFL -------------------------------------------------------------------------------------------------------

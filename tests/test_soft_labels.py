@@ -11,7 +11,7 @@ from heterophony import Data, Federation
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
-from heterophony.methods.kt_pfl import divergence_slope, on_simplex
+from heterophony.methods.kt_pfl import divergence_slope
 from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.training import Training
@@ -229,12 +229,6 @@ def test_the_slope_of_the_coefficients_is_that_of_the_divergence():
     combined = torch.einsum("nm,mrk->nrk", c, spoken)
     (combined * (combined / spoken).log()).sum((1, 2)).sum().div(5).backward()
     assert torch.allclose(divergence_slope(combined.detach(), spoken) + 1, c.grad, atol=1e-12)
-
-
-def test_the_nearest_point_of_the_simplex():
-    rows = torch.tensor([[0.2, 0.3, 0.5], [1.2, 0.3, 0.5], [3.0, 0.0, 0.0], [-1.0, -1.0, -1.0]], dtype=torch.float64)
-    expected = [[0.2, 0.3, 0.5], [0.85, 0.0, 0.15], [1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3]]  # 1.2 + 0.5 - 1 = 2 * 0.35
-    assert torch.allclose(on_simplex(rows), torch.tensor(expected, dtype=torch.float64), atol=1e-12)
 
 
 def test_without_rho_a_client_listens_to_itself_and_with_much_of_it_to_all():

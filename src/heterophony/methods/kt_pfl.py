@@ -32,6 +32,7 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
 from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Note, Predict, Steps
@@ -95,7 +96,7 @@ class KTpFL(Method):
             for m, personal in zip(mail, combined.float(), strict=True):
                 yield PERSONAL(m.sender, probabilities=personal)
             slope = divergence_slope(combined, spoken) + 2 * self.rho * (shares - 1 / len(mail))
-            matrix[here.unsqueeze(1), here] = mass * on_simplex(shares - self.rate * slope)
+            matrix[here.unsqueeze(1), here] = mass * onto_simplex(shares - self.rate * slope)
             server.vars["coefficients"] = [names, matrix]
             yield Note("share.own", float(matrix.diagonal().mean()))
         server.round += 1
@@ -131,11 +132,3 @@ def divergence_slope(combined: Tensor, spoken: Tensor) -> Tensor:
     """
     ratio = combined.clamp_min(1e-12).log() - spoken.clamp_min(1e-12).log()
     return torch.einsum("nrk,mrk->nm", ratio, spoken) / spoken.shape[1]
-
-
-def on_simplex(rows: Tensor) -> Tensor:
-    """The nearest rows that are >= 0 and sum to one."""
-    falling = rows.sort(1, descending=True).values
-    over = (falling.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype)
-    last = (falling > over).sum(1, keepdim=True) - 1
-    return (rows - over.gather(1, last)).clamp_min(0)
