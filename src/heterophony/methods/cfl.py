@@ -22,8 +22,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import torch
-
 from heterophony.federation import Federation
 from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
@@ -31,7 +29,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import Named, mean
-from heterophony.parts.bipartition import bipartition, cosines, products
+from heterophony.parts.bipartition import bipartition, cosines, length, products
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import moving
 from heterophony.parts.training import Training
@@ -116,15 +114,14 @@ class CFL(Method):
 
     def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
         """Those who were heard as one group, or as two."""
-        steps = moving(server)
-        gram = products([m.weights for m in heard], start, [name for name in start if name in steps])
-        shares = torch.tensor(self.shares(heard) or [1.0] * len(heard), dtype=torch.float64)
-        shares = shares / shares.sum() if shares.any() else torch.full_like(shares, 1 / len(heard))
-        rest, longest = float((shares @ gram @ shares).clamp_min(0).sqrt()), float(gram.diagonal().max().sqrt())
+        steps, updates = moving(server), [m.weights for m in heard]
+        names = [name for name in start if name in steps]
+        rest = length(mean(updates, self.shares(heard)), start, names)
+        longest = max(length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)
         if rest < self.eps1 and longest > self.eps2:
-            alike = cosines(gram)
+            alike = cosines(products(updates, start, names))  # of all pairs, so only where it is needed
             one, other = bipartition(alike.tolist())
             if float(((1 - alike[one][:, other].max()) / 2).sqrt()) > self.gamma:
                 return [[heard[k] for k in one], [heard[k] for k in other]]

@@ -10,6 +10,12 @@ from torch import Tensor
 from heterophony.parts.aggregate import Named
 
 
+def length(item: Named, start: Named, names: Iterable[str]) -> float:
+    """How long item - start is over these names, in double precision."""
+    squares = [(item[name].double() - start[name].double()).square().sum() for name in names]
+    return float(torch.stack(squares).sum().sqrt())
+
+
 def products(items: Sequence[Named], start: Named, names: Iterable[str]) -> Tensor:
     """The matrix of inner products of item - start over these names, in double precision; a layer at a time."""
     total = torch.zeros(len(items), len(items), dtype=torch.float64)
