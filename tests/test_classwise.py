@@ -70,6 +70,9 @@ def test_a_table_of_another_shape_is_left_out():
     assert list(usual(tables)) == ["b", "c"]
     assert list(usual({"a": tables["a"], "b": tables["b"]})) == ["a"]
     assert usual({}) == {}
+    empty = {name: Table(torch.zeros(0, 0), torch.zeros(0)) for name in "def"}
+    assert list(usual({**empty, **tables})) == ["b", "c"]
+    assert usual(empty) == {}
 
 
 # -- what is refused -------------------------------------------------------------------------------------------
@@ -608,6 +611,28 @@ def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
         federation = own_star(replace(method, fraction=share), halves, seed=seed)
         found = local(federation, network=liar).run(4)
         assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
+
+
+class Silent(Liar):
+    def forged(self, body):
+        return {key: torch.zeros(0, 0) if key == "means" else torch.zeros(0) for key in body}
+
+
+@pytest.mark.parametrize("method", ALL[1:], ids=["fedproto", "fedgh", "fedtgp"])
+def test_what_is_known_stays_when_the_only_one_who_was_asked_says_nothing(method):
+    """By the seed c2 is asked three times, then c0, who lies: what c1 is told next is what c0 was told."""
+    down = []
+
+    class Watched(Silent):
+        def arrivals(self, message, *rest):
+            down.extend([message] if message.kind == "global" else [])
+            return super().arrivals(message, *rest)
+
+    local(own_star(replace(method, fraction=0.34), halves, seed=1), network=Watched).run(5)
+    assert [m.receiver for m in down] == ["c2", "c2", "c2", "c0", "c1"]
+    before, after = (next(iter(m.body.values())) for m in down[3:])
+    assert len(before)
+    assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])

@@ -92,8 +92,7 @@ class FedGH(Method):
 
     @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        tables = list(usual({m.sender: Table(m.means, m.held) for m in mail}).values())
-        if tables and len(tables[0].means):
+        if tables := list(usual({m.sender: Table(m.means, m.held) for m in mail}).values()):
             classes, width = tables[0].means.shape
             before = server.vars.get("head", torch.zeros(0, 0))
             before = before if before.shape == (classes, width + 1) else torch.zeros(classes, width + 1)

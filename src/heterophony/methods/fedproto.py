@@ -105,9 +105,9 @@ class FedProto(Method):
 
     @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        if mail:
-            tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
-            found = self.server(server, list(usual(tables).values()))
+        tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
+        if together := list(usual(tables).values()):
+            found = self.server(server, together)
             before = Table(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1

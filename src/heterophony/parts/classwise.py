@@ -58,9 +58,10 @@ def renewed(before: Table, found: Table) -> Table:
 def usual(tables: Mapping[str, Table]) -> dict[str, Table]:
     """The tables of the shape that most have, the first of equally many: others would not go with them.
 
-    A server without data or networks knows neither how many classes there are nor how wide a mean is.
+    A server without data or networks knows neither how many classes there are nor how wide a mean is. Tables without a
+    row say nothing, and do not count.
     """
-    shapes = Counter(tuple(table.means.shape) for table in tables.values())
+    shapes = Counter(tuple(table.means.shape) for table in tables.values() if len(table.means))
     most = max(shapes, key=lambda shape: shapes[shape], default=None)
     return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
 
