@@ -429,6 +429,17 @@ def test_a_liar_alone_does_not_end_a_run(method):
     assert all(torch.isfinite(t).all() for c in CLIENTS for t in model(found, c).values())
 
 
+@pytest.mark.parametrize("method", [*METHODS, FedMD(local=B16, distil=B16)], ids=lambda m: type(m).__name__.lower())
+def test_public_rows_that_do_not_say_how_many_classes_there_are_are_refused(method):
+    """With them a liar whose outputs are of another width would pass the door, and end the run."""
+    made = logits_star(method)
+    bare = Data(x=PUBLIC.x, y=PUBLIC.y)
+    data = {n: {k: bare if k == "public" else view for k, view in own.items()} for n, own in made.data.items()}
+    with pytest.raises(ReactionError, match="public data need `classes`, as many as networks have outputs") as caught:
+        local(replace(made, data=data), network=Wide).run(1)
+    assert "\n" not in str(caught.value)
+
+
 def test_misfits_are_refused_in_one_line():
     with pytest.raises(ValueError, match=r"temperature is a number > 0, got 0.0"):
         DSFL(temperature=0.0)

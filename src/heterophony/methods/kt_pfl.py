@@ -31,11 +31,11 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
+from heterophony.work import Mark, Note, Steps
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
@@ -80,7 +80,7 @@ class KTpFL(Method):
         yield from self.local.first(client, cross_entropy, self.initial_local)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
-        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        logits = yield outputs(client, self.sample, self.fresh)
         return PREDICTIONS(probabilities=(logits / self.temperature).softmax(-1))
 
     @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
