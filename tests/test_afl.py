@@ -1,6 +1,7 @@
 """AFL, and the projection that it takes: limits, the paper's step by loops, and who gains."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -92,10 +93,11 @@ def test_afl_that_does_not_move_its_mixture_is_fedavg_of_equals(options):
 
 
 def seven(method):
-    """As many as no binary fraction divides evenly."""
+    """As many as no binary fraction divides evenly, and networks that would show it."""
     clients = [f"c{i}" for i in range(7)]
-    models = {"server": {"model": net()}, "client": {"model": net()}}
-    return Federation(method, star(clients), models, {c: {"train": points(c, 20)} for c in clients})
+    models = {role: {"model": lambda: net()().double()} for role in ("server", "client")}
+    data = {c: {"train": Data(x=own.x.double(), y=own.y, classes=4)} for c in clients for own in [points(c, 20)]}
+    return Federation(method, star(clients), models, data)
 
 
 def test_equal_shares_are_fedavgs_whatever_their_number():
@@ -188,6 +190,14 @@ def test_a_client_without_rows_and_one_that_comes_later():
     assert shares["c1"] < shares["c0"]
     assert shares["c2"] > 0
     assert {row["incident"] for row in found.ledger.incidents} == {"joined"}
+
+
+def test_whoever_comes_later_begins_with_an_equal_share():
+    """Where lambda does not move: (1/2, 1/2) and a third are 1/3 too much, of which each gives a third."""
+    made = leaning(AFL(ascent=0.0, local=Training(batch=None, lr=0.5)))
+    found = local(replace(made, joins={"c2": 0.01})).run(6)
+    shares = found.state("server")["vars"]["mixture"]
+    assert shares == pytest.approx({"c0": 7 / 18, "c1": 7 / 18, "c2": 4 / 18})
 
 
 @pytest.mark.parametrize(
