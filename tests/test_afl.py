@@ -18,6 +18,7 @@ from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, server
 from toys.federations import B16, weights_star
+from toys.watched import sent
 from toys.world import certain, net, points
 
 reals = st.floats(-1e3, 1e3)
@@ -141,6 +142,14 @@ def test_with_one_full_batch_afl_is_the_papers_step_by_loops():
     assert found.state("server")["vars"]["mixture"] == pytest.approx(dict(zip(LABELS, mixture, strict=True)), rel=1e-9)
     noted = [row["sum"] for row in found.table.select(quantity="mixture.largest")]
     assert noted[-1] == pytest.approx(max(mixture), rel=1e-9)
+
+
+def test_the_loss_is_of_all_rows_that_the_client_trains_on():
+    made = weights_star(AFL(local=replace(B16, data="all")))
+    model, views = made.node("server").models["model"], made.data
+    for message in sent(made, "update", 1):
+        rows = views[message.sender]["all"]()
+        assert message.loss == pytest.approx(nn.functional.cross_entropy(model(rows.x), rows.y).item(), rel=1e-5)
 
 
 def test_the_worst_client_gains():

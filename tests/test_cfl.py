@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from heterophony import Data, Federation
 from heterophony.engines import local
 from heterophony.methods import CFL, FedAvg
+from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import bipartition, cosines, products
 from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
 from toys.federations import B16, METHODS, weights_star
+from toys.watched import sent
 from toys.world import certain, net
 
 STEP = Training(batch=None, lr=0.5)
@@ -121,6 +123,50 @@ def test_golden_cfl_splits_again_when_its_parts_have_come_to_rest():
     assert lengths == pytest.approx([0.0, 0.5, 0.25, 0.125, 0.0625])
     longest = [r["sum"] for r in found.table.select(quantity="cluster-0.longest-update")]
     assert longest == pytest.approx([1.5, 1.0, 0.75, 0.625, 0.5625])
+
+
+def test_gamma_bounds_how_alike_the_nearest_of_both_parts_may_be():
+    """Four clients pull a point of the plane to the four winds: the mean update is 0, and of any two parts some pair
+    is at right angles, so that sqrt((1 - alpha) / 2) is sqrt(1/2)."""
+    winds = {"c0": (8.0, 0.0), "c1": (0.0, 8.0), "c2": (-8.0, 0.0), "c3": (0.0, -8.0)}
+    data = {c: {"train": Data(x=torch.eye(2), y=torch.tensor(wind).unsqueeze(1))} for c, wind in winds.items()}
+    models = {role: {"model": plane} for role in ("server", "client")}
+    for gamma, parts in ((0.0, 2), (0.7, 2), (0.71, 1), (0.9, 1)):
+        method = CFL(eps1=0.1, eps2=0.2, gamma=gamma, local=STEP, loss=squared)
+        found = local(Federation(method, star(list(winds)), models, data)).run(1)
+        assert len(found.state("server")["vars"]["clusters"]) == parts
+
+
+def plane():
+    net = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.zeros_(net.weight)
+    return net
+
+
+def test_lengths_are_of_parameters_by_loops():
+    """Statistics of BatchNorm travel and are averaged, but are no updates."""
+    made = weights_star(CFL(local=B16), certain)
+    start, updates = sent(made, "global", 1)[0].weights, sent(made, "update", 1)
+    names = [name for name, _ in certain().named_parameters()]
+
+    def long(weights):
+        ways = ((v, w) for n in names for v, w in zip(weights[n].flatten(), start[n].flatten(), strict=True))
+        return math.hypot(*(float(v) - float(w) for v, w in ways))
+
+    merged = mean([m.weights for m in updates], [m.examples for m in updates])
+    noted = {row["quantity"]: row["sum"] for row in local(made).run(1).table.rows}
+    assert noted["cluster-0.longest-update"] == pytest.approx(max(long(m.weights) for m in updates), rel=1e-5)
+    assert noted["cluster-0.mean-update"] == pytest.approx(long(merged), rel=1e-5)
+    assert set(start) > set(names)
+
+
+def test_a_client_is_evaluated_with_the_model_that_its_cluster_has_come_to():
+    """Before it trains: with what the server had after the last round."""
+    rows = local(weights_star(CFL(local=B16))).run(2).table.select(quantity="accuracy").rows
+    after = {(r["set"], r["split"]): r["sum"] for r in rows if r["product"] == "cluster-0" and r["round"] == 0}
+    given = [r for r in rows if r["product"] == "cluster" and r["round"] == 1]
+    assert len(given) == 3 * len(after) > 0
+    assert all(r["sum"] == after[r["set"], r["split"]] for r in given)
 
 
 def test_rest_is_of_the_mean_that_moves_the_model():
