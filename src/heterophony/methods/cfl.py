@@ -87,7 +87,8 @@ class CFL(Method):
         kept: list[dict[str, Any]] = []
         new: list[dict[str, Any]] = []
         for i, cluster in enumerate(self.clusters(server)):
-            heard = [m for m in mail if m.sender in set(cluster["members"])]
+            own = set(cluster["members"])
+            heard = [m for m in mail if m.sender in own]
             parts = (yield from self.part(server, i, cluster["weights"], heard)) if len(heard) > 1 else [heard]
             home = {m.sender: k for k, part in enumerate(parts) for m in part}
             larger = max(range(len(parts)), key=lambda k: len(parts[k]))

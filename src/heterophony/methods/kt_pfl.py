@@ -87,7 +87,8 @@ class KTpFL(Method):
     def transfer(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             names, matrix = known(server, [m.sender for m in mail])
-            here = torch.tensor([names.index(m.sender) for m in mail])
+            place = {name: i for i, name in enumerate(names)}
+            here = torch.tensor([place[m.sender] for m in mail])
             block = matrix[here][:, here]
             mass = block.sum(1, keepdim=True)
             shares = torch.where(mass > 0, block / mass, 1 / len(mail))
@@ -119,7 +120,7 @@ class KTpFL(Method):
 def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:
     """Whom the server has heard of and a copy of their coefficients: new ones begin at 1/N, others make room."""
     names, matrix = server.vars.get("coefficients", ([], torch.zeros(0, 0, dtype=torch.float64)))
-    both = [*names, *(sender for sender in senders if sender not in names)]
+    both = [*dict.fromkeys([*names, *senders])]
     grown = torch.full((len(both), len(both)), 1 / len(both), dtype=torch.float64)
     grown[: len(names), : len(names)] = matrix * (len(names) / len(both))
     return both, grown
