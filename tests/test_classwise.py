@@ -366,9 +366,33 @@ def test_the_options_of_fedtgps_server_tell_and_divergence_leaves_means():
 
 def test_what_is_not_used_does_not_leave():
     """How many rows a class has is said only where means are weighted by it."""
-    for method, told in ((fedtgp(local=B16), False), (FedProto(local=B16), True)):
-        counts = torch.stack([m.body["counts"] for m in sent(own_star(method, halves), "prototypes", 1)])
+    for method, kind, field, told in (
+        (fedtgp(local=B16), "prototypes", "counts", False),
+        (FedProto(local=B16), "prototypes", "counts", True),
+        (FedGH(local=B16), "means", "held", False),
+        (FD(local=B16), "means", "held", False),
+    ):
+        counts = torch.stack([m.body[field] for m in sent(own_star(method, halves), kind, 1)])
         assert (float(counts.max()) > 1.0) is told
+
+
+def test_what_was_sent_may_be_where_a_prototype_is():
+    """A distance of zero has no slope, and none that is not a number."""
+    made = drawn("made", 3, 2).requires_grad_()
+    contrast(made.detach()[:1], made, torch.tensor([0]), 0.5).backward()
+    assert torch.isfinite(made.grad).all()
+
+
+def test_what_the_server_has_trained_is_kept_unless_it_has_diverged():
+    server = own_star(fedtgp(local=B16, server=FEW), halves).node("server")
+    there = Table(drawn("there", 3, 2).float(), torch.ones(3))
+    FEW(server, [there])
+    trained = server.vars["trained"]
+    nobody = FEW(server, [Table(torch.zeros(3, 2), torch.zeros(3))])  # has any rows
+    assert server.vars["trained"] is trained
+    assert not nobody.counts.any()
+    assert torch.equal(replace(FEW, lr=1e200)(server, [there]).means, there.means)
+    assert server.vars["trained"] == {}
 
 
 # -- FedGH -----------------------------------------------------------------------------------------------------
@@ -430,6 +454,14 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
             nn.functional.cross_entropy(network(data.x[rows]), data.y[rows]).backward()
             optimiser.step()
         assert equal(dict(network.state_dict()), model(twice, client))
+
+
+def test_the_servers_head_goes_on_from_round_to_round():
+    method = FedGH(local=B16)
+    heads = {m.round: m.body["head"] for m in sent(own_star(method, halves), "global", 3)}
+    tables = [(m.round, Table(m.body["means"], m.body["held"])) for m in sent(own_star(method, halves), "means", 2)]
+    assert not len(heads[0])
+    assert torch.equal(heads[2], taught(heads[1], [table for round, table in tables if round == 1], 1, 0.1))
 
 
 def test_the_options_of_fedghs_server_tell():

@@ -22,7 +22,7 @@ from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent
-from toys.world import halves, net, private, wide
+from toys.world import TESTS, halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
 
@@ -157,12 +157,17 @@ def test_without_distillation_mentors_are_solo_and_the_mentee_is_fedavgs():
     method = FedKD(local=MOMENTUM, distil=0.0, hidden=0.0, energy=1.0)
     found = local(mentored_star(method, net)).run(3)
     models = {c: {"model": net(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
-    alone = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS))).run(3)
+    alone = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS), TESTS)).run(3)
     small = {"server": {"model": net(6)}, "client": {"model": net(6)}}
     avg = Federation(FedAvg(local=MOMENTUM, weighted=False), star(CLIENTS), small, private(CLIENTS))
     average = model(local(avg).run(3), "server")
     for client in CLIENTS:
         assert equal(model(found, client), model(alone, client))
+    figures = [
+        [row["sum"] for row in run.table.select(product=p)] for run, p in ((found, "personalised"), (alone, "local"))
+    ]
+    assert figures[0] == figures[1]
+    assert len(figures[0]) >= 9
     for name, tensor in model(found, "server").items():
         assert torch.allclose(tensor, average[name], atol=1e-6)
 
@@ -211,6 +216,22 @@ def test_whoever_follows_stands_where_the_server_stands(seed):
         mentee = model(result, client, "mentee")
         for name, step in restored(kept["step"], mentee).items():
             assert torch.equal(mentee[name] + step, model(result, "server")[name])
+
+
+def test_after_a_skipped_round_all_get_the_whole():
+    """The last step has been taken by then, and another one there is not."""
+    seen = []
+
+    class Watched(Network):
+        def arrivals(self, message, *rest):
+            seen.extend([message] if message.kind in ("global", "step") else [])
+            return super().arrivals(message, *rest)
+
+    method = FedKD(local=B16, energy=0.7, quorum=3)
+    found = local(mentored_star(method, dropout=Dropout(rate=0.2)), network=Watched).run(10)
+    skipped = {row["round"] for row in found.ledger.messages if row["status"] == "dropped"}  # the quorum is everyone
+    kinds = {done: {m.kind for m in seen if (m.round - 1 in skipped) is done and m.round} for done in (True, False)}
+    assert kinds == {True: {"global"}, False: {"step"}}
 
 
 def test_a_step_is_the_compressed_mean_of_the_last_rounds_changes():
