@@ -199,6 +199,18 @@ def test_a_newcomer_goes_down_all_splits_and_counts_when_it_has_arrived():
     assert [weight for _, weight in clusters(found)] == [weight for _, weight in alone]
     assert [members for members, _ in clusters(found)] == [["c0", "c4"], ["c2"], ["c1", "c6"], ["c3", "c5"]]
     assert list(found.state("server")["vars"]["waiting"]) == ["c7"]
+    told = [m.weights["weight"].item() for m in sent(made, "global", 14) if m.receiver == "c4"]
+    assert told[:2] == [0.0, 1.875]  # where all parted, and where those above did
+    assert min(told[2:]) > 2.4375
+
+
+def test_whoever_joins_before_a_split_is_one_of_all():
+    found, plain = (
+        local(weights_star(method, joins={"c2": 0.06})).run(4)
+        for method in (CFL(local=B16, eps1=0.0), FedAvg(local=B16))
+    )
+    assert equal(server(found), server(plain))
+    assert [cluster["members"] for cluster in found.state("server")["vars"]["clusters"]] == [["c0", "c1", "c2"]]
 
 
 def test_a_way_tells_by_the_smaller_angle():
