@@ -13,7 +13,7 @@ from heterophony.engines.local_host import ReactionError
 from heterophony.fields import Counts, PerClass, Shape
 from heterophony.message import Body
 from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
-from heterophony.methods.fedgh import taught
+from heterophony.methods.fedgh import taught, written
 from heterophony.models.blocks import Network as Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
@@ -273,7 +273,7 @@ def test_networks_that_do_not_go_together_are_named_and_train_alone(caplog):
     """Whoever sent the first table sets the width; those of another one do not stop, and say what to do."""
     found = local(own_star(FedProto(local=MOMENTUM), wide)).run(3)
     alone = solo(wide)
-    assert caplog.text.count("prototypes of 4 classes and 8 features do not go with its 4 and 12: set width") == 1
+    assert caplog.text.count("prototypes of 4 classes and 8 features, but its own network has 4 and 12: set width") == 1
     assert {row["node"] for row in found.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
     assert equal(model(found, "c1"), model(alone, "c1"))
     assert not equal(model(found, "c0"), model(alone, "c0"))
@@ -403,7 +403,7 @@ def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
     for client in CLIENTS:
         assert equal(model(alone, client), model(solo_of_one, client))
     misfits, apart = local(own_star(FedGH(local=MOMENTUM), wide)).run(3), solo(wide)
-    assert caplog.text.count("a head of 4 classes and 8 features does not go with its 4 and 12: set width") == 1
+    assert caplog.text.count("a head of 4 classes and 8 features, but its own network has 4 and 12: set width") == 1
     assert {row["node"] for row in misfits.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
     assert equal(model(misfits, "c1"), model(apart, "c1"))
     assert not equal(model(misfits, "c0"), model(apart, "c0"))
@@ -445,7 +445,7 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
         node = own_star(method, build).node(client)
         node.restore(once.state(client))
         network, data = node.models["model"], node.data["train"]
-        assert method.replaced(node, head)
+        written(network.head, head)
         features = pooled(network.body(data.x), head.shape[1] - 1)
         assert torch.allclose(network(data.x), features @ head[:, :-1].T + head[:, -1], atol=1e-5)
         optimiser = torch.optim.SGD(network.parameters(), 0.1)

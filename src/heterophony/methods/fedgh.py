@@ -19,11 +19,10 @@ Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning wi
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
 from heterophony.federation import Federation
@@ -33,17 +32,11 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node, copy_into
 from heterophony.parts.classwise import Table, by_label, usual
-from heterophony.parts.features import head_of, pooled, width_of
+from heterophony.parts.features import head_of, misfit, pooled, width_of
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
-
-log = logging.getLogger(__name__)
-MISFIT = (
-    "node %s: a head of %d classes and %d features does not go with its %d and %d: set width, or take networks whose "
-    "last layers read equally many"
-)
+from heterophony.work import Mark, Predict, Steps
 
 # A row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass)
@@ -82,13 +75,16 @@ class FedGH(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        if len(mail.head) and not self.replaced(client, mail.head):
-            yield Note("misfit", 1.0)
+        own = head_of(client.models["model"], "FedGH")
+        if tuple(mail.head.shape) == (own.out_features, width + 1):
+            written(own, mail.head)
+        elif len(mail.head):
+            yield misfit(client, "a head", (len(mail.head), mail.head.shape[1] - 1), (own.out_features, width))
         yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
-        own = by_label(pooled(features, width), client.data[self.local.data])
-        return MEANS(means=own.means, held=own.counts.clamp(max=1))
+        means, counts = by_label(pooled(features, width), client.data[self.local.data])
+        return MEANS(means=means, held=counts.clamp(max=1))
 
     @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
@@ -99,18 +95,6 @@ class FedGH(Method):
             head = taught(before, tables, self.head_epochs, self.head_lr)
             server.vars["head"] = head if torch.isfinite(head).all() else before  # a liar's means may be huge
         server.round += 1
-
-    def replaced(self, client: Node, head: Tensor) -> bool:
-        """Put the global head in the place of the client's, if it fits."""
-        own, width = head_of(client.models["model"], "FedGH"), self.wide(client)
-        if head.shape != (own.out_features, width + 1):  # of others' networks, or of somebody who wants us to stop
-            if not client.vars.get("warned"):
-                log.warning(MISFIT, client.id, len(head), head.shape[1] - 1, own.out_features, width)
-            client.vars["warned"] = True
-            return False
-        weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T  # what it makes of means of groups
-        copy_into([own.weight, own.bias], [weight, head[:, -1]])
-        return True
 
     def wide(self, client: Node) -> int:
         """How many numbers a representation of this client has."""
@@ -124,6 +108,12 @@ class FedGH(Method):
         classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
         table = 4 * classes * (self.wide(client) + 1)
         return {"global": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
+
+
+def written(own: nn.Linear, head: Tensor) -> None:
+    """Put the global head, which reads means of groups of features, in the place of a network's own."""
+    weight = head[:, :-1] @ pooled(torch.eye(own.in_features), head.shape[1] - 1).T
+    copy_into([own.weight, own.bias], [weight, head[:, -1]])
 
 
 def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:
