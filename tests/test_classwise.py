@@ -473,20 +473,31 @@ def test_the_options_of_fedghs_server_tell():
         assert torch.allclose(many, few * 10, rtol=0.02, atol=1e-7)  # steps so small that they add up
 
 
+def test_golden_head_of_a_mean_that_is_far_away():
+    """From zero the gradient of (x, class 0) is half of (x, 1), down and up: it is longer than 50, and shortened."""
+    table = Table(torch.tensor([[300.0, -400.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    head = taught(torch.zeros(2, 3), [table], 1, 0.1)
+    assert float(head.norm()) == pytest.approx(0.1 * 50, rel=1e-6)
+    assert (head[0] / head[0, 0]).tolist() == pytest.approx([1.0, -4 / 3, 1 / 300], rel=1e-5)
+    assert torch.equal(head[1], -head[0])
+
+
 class Boundless(Network):
-    """A client whose means are as large as a float can be."""
+    """A client whose means are at first as large as a float can be."""
 
     def arrivals(self, message, *rest):
-        if message.kind == "means" and message.sender == "c0":
+        if message.kind == "means" and message.sender == "c0" and not message.round:
             message.body["means"] = torch.full_like(message.body["means"], 3e38)
             message.body.verdict, message.body.versions = None, message.body._versions()
         return super().arrivals(message, *rest)
 
 
-def test_a_head_that_is_no_number_is_not_sent():
-    found = local(own_star(FedGH(local=B16, head_lr=10.0), halves), network=Boundless).run(3)
+def test_huge_means_move_the_head_no_farther_than_others_may():
+    """Four of them, by at most 0.1 * 50 each; and networks under that head still learn."""
+    found = local(own_star(FedGH(local=Training(batch=16, lr=0.01)), halves), network=Boundless).run(4)
     assert not found.ledger.incidents
-    assert torch.isfinite(found.state("server")["vars"]["head"]).all()
+    assert 1.0 < float(found.state("server")["vars"]["head"].norm()) < 25.0
+    assert all(torch.isfinite(t).all() for client in CLIENTS for t in model(found, client).values())
 
 
 def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
