@@ -63,7 +63,8 @@ def filtered(items: Sequence[Tensor], sigma: float, draw: torch.Generator) -> Te
         far = (gaps @ directions[:, :1].mT).squeeze(2).abs()
         nearest, farthest = far.where(kept[rows], math.inf).amin(1), far.where(kept[rows], 0).amax(1)
         least = nearest / farthest
-        share = (least**2 + (1 - least**2) * torch.rand(len(least), generator=draw, dtype=torch.float64)).sqrt()
+        drawn = torch.rand(len(points), generator=draw, dtype=torch.float64)[rows]  # a row's do not depend on others
+        share = (least**2 + (1 - least**2) * drawn).sqrt()
         beyond = (far >= (share * farthest).unsqueeze(1)) & (far > nearest.unsqueeze(1))
         torn = (values[:, 0] > 3 * sigma) & (least < 1 - 1e-9)  # two are equally far, but for rounding
         rows = rows[torn]
