@@ -73,6 +73,7 @@ def test_a_table_of_another_shape_is_left_out():
     empty = {name: Table(torch.zeros(0, 0), torch.zeros(0)) for name in "def"}
     assert list(usual({**empty, **tables})) == ["b", "c"]
     assert usual(empty) == {}
+    assert list(usual(tables, {"a": [3, 4], "x": [3, 4], "b": [3, 5], "c": [3, 5], "y": [3, 4]})) == ["a"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------------
@@ -661,12 +662,13 @@ class Silent(Liar):
         return {key: torch.zeros(0, 0) if key == "means" else torch.zeros(0) for key in body}
 
 
+@pytest.mark.parametrize("liar", [Silent, Wider])
 @pytest.mark.parametrize("method", ALL[1:], ids=["fedproto", "fedgh", "fedtgp"])
-def test_what_is_known_stays_when_the_only_one_who_was_asked_says_nothing(method):
+def test_what_is_known_stays_when_the_only_one_who_was_asked_lies(method, liar):
     """By the seed c2 is asked three times, then c0, who lies: what c1 is told next is what c0 was told."""
     down = []
 
-    class Watched(Silent):
+    class Watched(liar):
         def arrivals(self, message, *rest):
             down.extend([message] if message.kind == "global" else [])
             return super().arrivals(message, *rest)

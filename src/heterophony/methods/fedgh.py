@@ -32,7 +32,7 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node, copy_into
-from heterophony.parts.classwise import Table, by_label, usual
+from heterophony.parts.classwise import Table, agreed, by_label
 from heterophony.parts.features import head_of, misfit, pooled, width_of
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
@@ -51,7 +51,7 @@ class FedGH(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, MEANS)
-    memory = ("head", "warned")
+    memory = ("head", "shapes", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -91,7 +91,7 @@ class FedGH(Method):
 
     @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        if tables := list(usual({m.sender: Table(m.means, m.held) for m in mail}).values()):
+        if tables := agreed(server, {m.sender: Table(m.means, m.held) for m in mail}):
             classes, width = tables[0].means.shape
             before = server.vars.get("head", torch.zeros(0, 0))
             before = before if before.shape == (classes, width + 1) else torch.zeros(classes, width + 1)

@@ -29,7 +29,7 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
+from heterophony.parts.classwise import Table, agreed, by_label, fitting, merged, renewed, spread, unknown
 from heterophony.parts.features import misfit, pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
@@ -51,7 +51,7 @@ class FedProto(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, PROTOTYPES)
-    memory = ("prototypes", "trained", "warned")
+    memory = ("prototypes", "shapes", "trained", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -96,7 +96,7 @@ class FedProto(Method):
     @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
-        if together := list(usual(tables).values()):
+        if together := agreed(server, tables):
             found = self.server(server, together)
             before = Table(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
