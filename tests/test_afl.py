@@ -1,6 +1,7 @@
 """AFL, and the projection that it takes: limits, the paper's step by loops, and who gains."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -17,12 +18,17 @@ from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, server
 from toys.federations import B16, weights_star
+from toys.watched import sent
 from toys.world import certain, net, points
 
 reals = st.floats(-1e3, 1e3)
 
 
 # -- the projection --------------------------------------------------------------------------------------------
+def projected(values):
+    return onto_simplex(torch.tensor(values, dtype=torch.float64)).tolist()
+
+
 def bisected(values):
     """The level by which all are lowered, sought where the sum of what is left above zero is one; no sorting."""
     low, high = min(values) - 1, max(values)
@@ -36,7 +42,7 @@ def bisected(values):
 @example([0.25] * 4)
 @example([3.0, 3.0, -1.0])
 def test_the_projection_is_that_of_a_bisection(values):
-    found = onto_simplex(values)
+    found = projected(values)
     assert found == pytest.approx(bisected(values), abs=1e-9)
     assert min(found) >= 0
     assert sum(found) == pytest.approx(1, abs=1e-12)
@@ -44,7 +50,7 @@ def test_the_projection_is_that_of_a_bisection(values):
 
 @given(st.lists(reals, min_size=2, max_size=8), st.lists(st.floats(0.01, 1), min_size=8, max_size=8))
 def test_no_other_mixture_is_nearer(values, other):
-    found, other = onto_simplex(values), [w / sum(other[: len(values)]) for w in other[: len(values)]]
+    found, other = projected(values), [w / sum(other[: len(values)]) for w in other[: len(values)]]
     near, far = (sum((a - b) ** 2 for a, b in zip(point, values, strict=True)) for point in (found, other))
     assert near <= far + 1e-9 * (1 + far)
 
@@ -52,7 +58,7 @@ def test_no_other_mixture_is_nearer(values, other):
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8).filter(any))
 def test_a_mixture_stays_as_it_is(weights):
     mixture = [w / sum(weights) for w in weights]
-    assert onto_simplex(mixture) == pytest.approx(mixture, abs=1e-12)
+    assert projected(mixture) == pytest.approx(mixture, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +67,19 @@ def test_a_mixture_stays_as_it_is(weights):
         ([0.7], [1.0]),
         ([0.5, 0.25, 0.5], [5 / 12, 2 / 12, 5 / 12]),  # all lowered by 1/12
         ([1.5, 0.5, -1.0], [1.0, 0.0, 0.0]),  # by a half, and the last would be negative
+        ([1.2, 0.3, 0.5], [0.85, 0.0, 0.15]),  # by 0.35
         ([1e300, 0.0], [1.0, 0.0]),
         ([1e300, 1e300, -1e300], [0.5, 0.5, 0.0]),
         ([1 / 3 + 2.0] * 3, [1 / 3] * 3),
     ],
 )
 def test_golden_projections(values, expected):
-    assert onto_simplex(values) == pytest.approx(expected, abs=1e-15)
+    assert projected(values) == pytest.approx(expected, abs=1e-15)
+
+
+def test_every_row_has_a_projection_of_its_own():
+    rows = [[0.2, 0.3, 0.5], [1.2, 0.3, 0.5], [3.0, 0.0, 0.0], [-1.0, -1.0, -1.0], [1e20, 0.0, 0.0]]
+    assert projected(rows) == [projected(row) for row in rows]
 
 
 # -- AFL -------------------------------------------------------------------------------------------------------
@@ -82,10 +94,11 @@ def test_afl_that_does_not_move_its_mixture_is_fedavg_of_equals(options):
 
 
 def seven(method):
-    """As many as no binary fraction divides evenly."""
+    """As many as no binary fraction divides evenly, and networks that would show it."""
     clients = [f"c{i}" for i in range(7)]
-    models = {"server": {"model": net()}, "client": {"model": net()}}
-    return Federation(method, star(clients), models, {c: {"train": points(c, 20)} for c in clients})
+    models = {role: {"model": lambda: net()().double()} for role in ("server", "client")}
+    data = {c: {"train": Data(x=own.x.double(), y=own.y, classes=4)} for c in clients for own in [points(c, 20)]}
+    return Federation(method, star(clients), models, data)
 
 
 def test_equal_shares_are_fedavgs_whatever_their_number():
@@ -129,6 +142,14 @@ def test_with_one_full_batch_afl_is_the_papers_step_by_loops():
     assert found.state("server")["vars"]["mixture"] == pytest.approx(dict(zip(LABELS, mixture, strict=True)), rel=1e-9)
     noted = [row["sum"] for row in found.table.select(quantity="mixture.largest")]
     assert noted[-1] == pytest.approx(max(mixture), rel=1e-9)
+
+
+def test_the_loss_is_of_all_rows_that_the_client_trains_on():
+    made = weights_star(AFL(local=replace(B16, data="all")))
+    model, views = made.node("server").models["model"], made.data
+    for message in sent(made, "update", 1):
+        rows = views[message.sender]["all"]()
+        assert message.loss == pytest.approx(nn.functional.cross_entropy(model(rows.x), rows.y).item(), rel=1e-5)
 
 
 def test_the_worst_client_gains():
@@ -178,6 +199,14 @@ def test_a_client_without_rows_and_one_that_comes_later():
     assert shares["c1"] < shares["c0"]
     assert shares["c2"] > 0
     assert {row["incident"] for row in found.ledger.incidents} == {"joined"}
+
+
+def test_whoever_comes_later_begins_with_an_equal_share():
+    """Where lambda does not move: (1/2, 1/2) and a third are 1/3 too much, of which each gives a third."""
+    made = leaning(AFL(ascent=0.0, local=Training(batch=None, lr=0.5)))
+    found = local(replace(made, joins={"c2": 0.01})).run(6)
+    shares = found.state("server")["vars"]["mixture"]
+    assert shares == pytest.approx({"c0": 7 / 18, "c1": 7 / 18, "c2": 4 / 18})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """CFL, and the split in two that it takes: limits, golden toys, and those who are absent."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -8,14 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterophony import Data, Federation
+from heterophony import Data, Dropout, Federation
 from heterophony.engines import local
 from heterophony.methods import CFL, FedAvg
-from heterophony.parts.bipartition import bipartition, cosines, products
+from heterophony.parts.aggregate import mean
+from heterophony.parts.bipartition import along, between, bipartition, cosines, products
 from heterophony.parts.training import Training
 from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
 from toys.federations import B16, METHODS, weights_star
+from toys.watched import sent
 from toys.world import certain, net
 
 STEP = Training(batch=None, lr=0.5)
@@ -123,22 +126,105 @@ def test_golden_cfl_splits_again_when_its_parts_have_come_to_rest():
     assert longest == pytest.approx([1.5, 1.0, 0.75, 0.625, 0.5625])
 
 
+def test_gamma_bounds_how_alike_the_nearest_of_both_parts_may_be():
+    """Four clients pull a point of the plane to the four winds: the mean update is 0, and of any two parts some pair
+    is at right angles, so that sqrt((1 - alpha) / 2) is sqrt(1/2)."""
+    winds = {"c0": (8.0, 0.0), "c1": (0.0, 8.0), "c2": (-8.0, 0.0), "c3": (0.0, -8.0)}
+    data = {c: {"train": Data(x=torch.eye(2), y=torch.tensor(wind).unsqueeze(1))} for c, wind in winds.items()}
+    models = {role: {"model": plane} for role in ("server", "client")}
+    for gamma, parts in ((0.0, 2), (0.7, 2), (0.71, 1), (0.9, 1)):
+        method = CFL(eps1=0.1, eps2=0.2, gamma=gamma, local=STEP, loss=squared)
+        found = local(Federation(method, star(list(winds)), models, data)).run(1)
+        assert len(found.state("server")["vars"]["clusters"]) == parts
+
+
+def plane():
+    net = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.zeros_(net.weight)
+    return net
+
+
+def test_lengths_are_of_parameters_by_loops():
+    """Statistics of BatchNorm travel and are averaged, but are no updates."""
+    made = weights_star(CFL(local=B16), certain)
+    start, updates = sent(made, "global", 1)[0].weights, sent(made, "update", 1)
+    names = [name for name, _ in certain().named_parameters()]
+
+    def long(weights):
+        ways = ((v, w) for n in names for v, w in zip(weights[n].flatten(), start[n].flatten(), strict=True))
+        return math.hypot(*(float(v) - float(w) for v, w in ways))
+
+    merged = mean([m.weights for m in updates], [m.examples for m in updates])
+    noted = {row["quantity"]: row["sum"] for row in local(made).run(1).table.rows}
+    assert noted["cluster-0.longest-update"] == pytest.approx(max(long(m.weights) for m in updates), rel=1e-5)
+    assert noted["cluster-0.mean-update"] == pytest.approx(long(merged), rel=1e-5)
+    assert set(start) > set(names)
+
+
+def test_a_client_is_evaluated_with_the_model_that_its_cluster_has_come_to():
+    """Before it trains: with what the server had after the last round."""
+    rows = local(weights_star(CFL(local=B16))).run(2).table.select(quantity="accuracy").rows
+    after = {(r["set"], r["split"]): r["sum"] for r in rows if r["product"] == "cluster-0" and r["round"] == 0}
+    given = [r for r in rows if r["product"] == "cluster" and r["round"] == 1]
+    assert len(given) == 3 * len(after) > 0
+    assert all(r["sum"] == after[r["set"], r["split"]] for r in given)
+
+
 def test_rest_is_of_the_mean_that_moves_the_model():
     """y = 4 once, y = -1 in four copies: by examples the mean update at 0 is 0, alike it is (2 - 1/2) / 2 = 3/4."""
     assert len(clusters(local(numbers([4.0, -1.0], copies=[1, 4])).run(1))) == 2
     assert clusters(local(numbers([4.0, -1.0], copies=[1, 4], weighted=False)).run(1)) == [(["c0", "c1"], 0.75)]
 
 
-def test_members_that_were_not_heard_go_with_the_larger_part_and_newcomers_with_the_largest():
-    """c3 joins when the others have parted, two to one; c4 is there from the begin and never answers."""
-    made = numbers([8.0, 8.0, -16.0, 8.0, 8.0], joins={"c3": 0.003}, deadline=0.1, quorum=2)
-    late = Federation(made.method, made.topology, made.models, made.data, joins=made.joins, egress={"c4": ()})
-    found = local(late).run(8)
-    assert clusters(found)[0][0] == ["c0", "c1", "c4", "c3"]
-    assert clusters(found)[1][0] == ["c2"]
-    assert {row["incident"] for row in found.ledger.incidents} == {"joined"}
-    asked = [row for row in found.ledger.messages if row["to"] == "c3"]
-    assert len(asked) > 1
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("lost", [{"fraction": 0.5}, {"dropout": Dropout(rate=0.2)}])
+def test_whoever_was_not_heard_at_a_split_still_comes_to_its_own(seed, lost):
+    """Two kinds of four each end as two clusters, whoever was asked when they parted, and whatever was lost."""
+    made = numbers([8.0, -8.0] * 4, eps1=0.5, **{k: v for k, v in lost.items() if k == "fraction"})
+    found = local(replace(made, seed=seed, dropout=lost.get("dropout", Dropout()))).run(40)
+    parts = sorted(sorted(members) for members, _ in clusters(found))
+    assert parts == [["c0", "c2", "c4", "c6"], ["c1", "c3", "c5", "c7"]]
+    assert not found.state("server")["vars"]["waiting"]
+
+
+def test_a_newcomer_goes_down_all_splits_and_counts_when_it_has_arrived():
+    """The four of the golden toy have parted twice when others join: each ends with the one whose number is its own,
+    and their clusters come the way that they come without them. Who never answers is in none."""
+    ys, late = [3.0, 1.0, -1.0, -3.0], [3.0, -3.0, 1.0, -1.0]
+    alone = clusters(local(numbers(ys)).run(14))
+    made = numbers(ys + late, joins={f"c{i}": 0.01 for i in range(4, 8)}, deadline=1.0)
+    found = local(replace(made, egress={"c7": ()})).run(14)
+    joined = {row["to"] for row in found.ledger.messages if row["round"] < 5 and row["kind"] == "global"}
+    assert joined == {"c0", "c1", "c2", "c3"}  # they parted in rounds 0 and 4
+    assert [weight for _, weight in clusters(found)] == [weight for _, weight in alone]
+    assert [members for members, _ in clusters(found)] == [["c0", "c4"], ["c2"], ["c1", "c6"], ["c3", "c5"]]
+    assert list(found.state("server")["vars"]["waiting"]) == ["c7"]
+    told = [m.weights["weight"].item() for m in sent(made, "global", 14) if m.receiver == "c4"]
+    assert told[:2] == [0.0, 1.875]  # where all parted, and where those above did
+    assert min(told[2:]) > 2.4375
+
+
+def test_whoever_joins_before_a_split_is_one_of_all():
+    found, plain = (
+        local(weights_star(method, joins={"c2": 0.06})).run(4)
+        for method in (CFL(local=B16, eps1=0.0), FedAvg(local=B16))
+    )
+    assert equal(server(found), server(plain))
+    assert [cluster["members"] for cluster in found.state("server")["vars"]["clusters"]] == [["c0", "c1", "c2"]]
+
+
+def test_a_way_tells_by_the_smaller_angle():
+    draw = torch.Generator().manual_seed(3)
+    start, one, other, *items = [{"w": torch.randn(5, generator=draw, dtype=torch.float64)} for _ in range(40)]
+    way, found = between(one, other, start, ["w"]), []
+    for item in items:
+        angles = [
+            float(torch.cosine_similarity(item["w"] - start["w"], end["w"] - start["w"], 0)) for end in (one, other)
+        ]
+        found.append(angles[1] > angles[0])
+        assert (along(item, start, way) > 0) is found[-1]
+    assert {True, False} == set(found)
+    assert along(start, start, between(start, start, start, ["w"])) == 0.0  # nobody has moved
 
 
 def test_the_rows_of_the_conformance_table_do_split():

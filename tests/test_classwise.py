@@ -71,6 +71,10 @@ def test_a_table_of_another_shape_is_left_out():
     assert list(usual(tables)) == ["b", "c"]
     assert list(usual({"a": tables["a"], "b": tables["b"]})) == ["a"]
     assert usual({}) == {}
+    empty = {name: Table(torch.zeros(0, 0), torch.zeros(0)) for name in "def"}
+    assert list(usual({**empty, **tables})) == ["b", "c"]
+    assert usual(empty) == {}
+    assert list(usual(tables, {"a": [3, 4], "x": [3, 4], "b": [3, 5], "c": [3, 5], "y": [3, 4]})) == ["a"]
 
 
 # -- what is refused -------------------------------------------------------------------------------------------
@@ -271,7 +275,7 @@ def test_networks_that_do_not_go_together_are_named_and_train_alone(caplog):
     """Whoever sent the first table sets the width; those of another one do not stop, and say what to do."""
     found = local(own_star(FedProto(local=MOMENTUM), wide)).run(3)
     alone = solo(wide)
-    assert caplog.text.count("prototypes of 4 classes and 8 features do not go with its 4 and 12: set width") == 1
+    assert caplog.text.count("prototypes of 4 classes and 8 features, but its own network has 4 and 12: set width") == 1
     assert {row["node"] for row in found.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
     assert equal(model(found, "c1"), model(alone, "c1"))
     assert not equal(model(found, "c0"), model(alone, "c0"))
@@ -364,9 +368,33 @@ def test_the_options_of_fedtgps_server_tell_and_divergence_leaves_means():
 
 def test_what_is_not_used_does_not_leave():
     """How many rows a class has is said only where means are weighted by it."""
-    for method, told in ((fedtgp(local=B16), False), (FedProto(local=B16), True)):
-        counts = torch.stack([m.body["counts"] for m in sent(own_star(method, halves), "prototypes", 1)])
+    for method, kind, field, told in (
+        (fedtgp(local=B16), "prototypes", "counts", False),
+        (FedProto(local=B16), "prototypes", "counts", True),
+        (FedGH(local=B16), "means", "held", False),
+        (FD(local=B16), "means", "held", False),
+    ):
+        counts = torch.stack([m.body[field] for m in sent(own_star(method, halves), kind, 1)])
         assert (float(counts.max()) > 1.0) is told
+
+
+def test_what_was_sent_may_be_where_a_prototype_is():
+    """A distance of zero has no slope, and none that is not a number."""
+    made = drawn("made", 3, 2).requires_grad_()
+    contrast(made.detach()[:1], made, torch.tensor([0]), 0.5).backward()
+    assert torch.isfinite(made.grad).all()
+
+
+def test_what_the_server_has_trained_is_kept_unless_it_has_diverged():
+    server = own_star(fedtgp(local=B16, server=FEW), halves).node("server")
+    there = Table(drawn("there", 3, 2).float(), torch.ones(3))
+    FEW(server, [there])
+    trained = server.vars["trained"]
+    nobody = FEW(server, [Table(torch.zeros(3, 2), torch.zeros(3))])  # has any rows
+    assert server.vars["trained"] is trained
+    assert not nobody.counts.any()
+    assert torch.equal(replace(FEW, lr=1e200)(server, [there]).means, there.means)
+    assert server.vars["trained"] == {}
 
 
 # -- FedGH -----------------------------------------------------------------------------------------------------
@@ -377,7 +405,7 @@ def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
     for client in CLIENTS:
         assert equal(model(alone, client), model(solo_of_one, client))
     misfits, apart = local(own_star(FedGH(local=MOMENTUM), wide)).run(3), solo(wide)
-    assert caplog.text.count("a head of 4 classes and 8 features does not go with its 4 and 12: set width") == 1
+    assert caplog.text.count("a head of 4 classes and 8 features, but its own network has 4 and 12: set width") == 1
     assert {row["node"] for row in misfits.table.rows if row["quantity"] == "misfit"} == {"c1", "c2"}
     assert equal(model(misfits, "c1"), model(apart, "c1"))
     assert not equal(model(misfits, "c0"), model(apart, "c0"))
@@ -419,7 +447,7 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
         node = own_star(method, build).node(client)
         node.restore(once.state(client))
         network, data = node.models["model"], node.data["train"]
-        assert replaced(node, head, head.shape[1] - 1, "FedGH")
+        assert list(replaced(node, head, head.shape[1] - 1, "FedGH")) == []
         features = pooled(network.body(data.x), head.shape[1] - 1)
         assert torch.allclose(network(data.x), features @ head[:, :-1].T + head[:, -1], atol=1e-5)
         optimiser = torch.optim.SGD(network.parameters(), 0.1)
@@ -428,6 +456,14 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
             nn.functional.cross_entropy(network(data.x[rows]), data.y[rows]).backward()
             optimiser.step()
         assert equal(dict(network.state_dict()), model(twice, client))
+
+
+def test_the_servers_head_goes_on_from_round_to_round():
+    method = FedGH(local=B16)
+    heads = {m.round: m.body["head"] for m in sent(own_star(method, halves), "global", 3)}
+    tables = [(m.round, Table(m.body["means"], m.body["held"])) for m in sent(own_star(method, halves), "means", 2)]
+    assert not len(heads[0])
+    assert torch.equal(heads[2], taught(heads[1], [table for round, table in tables if round == 1], 1, 0.1))
 
 
 def test_the_options_of_fedghs_server_tell():
@@ -439,20 +475,31 @@ def test_the_options_of_fedghs_server_tell():
         assert torch.allclose(many, few * 10, rtol=0.02, atol=1e-7)  # steps so small that they add up
 
 
+def test_golden_head_of_a_mean_that_is_far_away():
+    """From zero the gradient of (x, class 0) is half of (x, 1), down and up: it is longer than 50, and shortened."""
+    table = Table(torch.tensor([[300.0, -400.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    head = taught(torch.zeros(2, 3), [table], 1, 0.1)
+    assert float(head.norm()) == pytest.approx(0.1 * 50, rel=1e-6)
+    assert (head[0] / head[0, 0]).tolist() == pytest.approx([1.0, -4 / 3, 1 / 300], rel=1e-5)
+    assert torch.equal(head[1], -head[0])
+
+
 class Boundless(Network):
-    """A client whose means are as large as a float can be."""
+    """A client whose means are at first as large as a float can be."""
 
     def arrivals(self, message, *rest):
-        if message.kind == "means" and message.sender == "c0":
+        if message.kind == "means" and message.sender == "c0" and not message.round:
             message.body["means"] = torch.full_like(message.body["means"], 3e38)
             message.body.verdict, message.body.versions = None, message.body._versions()
         return super().arrivals(message, *rest)
 
 
-def test_a_head_that_is_no_number_is_not_sent():
-    found = local(own_star(FedGH(local=B16, head_lr=10.0), halves), network=Boundless).run(3)
+def test_huge_means_move_the_head_no_farther_than_others_may():
+    """Four of them, by at most 0.1 * 50 each; and networks under that head still learn."""
+    found = local(own_star(FedGH(local=Training(batch=16, lr=0.01)), halves), network=Boundless).run(4)
     assert not found.ledger.incidents
-    assert torch.isfinite(found.state("server")["vars"]["head"]).all()
+    assert 1.0 < float(found.state("server")["vars"]["head"].norm()) < 25.0
+    assert all(torch.isfinite(t).all() for client in CLIENTS for t in model(found, client).values())
 
 
 def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
@@ -609,6 +656,29 @@ def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
         federation = own_star(replace(method, fraction=share), halves, seed=seed)
         found = local(federation, network=liar).run(4)
         assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
+
+
+class Silent(Liar):
+    def forged(self, body):
+        return {key: torch.zeros(0, 0) if key == "means" else torch.zeros(0) for key in body}
+
+
+@pytest.mark.parametrize("liar", [Silent, Wider])
+@pytest.mark.parametrize("method", ALL[1:], ids=["fedproto", "fedgh", "fedtgp"])
+def test_what_is_known_stays_when_the_only_one_who_was_asked_lies(method, liar):
+    """By the seed c2 is asked three times, then c0, who lies: what c1 is told next is what c0 was told."""
+    down = []
+
+    class Watched(liar):
+        def arrivals(self, message, *rest):
+            down.extend([message] if message.kind == "global" else [])
+            return super().arrivals(message, *rest)
+
+    local(own_star(replace(method, fraction=0.34), halves, seed=1), network=Watched).run(5)
+    assert [m.receiver for m in down] == ["c2", "c2", "c2", "c0", "c1"]
+    before, after = (next(iter(m.body.values())) for m in down[3:])
+    assert len(before)
+    assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])

@@ -6,22 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Data, Dropout, Federation, Kind, Refused
+from heterophony import Data, Dropout, Federation, Kind, Model, Refused
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.fields import LowRank, Shape
 from heterophony.message import Body
 from heterophony.methods import FedAvg, FedKD, Solo
 from heterophony.methods.fedkd import LEAST
+from heterophony.parts.aggregate import mean
 from heterophony.parts.lowrank import compressed, restored
-from heterophony.parts.schedules import Ramp
+from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent
-from toys.world import net, private, wide
+from toys.world import TESTS, halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
 
@@ -156,12 +157,17 @@ def test_without_distillation_mentors_are_solo_and_the_mentee_is_fedavgs():
     method = FedKD(local=MOMENTUM, distil=0.0, hidden=0.0, energy=1.0)
     found = local(mentored_star(method, net)).run(3)
     models = {c: {"model": net(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
-    alone = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS))).run(3)
+    alone = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS), TESTS)).run(3)
     small = {"server": {"model": net(6)}, "client": {"model": net(6)}}
     avg = Federation(FedAvg(local=MOMENTUM, weighted=False), star(CLIENTS), small, private(CLIENTS))
     average = model(local(avg).run(3), "server")
     for client in CLIENTS:
         assert equal(model(found, client), model(alone, client))
+    figures = [
+        [row["sum"] for row in run.table.select(product=p)] for run, p in ((found, "personalised"), (alone, "local"))
+    ]
+    assert figures[0] == figures[1]
+    assert len(figures[0]) >= 9
     for name, tensor in model(found, "server").items():
         assert torch.allclose(tensor, average[name], atol=1e-6)
 
@@ -173,6 +179,29 @@ def test_each_loss_teaches_both(option, build):
     for client in CLIENTS:
         assert not equal(model(taught, client), model(alone, client))
     assert not equal(model(taught, "server"), model(alone, "server"))
+
+
+def test_epochs_before_the_first_round_are_the_mentors():
+    """Where nobody teaches, they come before the round's own, and the mentee has no part in them."""
+    quiet = FedKD(local=B16, distil=0.0, hidden=0.0, energy=1.0)
+    began, longer, plain = (
+        local(mentored_star(method, net)).run(1)
+        for method in (replace(quiet, initial_local=2), replace(quiet, local=replace(B16, epochs=3)), quiet)
+    )
+    for client in CLIENTS:
+        assert equal(model(began, client), model(longer, client))
+    assert began.table.select(product="global").rows
+    assert not equal(model(began, "server"), model(plain, "server"))  # its batches come in a later order
+    assert not equal(model(began, "server"), model(longer, "server"))
+
+
+@pytest.mark.parametrize("share", ["", "body"])
+def test_a_server_with_a_part_of_the_mentee_has_nothing_to_evaluate(share):
+    made, mentee = mentored_star(FedKD(local=B16)), Model(halves(8, 5), share=share)
+    models = {c: {"model": own["model"], "mentee": mentee} for c, own in made.models.items() if c != "server"}
+    found = local(replace(made, models={**models, "server": {"model": mentee}})).run(2)
+    assert bool(found.table.select(product="global").rows) is (not share)
+    assert not found.ledger.incidents
 
 
 # -- what travels ----------------------------------------------------------------------------------------------
@@ -187,6 +216,36 @@ def test_whoever_follows_stands_where_the_server_stands(seed):
         mentee = model(result, client, "mentee")
         for name, step in restored(kept["step"], mentee).items():
             assert torch.equal(mentee[name] + step, model(result, "server")[name])
+
+
+def test_after_a_skipped_round_all_get_the_whole():
+    """The last step has been taken by then, and another one there is not."""
+    seen = []
+
+    class Watched(Network):
+        def arrivals(self, message, *rest):
+            seen.extend([message] if message.kind in ("global", "step") else [])
+            return super().arrivals(message, *rest)
+
+    method = FedKD(local=B16, energy=0.7, quorum=3)
+    found = local(mentored_star(method, dropout=Dropout(rate=0.2)), network=Watched).run(10)
+    skipped = {row["round"] for row in found.ledger.messages if row["status"] == "dropped"}  # the quorum is everyone
+    kinds = {done: {m.kind for m in seen if (m.round - 1 in skipped) is done and m.round} for done in (True, False)}
+    assert kinds == {True: {"global"}, False: {"step"}}
+
+
+def test_a_step_is_the_compressed_mean_of_the_last_rounds_changes():
+    """Compressed by that round's share, the server's as the clients'."""
+    energy = Ramp(0.5, 0.9, 1)
+    made = lambda: mentored_star(FedKD(local=B16, energy=energy))  # noqa: E731
+    like, updates = made().node("server").weights(), sent(made(), "update", 3)
+    steps = {m.round: m.update for m in sent(made(), "step", 3)}
+    assert sorted(steps) == [1, 2]
+    for round, step in steps.items():
+        changes = [restored(m.update, like) for m in updates if m.round == round - 1]
+        expected = compressed(mean(changes), at(energy, round - 1))
+        assert equal(step, expected)
+        assert any(name.endswith("/left") for name in step)
 
 
 def test_bytes_are_those_of_the_factors_and_grow_with_the_energy():

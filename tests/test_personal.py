@@ -1,5 +1,7 @@
 """Ditto, fine-tuning, IFCA, FedPer, LG-FedAvg and FedRep: the limits that they must equal, and golden toys."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -182,8 +184,8 @@ def test_a_family_is_checked_model_by_model():
 ALIKE = Model(halves(), common=True)
 
 
-def shared(method):
-    return local(weights_star(method, ALIKE)).run(3)
+def shared(method, rounds=3):
+    return local(weights_star(method, ALIKE)).run(rounds)
 
 
 def test_fedper_of_the_whole_is_fedavg_and_of_either_half_keeps_the_other():
@@ -296,6 +298,27 @@ def test_golden_fedrep_by_loops(travels):
     for c, weights in own.items():
         for part, value in weights.items():
             assert model(found, c)[f"{part}.weight"].item() == pytest.approx(value, rel=1e-12)
+
+
+def test_the_head_is_trained_for_epochs_also_where_the_body_is_for_steps():
+    """It comes first, so that it ends the same however many steps the body takes."""
+    one, two = (shared(fedrep(alone=2, local=replace(MOMENTUM, steps=steps)), rounds=1) for steps in (1, 2))
+    for client in CLIENTS:
+        parts = [{part: within(model(run, client), part) for part in ("body", "head")} for run in (one, two)]
+        assert equal(parts[0]["head"], parts[1]["head"])
+        assert not equal(parts[0]["body"], parts[1]["body"])
+
+
+def test_a_head_that_is_frozen_stays_as_it_is():
+    def build():
+        made = halves()()
+        made.head.requires_grad_(False)
+        return made
+
+    found = local(weights_star(fedrep(alone=2, local=B16), Model(build, common=True))).run(2)
+    start = weights_star(fedrep(), Model(build, common=True)).node("server").models["model"].head
+    for client in CLIENTS:
+        assert torch.equal(model(found, client)["head.weight"], start.weight)
 
 
 def test_a_part_must_fit_the_receivers_part():

@@ -10,17 +10,19 @@ from torch import nn
 from heterophony import Data, Federation
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
+from heterophony.mailbox import Inbox
 from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
-from heterophony.methods.kt_pfl import divergence_slope, on_simplex
+from heterophony.methods.kt_pfl import divergence_slope
 from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import soft_ce
+from heterophony.parts.public import public_rows
 from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, logits_star
 from toys.watched import sent
-from toys.world import PUBLIC, TESTS, net, private
+from toys.world import PUBLIC, TESTS, joined, net, private
 
 STILL = Training(epochs=0)
 RATE = 0.5
@@ -168,6 +170,22 @@ def test_epochs_before_the_first_round_come_first(method):
     assert all(equal(model(began, c), model(longer, c)) for c in CLIENTS)
 
 
+@pytest.mark.parametrize("method", [DSFL, KTpFL, Cronus])
+def test_public_rows_that_are_drawn_once_are_a_smaller_set(method):
+    """To the bit, in predictions and in training; others are drawn in each round unless asked for once."""
+    options = {"local": B16, **({} if method is Cronus else {"distil": B16})}
+    made = logits_star(method(**options))
+    few = PUBLIC.take(public_rows(made.node("c0"), 10, fresh=False))
+    smaller = {n: {**own, "public": few} for n, own in made.data.items()}
+    for client in CLIENTS:
+        smaller[client]["all"] = joined(smaller[client]["train"], few)
+    whole = local(replace(made, data=smaller)).run(3)
+    once, anew = (local(logits_star(method(sample=10, fresh=fresh, **options))).run(3) for fresh in (False, True))
+    for client in CLIENTS:
+        assert equal(model(once, client), model(whole, client))
+        assert not equal(model(anew, client), model(once, client))
+
+
 # -- KT-pFL ----------------------------------------------------------------------------------------------------
 def coefficients(result):
     names, matrix = result.state("server")["vars"]["coefficients"]
@@ -218,8 +236,11 @@ def test_golden_kt_pfl_by_loops(temperature):
             over = (sum(moved) - 1) / 2
             c[n] = [v - over for v in moved]
             assert min(c[n]) > 0  # else the nearest is a corner
-    names, matrix = coefficients(hand.check(3))
+    found = hand.check(3)
+    names, matrix = coefficients(found)
     assert names == list(LABELS)
+    noted = found.table.select(quantity="share.own").rows[-1]["sum"]
+    assert noted == pytest.approx((c[0][0] + c[1][1]) / 2, abs=1e-6)
     assert torch.allclose(matrix, torch.tensor(c, dtype=torch.float64), atol=1e-6)
     assert abs(c[0][0] - 0.5) > 0.01  # it has learnt something
 
@@ -229,12 +250,6 @@ def test_the_slope_of_the_coefficients_is_that_of_the_divergence():
     combined = torch.einsum("nm,mrk->nrk", c, spoken)
     (combined * (combined / spoken).log()).sum((1, 2)).sum().div(5).backward()
     assert torch.allclose(divergence_slope(combined.detach(), spoken) + 1, c.grad, atol=1e-12)
-
-
-def test_the_nearest_point_of_the_simplex():
-    rows = torch.tensor([[0.2, 0.3, 0.5], [1.2, 0.3, 0.5], [3.0, 0.0, 0.0], [-1.0, -1.0, -1.0]], dtype=torch.float64)
-    expected = [[0.2, 0.3, 0.5], [0.85, 0.0, 0.15], [1.0, 0.0, 0.0], [1 / 3, 1 / 3, 1 / 3]]  # 1.2 + 0.5 - 1 = 2 * 0.35
-    assert torch.allclose(on_simplex(rows), torch.tensor(expected, dtype=torch.float64), atol=1e-12)
 
 
 def test_without_rho_a_client_listens_to_itself_and_with_much_of_it_to_all():
@@ -256,6 +271,35 @@ def test_coefficients_of_absent_clients_keep_their_share_and_newcomers_begin_equ
     down = sent(late, "personal", 4)
     assert {m.round for m in down if m.receiver == "c2"} < {m.round for m in down if m.receiver == "c0"}
     assert torch.allclose(coefficients(local(late).run(4))[1], torch.full((3, 3), 1 / 3, dtype=torch.float64))
+
+
+def test_the_loss_of_a_client_is_the_divergence_by_loops():
+    personal, z = drawn("personal", 5, 3).softmax(-1), drawn("own", 5, 3)
+    personal[0] = torch.tensor([0.0, 1.0, 0.0])
+    total = 0.0
+    for p, row in zip(personal.tolist(), z.tolist(), strict=True):
+        q = [math.exp(v / 2) / sum(math.exp(w / 2) for w in row) for v in row]
+        total += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a)
+    batch = Data(x=z, personal=personal)
+    assert float(KTpFL(temperature=2.0).follow({"model": lambda x: x}, batch)["model"]["kl"]) == pytest.approx(
+        total / 5
+    )
+
+
+def test_whoever_has_put_all_on_those_who_are_absent_hears_all_who_are_there_alike():
+    """And does not forget: c0 has put all on c2, who is not heard this time."""
+    method = KTpFL(local=B16, distil=B16)
+    server = logits_star(method).node("server")
+    matrix = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [0.2, 0.2, 0.6]], dtype=torch.float64)
+    server.vars["coefficients"] = [list(CLIENTS), matrix.clone()]
+    mail = Inbox(m for m in sent(logits_star(method), "predictions", 1) if m.sender != "c2")
+    first, *_ = method.transfer(server, mail)
+    mean = combine([m.probabilities for m in mail])
+    assert torch.allclose(first.body["probabilities"], mean, atol=1e-6)
+    assert first.to == ("c0",)
+    after = server.vars["coefficients"][1]
+    assert after[0].tolist() == [0.0, 0.0, 1.0]
+    assert not torch.equal(after[1], matrix[1])
 
 
 # -- Cronus ----------------------------------------------------------------------------------------------------
@@ -308,6 +352,29 @@ def test_the_filters_threshold_has_density_2z():
     assert float(alone.double().mean()) == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_filter_by_loops(seed):
+    """Of one dimension: the variance of those who are left, and in each turn a draw for what goes."""
+    left, numbers, turns = drawn(("places", seed), 12).tolist(), draw(seed), 0
+    places = [torch.tensor([[place]], dtype=torch.float64) for place in left]
+    while True:
+        middle = sum(left) / len(left)
+        far = [abs(place - middle) for place in left]
+        if sum(f * f for f in far) / len(left) <= 9 * 0.1**2 or len(left) == 2:
+            break
+        least, u = min(far) / max(far), float(torch.rand(1, generator=numbers, dtype=torch.float64))
+        threshold = math.sqrt(least**2 + (1 - least**2) * u) * max(far)
+        left, turns = [place for place, f in zip(left, far, strict=True) if f < threshold], turns + 1
+    assert turns > 1
+    assert float(filtered(places, 0.1, draw(seed))) == pytest.approx(middle, abs=1e-6)
+
+
+def test_the_filter_always_leaves_somebody():
+    """However they disagree: what comes out are still probabilities."""
+    said = [(3 * drawn(("said", i), 1000, 4)).softmax(-1) for i in range(5)]
+    assert torch.allclose(filtered(said, 0.02, draw()).sum(-1), torch.ones(1000))
+
+
 @pytest.mark.parametrize("average", ["filter", "mean"])
 def test_golden_cronus_by_loops(average):
     """Two clients, two rounds: the mean of two predictions labels four public rows, which join the private ones."""
@@ -354,6 +421,16 @@ def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
     moved = {average: float((labels(average, Sure) - honest).abs().mean()) for average in ("filter", "median", "mean")}
     assert moved["filter"] < 0.8 * moved["mean"]
     assert moved["median"] < 0.8 * moved["mean"]
+
+
+def test_what_is_filtered_depends_on_sigma():
+    """A sigma of 1/3 is more than probabilities can spread by: nothing is filtered."""
+
+    def labels(**options):
+        return sent(logits_star(Cronus(local=B16, **options)), "labels", 1)[0].body["probabilities"]
+
+    assert torch.allclose(labels(sigma=1 / 3), labels(average="mean"), atol=1e-6)
+    assert not torch.allclose(labels(sigma=0.01), labels(average="mean"), atol=1e-3)
 
 
 def test_medians_that_do_not_sum_to_one_are_made_to():
@@ -433,6 +510,17 @@ def test_a_liar_alone_does_not_end_a_run(method):
         assert all(torch.isfinite(t).all() for t in model(found, "c0").values())
     found = local(logits_star(method), network=Sure).run(3)
     assert all(torch.isfinite(t).all() for c in CLIENTS for t in model(found, c).values())
+
+
+@pytest.mark.parametrize("method", [*METHODS, FedMD(local=B16, distil=B16)], ids=lambda m: type(m).__name__.lower())
+def test_public_rows_that_do_not_say_how_many_classes_there_are_are_refused(method):
+    """With them a liar whose outputs are of another width would pass the door, and end the run."""
+    made = logits_star(method)
+    bare = Data(x=PUBLIC.x, y=PUBLIC.y)
+    data = {n: {k: bare if k == "public" else view for k, view in own.items()} for n, own in made.data.items()}
+    with pytest.raises(ReactionError, match="public data need `classes`, as many as networks have outputs") as caught:
+        local(replace(made, data=data), network=Wide).run(1)
+    assert "\n" not in str(caught.value)
 
 
 def test_misfits_are_refused_in_one_line():

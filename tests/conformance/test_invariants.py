@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from heterophony import Dropout, codec
+from heterophony import Dropout, Profile, codec
 from heterophony.engines import local, process
 from heterophony.record.run import Run
 from record.crashing import Photographer
@@ -101,6 +101,17 @@ def test_copes_with_participants_that_miss_rounds(row):
     assert result.rounds == row.rounds
     assert any(r["status"] == "dropped" for r in result.ledger.messages)
     same(result, on_process(row, build))
+
+
+def test_quorum_and_deadline_are_the_methods_own(row):
+    """Rounds that a slow participant keeps from their quorum are skipped, and the run goes on."""
+    federation = row.build()
+    if "c2" not in federation.topology.roles or not hasattr(federation.method, "deadline") or row.incidents:
+        pytest.skip("nobody waits, or not by these options, or others are slow already")
+    hurried = replace(federation.method, deadline=2.0, quorum=1.0)
+    result = local(replace(federation, method=hurried, profiles={"c2": Profile(seconds_per_sample=1.0)})).run(4)
+    assert result.rounds == 4
+    assert {"timeout", "skipped"} <= {incident["incident"] for incident in result.ledger.incidents}
 
 
 def test_more_rounds_continue_a_finished_run(row, tmp_path):

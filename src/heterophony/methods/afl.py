@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from heterophony.federation import Federation
 from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
@@ -79,8 +81,9 @@ class AFL(Method):
                 server.load(mean([m.weights for m in mail], [mixture[m.sender] / most for m in mail]))
             for m in mail:
                 mixture[m.sender] += self.ascent * m.loss * len(everyone) / len(mail)
-            server.vars["mixture"] = dict(zip(mixture, onto_simplex(list(mixture.values())), strict=True))
-            yield Note("mixture.largest", max(server.vars["mixture"].values()))
+            nearest = onto_simplex(torch.tensor([*mixture.values()], dtype=torch.float64)).tolist()
+            server.vars["mixture"] = dict(zip(mixture, nearest, strict=True))
+            yield Note("mixture.largest", max(nearest))
         yield Mark("global")
         server.round += 1
 

@@ -9,10 +9,12 @@ Deviations: `eps1` and `eps2` are those of public code unless set; they are leng
 depend on network and rate (the table notes both lengths for every cluster). Means count clients by examples
 (`weighted=False`: alike, as in the code). The two parts of a cluster each take the mean of their own updates in that
 very round, as in the code. The code's clustering is by complete linkage; ours is the optimum that the paper defines.
-Lengths and cosines are of parameters, not of BatchNorm's statistics. Members that were not heard when their cluster
-parts go with its larger part; whoever joins later, with the largest cluster (the paper walks down a tree of splits). A
-client evaluates its cluster's model when it gets it, before training; the server evaluates its models (`cluster-0`,
-...) after every merge. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
+Lengths and cosines are of parameters, not of BatchNorm's statistics. Whoever was not heard when its cluster parted, or
+joins later, is sent the model as it was before that split, and goes where its update points: to the part whose mean
+update, not whose most similar member, is at the smaller angle; then to the next split on its way. Its update counts in
+no mean until it has arrived. A client evaluates the model that it gets, before training; the server evaluates its
+models (`cluster-0`, ...) after every merge. The code parts only clusters of more than two, after twenty rounds; nothing
+holds ours back. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
 Reference: Sattler, Mueller and Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization
 under Privacy Constraints, IEEE TNNLS 2020.
 """
@@ -22,8 +24,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import torch
-
 from heterophony.federation import Federation
 from heterophony.fields import Scalar, Weights
 from heterophony.mailbox import Inbox
@@ -31,7 +31,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import Named, mean
-from heterophony.parts.bipartition import bipartition, cosines, products
+from heterophony.parts.bipartition import along, between, bipartition, cosines, length, products
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import moving
 from heterophony.parts.training import Training
@@ -47,7 +47,7 @@ class CFL(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
-    memory = ("clusters",)
+    memory = ("clusters", "splits", "waiting")
     models = {"server": {"model": "same"}, "client": {"model": "same"}}
     headline = "cluster"
 
@@ -70,10 +70,12 @@ class CFL(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
         cohort, sends = server.cohort(self.fraction), []
-        for cluster in self.clusters(server):
-            own = set(cluster["members"])
+        clusters, splits, waiting = known(server)
+        groups = [(set(cluster["members"]), cluster["weights"]) for cluster in clusters]
+        groups += [({c for c, at in waiting.items() if at == i}, split["weights"]) for i, split in enumerate(splits)]
+        for own, weights in groups:
             if asked := [client for client in cohort if client in own]:
-                sends.append(GLOBAL(asked, weights=cluster["weights"]))
+                sends.append(GLOBAL(asked, weights=weights))
         return sends
 
     @on(Each(GLOBAL), role="client")
@@ -86,45 +88,39 @@ class CFL(Method):
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
-        kept: list[dict[str, Any]] = []
-        new: list[dict[str, Any]] = []
-        for i, cluster in enumerate(self.clusters(server)):
-            heard = [m for m in mail if m.sender in set(cluster["members"])]
-            parts = (yield from self.part(server, i, cluster["weights"], heard)) if len(heard) > 1 else [heard]
-            home = {m.sender: k for k, part in enumerate(parts) for m in part}
-            larger = max(range(len(parts)), key=lambda k: len(parts[k]))
-            for k, part in enumerate(parts):
-                members = [client for client in cluster["members"] if home.get(client, larger) == k]
-                weights = mean([m.weights for m in part], self.shares(part)) if part else cluster["weights"]
-                (new if k else kept).append({"members": members, "weights": weights})
-        server.vars["clusters"] = kept + new
-        for i, cluster in reversed([*enumerate(kept + new)]):  # in the end the server holds the first cluster's model
+        clusters, splits, waiting = known(server)
+        for i, cluster in enumerate(list(clusters)):
+            own, start = set(cluster["members"]), cluster["weights"]
+            heard = [m for m in mail if m.sender in own]
+            parts = (yield from self.part(server, i, start, heard)) if len(heard) > 1 else [heard]
+            merged = [mean([m.weights for m in part], self.shares(part)) if part else start for part in parts]
+            cluster["weights"] = merged[0]
+            if len(parts) == 2:
+                kept, new = ([m.sender for m in part] for part in parts)
+                waiting |= dict.fromkeys([c for c in cluster["members"] if c not in {*kept, *new}], len(splits))
+                way = between(merged[0], merged[1], start, parameters(server))
+                splits.append({"of": i, "new": len(clusters), "weights": start, "way": way})
+                cluster["members"] = kept
+                clusters.append({"members": new, "weights": merged[1]})
+        for m in mail:
+            if m.sender in waiting:
+                place(m, clusters, splits, waiting)
+        server.vars.update(clusters=clusters, splits=splits, waiting=waiting)
+        for i, cluster in reversed([*enumerate(clusters)]):  # in the end the server holds the first cluster's model
             server.load(cluster["weights"])
             yield Note(f"cluster-{i}.size", len(cluster["members"]))
             yield Mark(f"cluster-{i}")
         server.round += 1
 
-    def clusters(self, server: Node) -> list[dict[str, Any]]:
-        """Members and weights of each; whoever is in none is in the largest."""
-        known = [dict(cluster) for cluster in server.vars.get("clusters", ())]
-        if not known:
-            return [{"members": list(server.children), "weights": dict(server.weights())}]
-        placed = {client for cluster in known for client in cluster["members"]}
-        largest = max(known, key=lambda cluster: len(cluster["members"]))
-        largest["members"] = [*largest["members"], *(c for c in server.children if c not in placed)]
-        return known
-
     def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
         """Those who were heard as one group, or as two."""
-        steps = moving(server)
-        gram = products([m.weights for m in heard], start, [name for name in start if name in steps])
-        shares = torch.tensor(self.shares(heard) or [1.0] * len(heard), dtype=torch.float64)
-        shares = shares / shares.sum() if shares.any() else torch.full_like(shares, 1 / len(heard))
-        rest, longest = float((shares @ gram @ shares).clamp_min(0).sqrt()), float(gram.diagonal().max().sqrt())
+        names, updates = parameters(server), [m.weights for m in heard]
+        rest = length(mean(updates, self.shares(heard)), start, names)
+        longest = max(length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)
         if rest < self.eps1 and longest > self.eps2:
-            alike = cosines(gram)
+            alike = cosines(products(updates, start, names))  # of all pairs, so only where it is needed
             one, other = bipartition(alike.tolist())
             if float(((1 - alike[one][:, other].max()) / 2).sqrt()) > self.gamma:
                 return [[heard[k] for k in one], [heard[k] for k in other]]
@@ -138,3 +134,37 @@ class CFL(Method):
         model = sum(tensor.nbytes for tensor in server.weights().values())
         sent = rounds * len(server.cohort(self.fraction))
         return {"global": sent * model, "update": sent * (model + 8)}
+
+
+def known(server: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, int]]:
+    """The clusters, the splits that they come from, and who waits at which: whoever is new, at the first."""
+    clusters = [dict(cluster) for cluster in server.vars.get("clusters", ())]
+    if not clusters:
+        return [{"members": list(server.children), "weights": dict(server.weights())}], [], {}
+    splits, waiting = list(server.vars["splits"]), dict(server.vars["waiting"])
+    placed = {*waiting, *(client for cluster in clusters for client in cluster["members"])}
+    new = [client for client in server.children if client not in placed]
+    if splits:
+        return clusters, splits, waiting | dict.fromkeys(new, 0)
+    clusters[0]["members"] = [*clusters[0]["members"], *new]
+    return clusters, splits, waiting
+
+
+def place(
+    update: Message, clusters: list[dict[str, Any]], splits: list[dict[str, Any]], waiting: dict[str, int]
+) -> None:
+    """Whoever waits at a split goes the way of the part that its update is more like, down to a cluster."""
+    at = waiting.pop(update.sender)
+    split = splits[at]
+    home = split["new"] if along(update.weights, split["weights"], split["way"]) > 0 else split["of"]
+    later = [i for i in range(at + 1, len(splits)) if splits[i]["of"] == home]
+    if later:
+        waiting[update.sender] = later[0]
+    else:
+        clusters[home]["members"] = [*clusters[home]["members"], update.sender]
+
+
+def parameters(server: Node) -> list[str]:
+    """What has a direction: BatchNorm's statistics have none."""
+    steps = moving(server)
+    return [name for name in server.weights() if name in steps]

@@ -33,10 +33,10 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Predict, Steps
+from heterophony.work import Mark, Steps
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
@@ -77,7 +77,7 @@ class Cronus(Method):
     def predict(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        logits = yield outputs(client, self.sample, self.fresh)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
     @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")

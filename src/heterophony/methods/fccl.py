@@ -32,7 +32,7 @@ from heterophony.node import Node
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Note, Predict, Steps
@@ -105,7 +105,7 @@ class FCCL(Method):
             yield Mark("initial", once=True)
             for older in ("pretrained", "previous"):
                 client.copy("model", older)
-        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        logits = yield outputs(client, self.sample, self.fresh)
         return LOGITS(logits=logits.half() if self.half else logits)
 
     @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")

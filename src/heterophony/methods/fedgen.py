@@ -36,14 +36,14 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import mean
-from heterophony.parts.classwise import Table, counted, usual
+from heterophony.parts.classwise import Table, agreed, counted
 from heterophony.parts.features import head_of
 from heterophony.parts.generator import Generator, made
 from heterophony.parts.heads import biased_width, grouped, repeated, replaced
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Steps
+from heterophony.work import Mark, Steps
 
 # A head is a row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass(rows="shares"), generator=Weights, shares=Counts)
@@ -57,7 +57,7 @@ class FedGen(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, HEAD, MODEL, UPDATE)
-    memory = ("head", "generator", "shares", "warned")
+    memory = ("head", "generator", "shares", "shapes", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -99,8 +99,7 @@ class FedGen(Method):
     def take(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        if len(mail.head) and not replaced(client, mail.head, width, "FedGen"):
-            yield Note("misfit", 1.0)
+        yield from replaced(client, mail.head, width, "FedGen")
         yield from self.learn(client, mail, keep="own")
         own = head_of(client.models["model"], "FedGen")
         return HEAD(head=grouped(own, width), counts=counted(client.data[self.local.data]).float())
@@ -134,8 +133,8 @@ class FedGen(Method):
 
     @on(Every(HEAD, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        tables = list(usual({m.sender: Table(m.head, m.counts) for m in mail}).values())
-        if tables and len(tables[0].means) and tables[0].means.shape[1] > 1:
+        tables = agreed(server, {m.sender: Table(m.head, m.counts) for m in mail})
+        if tables and tables[0].means.shape[1] > 1:
             examples = [float(table.counts.sum()) for table in tables] if self.weighted else None
             head = mean([{"head": table.means} for table in tables], examples)["head"]
             if torch.isfinite(head).all():  # a liar's may be huge

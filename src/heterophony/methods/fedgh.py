@@ -6,9 +6,10 @@ Equations: The algorithm FedGH. In each round the clients put the global head in
 network by cross-entropy and send their local averaged representations; the server takes a step of SGD on the
 cross-entropy of the global head for each pair of a representation and its class, client by client and class by class.
 Deviations: the head begins at zero, not at random (its loss is convex); before a first merge clients have nothing to
-put in, and train their own. The server's rate is ours, and it may take several passes (`head_epochs`). In the authors'
-code the optimiser that steps for the server is that of a client's network, so that the global head never moves; ours is
-trained, in no virtual time. A client keeps its optimiser from round to round, as all private networks here.
+put in, and train their own. The server's rate is ours, and it may take several passes (`head_epochs`). Gradients there
+are shortened to 50 as in the authors' code, which does so at the clients too. In that code the optimiser that steps for
+the server is that of a client's network, so that the global head never moves; ours is trained, in no virtual time. A
+client keeps its optimiser from round to round, as all private networks here.
 Representations are of the network after its local update, in evaluation mode. With `width`, features are averaged in so
 many groups of neighbours, and a head for as many is written out for each network's own features: the same outputs, for
 networks of different widths; the paper's have one. Tables of another shape than most are left out; a client whom a head
@@ -30,13 +31,15 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.classwise import Table, by_label, usual
+from heterophony.parts.classwise import Table, agreed, by_label
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import biased_width, replaced
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
+from heterophony.work import Mark, Predict, Steps
+
+LONGEST = 50.0  # of the server's gradients: a liar's means may be huge
 
 # A row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass)
@@ -48,7 +51,7 @@ class FedGH(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, MEANS)
-    memory = ("head", "warned")
+    memory = ("head", "shapes", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -75,23 +78,20 @@ class FedGH(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        if len(mail.head) and not replaced(client, mail.head, width, "FedGH"):
-            yield Note("misfit", 1.0)
+        yield from replaced(client, mail.head, width, "FedGH")
         yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
-        own = by_label(pooled(features, width), client.data[self.local.data])
-        return MEANS(means=own.means, held=own.counts.clamp(max=1))
+        means, counts = by_label(pooled(features, width), client.data[self.local.data])
+        return MEANS(means=means, held=counts.clamp(max=1))
 
     @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        tables = list(usual({m.sender: Table(m.means, m.held) for m in mail}).values())
-        if tables and len(tables[0].means):
+        if tables := agreed(server, {m.sender: Table(m.means, m.held) for m in mail}):
             classes, width = tables[0].means.shape
             before = server.vars.get("head", torch.zeros(0, 0))
             before = before if before.shape == (classes, width + 1) else torch.zeros(classes, width + 1)
-            head = taught(before, tables, self.head_epochs, self.head_lr)
-            server.vars["head"] = head if torch.isfinite(head).all() else before  # a liar's means may be huge
+            server.vars["head"] = taught(before, tables, self.head_epochs, self.head_lr)
         server.round += 1
 
     def wide(self, client: Node) -> int:
@@ -114,5 +114,6 @@ def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Ten
         for features, label in pairs:
             slope = (head @ features).softmax(0)
             slope[label] -= 1
-            head = head.addr(slope, features, alpha=-lr)
+            long = float(slope.norm() * features.norm())
+            head = head.addr(slope, features, alpha=-lr * LONGEST / max(long, LONGEST))
     return head.float()

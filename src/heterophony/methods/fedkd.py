@@ -73,7 +73,7 @@ class FedKD(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        cohort, heard = server.cohort(self.fraction), server.vars.get("heard", [])
+        cohort, heard = server.cohort(self.fraction), set(server.vars.get("heard", ()))
         along, anew = ([c for c in cohort if (c in heard) is known] for known in (True, False))
         sent = [STEP(along, update=server.vars["step"])] if along else []
         return [*sent, GLOBAL(anew, weights=server.weights())] if anew else sent

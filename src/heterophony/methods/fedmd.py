@@ -26,7 +26,7 @@ from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
-from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Fit, Mark, Predict, Steps
@@ -81,7 +81,7 @@ class FedMD(Method):
                 yield self.local.fit("model", cross_entropy, once=True, **on_public)
             yield from self.local.first(client, cross_entropy, self.initial_local)
             yield Mark("initial", once=True)
-        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        logits = yield outputs(client, self.sample, self.fresh)
         return LOGITS(logits=logits.half() if self.half else logits)
 
     @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")

@@ -18,7 +18,6 @@ Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneo
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
@@ -30,18 +29,12 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
-from heterophony.parts.classwise import Table, by_label, fitting, merged, renewed, spread, unknown, usual
-from heterophony.parts.features import pooled, width_of
+from heterophony.parts.classwise import Table, agreed, by_label, fitting, merged, renewed, spread, unknown
+from heterophony.parts.features import misfit, pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
-
-log = logging.getLogger(__name__)
-MISFIT = (
-    "node %s: prototypes of %d classes and %d features do not go with its %s and %d: set width, or take networks whose "
-    "last layers read equally many"
-)
+from heterophony.work import Mark, Predict, Steps
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
@@ -58,7 +51,7 @@ class FedProto(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, PROTOTYPES)
-    memory = ("prototypes", "trained", "warned")
+    memory = ("prototypes", "shapes", "trained", "warned")
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
@@ -92,11 +85,8 @@ class FedProto(Method):
             parts = ("model.body", "model.head")
             yield self.local.fit("model", self.near, extra=spread(prototypes, data.y), parts=parts, keep="own")
         else:
-            if len(mail.means):  # of networks that do not go together, or of somebody who wants us to stop
-                yield Note("misfit", 1.0)
-                if not client.vars.get("warned"):
-                    log.warning(MISFIT, client.id, *mail.means.shape, data.classes, width)
-                client.vars["warned"] = True
+            if len(mail.means):
+                yield misfit(client, "prototypes", mail.means.shape, (data.classes, width))
             yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
@@ -105,9 +95,9 @@ class FedProto(Method):
 
     @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        if mail:
-            tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
-            found = self.server(server, list(usual(tables).values()))
+        tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
+        if together := agreed(server, tables):
+            found = self.server(server, together)
             before = Table(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1

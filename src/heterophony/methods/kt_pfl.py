@@ -31,10 +31,11 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, public_rows
+from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
+from heterophony.work import Mark, Note, Steps
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
@@ -79,14 +80,15 @@ class KTpFL(Method):
         yield from self.local.first(client, cross_entropy, self.initial_local)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
-        logits = yield Predict("model", "public", public_rows(client, self.sample, self.fresh))
+        logits = yield outputs(client, self.sample, self.fresh)
         return PREDICTIONS(probabilities=(logits / self.temperature).softmax(-1))
 
     @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
     def transfer(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             names, matrix = known(server, [m.sender for m in mail])
-            here = torch.tensor([names.index(m.sender) for m in mail])
+            place = {name: i for i, name in enumerate(names)}
+            here = torch.tensor([place[m.sender] for m in mail])
             block = matrix[here][:, here]
             mass = block.sum(1, keepdim=True)
             shares = torch.where(mass > 0, block / mass, 1 / len(mail))
@@ -95,7 +97,7 @@ class KTpFL(Method):
             for m, personal in zip(mail, combined.float(), strict=True):
                 yield PERSONAL(m.sender, probabilities=personal)
             slope = divergence_slope(combined, spoken) + 2 * self.rho * (shares - 1 / len(mail))
-            matrix[here.unsqueeze(1), here] = mass * on_simplex(shares - self.rate * slope)
+            matrix[here.unsqueeze(1), here] = mass * onto_simplex(shares - self.rate * slope)
             server.vars["coefficients"] = [names, matrix]
             yield Note("share.own", float(matrix.diagonal().mean()))
         server.round += 1
@@ -118,7 +120,7 @@ class KTpFL(Method):
 def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:
     """Whom the server has heard of and a copy of their coefficients: new ones begin at 1/N, others make room."""
     names, matrix = server.vars.get("coefficients", ([], torch.zeros(0, 0, dtype=torch.float64)))
-    both = [*names, *(sender for sender in senders if sender not in names)]
+    both = [*dict.fromkeys([*names, *senders])]
     grown = torch.full((len(both), len(both)), 1 / len(both), dtype=torch.float64)
     grown[: len(names), : len(names)] = matrix * (len(names) / len(both))
     return both, grown
@@ -131,11 +133,3 @@ def divergence_slope(combined: Tensor, spoken: Tensor) -> Tensor:
     """
     ratio = combined.clamp_min(1e-12).log() - spoken.clamp_min(1e-12).log()
     return torch.einsum("nrk,mrk->nm", ratio, spoken) / spoken.shape[1]
-
-
-def on_simplex(rows: Tensor) -> Tensor:
-    """The nearest rows that are >= 0 and sum to one."""
-    falling = rows.sort(1, descending=True).values
-    over = (falling.cumsum(1) - 1) / torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype)
-    last = (falling > over).sum(1, keepdim=True) - 1
-    return (rows - over.gather(1, last)).clamp_min(0)

@@ -35,7 +35,7 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, logits_traffic, public_rows
+from heterophony.parts.public import confidence, logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Mark, Predict, Steps
@@ -82,7 +82,7 @@ class RCFL(Method):
         known = self.labels(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
         rows = public_rows(client, self.sample, self.fresh)
-        logits = yield Predict("model", "public", rows)
+        logits = yield outputs(client, self.sample, self.fresh)
         accuracy = yield from confidence(client, self.confidence, rows, logits, any_of(known))
         return SCORES(scores=masked(logits, any_of(known)).softmax(-1), held=known.float(), accuracy=accuracy)
 

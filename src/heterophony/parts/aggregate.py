@@ -53,21 +53,23 @@ def filtered(items: Sequence[Tensor], sigma: float, draw: torch.Generator) -> Te
     Diakonikolas et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017: the filter for second moments.
     """
     points = torch.stack([item.double() for item in items], 1)
-    kept = torch.ones(points.shape[:2], dtype=torch.bool)
-    while True:
-        shares = (kept / kept.sum(1, keepdim=True)).unsqueeze(2)
-        centre = (shares * points).sum(1)
-        gaps = points - centre.unsqueeze(1)
-        values, vectors = torch.linalg.eigh((shares * gaps).mT @ gaps)
-        far = (gaps @ vectors[..., -1:]).squeeze(2).abs()
-        nearest, farthest = far.where(kept, math.inf).amin(1), far.where(kept, 0).amax(1)
+    kept, rows = torch.ones(points.shape[:2], dtype=torch.bool), torch.arange(len(points))
+    means = points.new_empty(points.shape[0], points.shape[2])
+    while len(rows):  # those that the last turn has changed
+        shares = (kept[rows] / kept[rows].sum(1, keepdim=True)).unsqueeze(2)
+        means[rows] = (shares * points[rows]).sum(1)
+        gaps = points[rows] - means[rows].unsqueeze(1)
+        _, values, directions = torch.linalg.svd(shares.sqrt() * gaps, full_matrices=False)
+        far = (gaps @ directions[:, :1].mT).squeeze(2).abs()
+        nearest, farthest = far.where(kept[rows], math.inf).amin(1), far.where(kept[rows], 0).amax(1)
         least = nearest / farthest
-        torn = (values[:, -1] > 9 * sigma**2) & (least < 1 - 1e-9)  # two are equally far, but for rounding
-        if not torn.any():
-            return centre.float()
-        share = (least**2 + (1 - least**2) * torch.rand(len(least), generator=draw, dtype=torch.float64)).sqrt()
+        drawn = torch.rand(len(points), generator=draw, dtype=torch.float64)[rows]  # a row's do not depend on others
+        share = (least**2 + (1 - least**2) * drawn).sqrt()
         beyond = (far >= (share * farthest).unsqueeze(1)) & (far > nearest.unsqueeze(1))
-        kept &= ~(torn.unsqueeze(1) & beyond)
+        torn = (values[:, 0] > 3 * sigma) & (least < 1 - 1e-9)  # two are equally far, but for rounding
+        rows = rows[torn]
+        kept[rows] &= ~beyond[torn]
+    return means.float()
 
 
 def difference(a: Named, b: Named) -> dict[str, Tensor]:

@@ -10,6 +10,25 @@ from torch import Tensor
 from heterophony.parts.aggregate import Named
 
 
+def length(item: Named, start: Named, names: Iterable[str]) -> float:
+    """How long item - start is over these names, in double precision."""
+    squares = [(item[name].double() - start[name].double()).square().sum() for name in names]
+    return float(torch.stack(squares).sum().sqrt())
+
+
+def between(one: Named, other: Named, start: Named, names: Sequence[str]) -> dict[str, Tensor]:
+    """What an update has to be along to be at a smaller angle to other - start than to one - start."""
+    ends = [(end, length(end, start, names) or 1.0) for end in (one, other)]
+    units = [{name: (end[name].double() - start[name].double()) / size for name in names} for end, size in ends]
+    return {name: (units[1][name] - units[0][name]).to(start[name]) for name in names}
+
+
+def along(item: Named, start: Named, way: Named) -> float:
+    """The inner product of item - start with a way, in double precision."""
+    parts = [((item[name].double() - start[name].double()) * way[name].double()).sum() for name in way]
+    return float(torch.stack(parts).sum())
+
+
 def products(items: Sequence[Named], start: Named, names: Iterable[str]) -> Tensor:
     """The matrix of inner products of item - start over these names, in double precision; a layer at a time."""
     total = torch.zeros(len(items), len(items), dtype=torch.float64)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
+from heterophony.node import Node
 
 
 class Table(NamedTuple):
@@ -60,14 +61,29 @@ def renewed(before: Table, found: Table) -> Table:
     return Table(means, torch.where(new, found.counts, before.counts))
 
 
-def usual(tables: Mapping[str, Table]) -> dict[str, Table]:
+def usual(tables: Mapping[str, Table], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Table]:
     """The tables of the shape that most have, the first of equally many: others would not go with them.
 
-    A server without data or networks knows neither how many classes there are nor how wide a mean is.
+    A server without data or networks knows neither how many classes there are nor how wide a mean is. Tables without a
+    row say nothing, and do not count. `shapes` are all that were ever heard; without them, those of the tables count.
     """
-    shapes = Counter(tuple(table.means.shape) for table in tables.values())
-    most = max(shapes, key=lambda shape: shapes[shape], default=None)
+    counted = Counter(map(tuple, (shapes if shapes is not None else shapes_of(tables)).values()))
+    most = max(counted, key=lambda shape: counted[shape], default=None)
     return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
+
+
+def shapes_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
+    """Of those that have rows."""
+    return {name: list(table.means.shape) for name, table in tables.items() if len(table.means)}
+
+
+def agreed(server: Node, tables: Mapping[str, Table]) -> list[Table]:
+    """The tables of the shape that most had when they were last heard, which "shapes" remembers.
+
+    So nobody who is alone in its cohort changes what the others can use.
+    """
+    server.vars["shapes"] = server.vars.get("shapes", {}) | shapes_of(tables)
+    return list(usual(tables, server.vars["shapes"]).values())
 
 
 def fitting(table: Table, data: Data, width: int) -> bool:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
+from heterophony.node import Node
+from heterophony.work import Note
+
+log = logging.getLogger(__name__)
+MISFIT = (
+    "node %s: %s of %s classes and %s features, but its own network has %s and %s: set width, or take networks whose "
+    "last layers read equally many"
+)
 
 
 def features_of(network: nn.Module, asker: str) -> int:
@@ -37,3 +47,11 @@ def pooled(features: Tensor, width: int) -> Tensor:
     group = torch.arange(count, device=features.device) * width // count
     member = (group.unsqueeze(1) == torch.arange(width, device=features.device)).to(features)
     return features @ (member / member.sum(0))
+
+
+def misfit(node: Node, what: str, given: tuple[int, ...], own: tuple[int | None, ...]) -> Note:
+    """Note that what was heard does not go with a node's network; in words only once, which "warned" remembers."""
+    if not node.vars.get("warned"):  # it is of networks that do not go together, or of somebody who wants us to stop
+        log.warning(MISFIT, node.id, what, *given, *own)
+    node.vars["warned"] = True
+    return Note("misfit", 1.0)

@@ -3,20 +3,13 @@ and its bias. A network's own features are in groups of neighbours (`features.po
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
 from heterophony.node import Node, copy_into
-from heterophony.parts.features import head_of, pooled, width_of
-
-log = logging.getLogger(__name__)
-MISFIT = (
-    "node %s: a head of %d classes and %d features does not go with its %d and %d: set width, or take networks whose "
-    "last layers read equally many"
-)
+from heterophony.parts.features import head_of, misfit, pooled, width_of
+from heterophony.work import Steps
 
 
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
@@ -26,17 +19,17 @@ def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
     return width_of(network, asker, width)
 
 
-def replaced(client: Node, head: Tensor, width: int, asker: str) -> bool:
-    """Put the common head in the place of the client's, if it fits: the same outputs from means of groups."""
+def replaced(client: Node, head: Tensor, width: int, asker: str) -> Steps:
+    """Put the common head, if there is one, in the place of the client's: the same outputs from means of groups.
+
+    One that does not fit is noted, and the client keeps its own.
+    """
     own = head_of(client.models["model"], asker)
-    if head.shape != (own.out_features, width + 1):  # of others' networks, or of somebody who wants us to stop
-        if not client.vars.get("warned"):
-            log.warning(MISFIT, client.id, len(head), head.shape[1] - 1, own.out_features, width)
-        client.vars["warned"] = True
-        return False
-    weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T  # what it makes of means of groups
-    copy_into([own.weight, own.bias], [weight, head[:, -1]])
-    return True
+    if head.shape == (own.out_features, width + 1):
+        weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T
+        copy_into([own.weight, own.bias], [weight, head[:, -1]])
+    elif len(head):
+        yield misfit(client, "a head", (len(head), head.shape[1] - 1), (own.out_features, width))
 
 
 def grouped(own: nn.Linear, width: int) -> Tensor:

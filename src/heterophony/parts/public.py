@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from heterophony.data.errors import DataError
 from heterophony.node import Node
 from heterophony.seeds import generator
 from heterophony.work import Predict, Steps
@@ -35,6 +36,13 @@ def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "
         return None
     when = node.round if fresh else "once"
     return torch.randperm(total, generator=generator(node.seed, "public rows", when))[:count].sort().values
+
+
+def outputs(node: Node, count: int | None, fresh: bool = True) -> Predict:
+    """The work order for what a node's network says of such rows."""
+    if node.data["public"].classes is None:  # the door could not tell outputs that go together from others
+        raise DataError("public data need `classes`, as many as networks have outputs: what is sent is checked by it")
+    return Predict("model", "public", public_rows(node, count, fresh))
 
 
 def confidence(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import torch
+from torch import Tensor
 
 
-def onto_simplex(values: Sequence[float]) -> list[float]:
-    """The nearest point, in the Euclidean sense, whose coordinates are at least zero and add up to one.
+def onto_simplex(points: Tensor) -> Tensor:
+    """For each row, the nearest point, in the Euclidean sense, whose coordinates are at least zero and add up to one.
 
     All coordinates are lowered alike, and what would be negative is zero. Equal ones stay equal, to the bit.
     Reference: Duchi et al., Efficient Projections onto the l1-Ball for Learning in High Dimensions, ICML 2008.
     """
-    top = max(values)
-    lowered = [value - top for value in values]  # moves the point along the normal: the same projection, nothing huge
-    total = level = 0.0
-    for n, value in enumerate(sorted(lowered, reverse=True), start=1):
-        total += value
-        if value * n <= total - 1:  # it, and all that are smaller, end as zero
-            break
-        level = (total - 1) / n
-    return [max(0.0, value - level) for value in lowered]
+    lowered = points - points.amax(-1, keepdim=True)  # along the normal: the same projection, and one is never lost
+    falling = lowered.sort(-1, descending=True).values
+    levels = (falling.cumsum(-1) - 1) / torch.arange(1, points.shape[-1] + 1, dtype=points.dtype)
+    last = (falling > levels).sum(-1, keepdim=True) - 1  # the smallest that stays above zero
+    return (lowered - levels.gather(-1, last)).clamp_min(0)
