@@ -154,7 +154,8 @@ class Site:
             try:
                 self.kinds[message.kind].check(message.body, shape)
             except Refused as error:
-                complaints.append(f"{message.kind!r} of round {message.round} from {message.sender}: {error}")
+                text = f"{message.kind!r} of round {message.round} from {message.sender}: {error}"
+                complaints.append(one_line(text, 300))  # it goes into the answer, whatever the names in that mail
                 return False
             return True
 
