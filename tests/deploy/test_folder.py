@@ -231,6 +231,15 @@ def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkey
             {"tests": {"call": "heterophony.models:create", "arguments": {"name": "antigravity:fly"}}},
             "antigravity",
         ),
+        (
+            {"tests": {"call": "heterophony.models:create", "arguments": {"name": ["antigravity:fly"]}}},
+            "antigravity",
+        ),
+        (
+            {"tests": {"call": "heterophony.data.sources.files:late", "arguments": {"module": "antigravity"}}},
+            "heterophony.data.sources.files",  # it imports what it is told
+        ),
+        ({"tests": {"call": "heterophony.data:sources", "arguments": {}}}, "heterophony.data"),
         ({"tests": "toys.deployed:tests", "networks": {"common": "toys.deployed:network"}}, "toys.deployed"),
     ],
 )
@@ -250,6 +259,7 @@ def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, modu
     assert f"runs {module!r}, which is not in this folder" in said
     assert "name it under modules in organisation.toml" in said
     assert mark.exists()
+    assert "antigravity" not in sys.modules
 
 
 def test_a_recipe_is_for_rehearsals(tmp_path):

@@ -232,6 +232,7 @@ def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):
         (lambda w: {**w, "0.weight": w["0.weight"].double()}, "is torch.float64"),
         (lambda w: {name: t for name, t in w.items() if name != "0.bias"}, "names do not match"),
         (lambda w: {**w, "0.bias": torch.full_like(w["0.bias"], float("nan"))}, "not finite"),
+        (lambda w: {**w, " " * 10**6: w["0.bias"].clone()}, "names do not match"),
     ],
 )
 def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_path):
@@ -242,6 +243,7 @@ def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_pat
     outcome = codec.unpack(here.answer(with_mail(asked[0], body={"weights": harm(body["weights"])})))["outcome"]
     assert outcome["sends"] == []
     assert why in outcome["refused"][0]
+    assert len(outcome["refused"][0]) <= 300  # a longer answer would be refused itself
     assert why in here.vault.rows("incidents")[-1]["detail"]
     assert codec.unpack(here.answer(changed(asked[0], ask="digest"))) == before
 
