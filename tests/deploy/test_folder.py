@@ -5,6 +5,8 @@ import re
 import stat
 import sys
 import tomllib
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -149,6 +151,8 @@ def test_an_existing_folder_is_not_overwritten(ward):
         (["--method", "hierfavg", "--participants", ".."], "node id '..'"),
         (["--method", "fml", "--participants", ""], "participants"),
         (["--method", "fml", "--participants", "a", "--address", "here"], "address"),
+        (["--method", "fml", "--participants", "a", "--address", "here:99999"], "from 1 to 65535"),
+        (["--method", "fml", "--participants", "a", "--address", "fünf.example:8443"], "write it in ASCII"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(words, text, tmp_path):
@@ -290,6 +294,46 @@ def test_a_new_key_replaces_the_old_one(tmp_path):
     (here / "node.key").unlink()
     assert deploy("key", here).exit_code == 0
     assert stat.S_IMODE((here / "node.key").stat().st_mode) == 0o600
+
+
+def expired(folder, monkeypatch, days=800):
+    """A certificate that was made so many days ago."""
+    with monkeypatch.context() as patch:
+        then = datetime.now(UTC) - timedelta(days=days)
+        patch.setattr(keys, "datetime", SimpleNamespace(now=lambda zone: then))
+        keys.server(folder, "localhost")
+
+
+def test_a_certificate_that_has_expired_is_said_and_renewed(tmp_path, monkeypatch):
+    write(tmp_path / "ward", "fml", ["north"], common="toys.deployed:network", address="localhost:8443")
+    place = tmp_path / "ward" / "coordinator"
+    keys.check_server(place)
+    expired(place, monkeypatch)
+    done = deploy("serve", place)
+    assert done.exit_code == 2
+    (line,) = done.output.strip().splitlines()
+    assert "server.pem is valid from 2" in line
+    assert "`heterophony deploy certificate" in line
+    assert deploy("certificate", place).exit_code == 0
+    keys.check_server(place)
+    (place / "server.key").write_bytes((place / "ca.key").read_bytes())
+    with pytest.raises(DeployError, match=r"server\.pem is not of server\.key"):
+        keys.check_server(place)
+    (place / "ca.key").unlink()
+    done = deploy("certificate", place)
+    assert done.exit_code == 2
+    assert "ca.key is not here" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("node.key", "node.key is missing: make it with"), ("ca.crt", "ca.crt is missing: it came with")]
+)
+def test_a_node_without_its_key_or_authority_says_so_and_ends(name, text, tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    (here / name).unlink()
+    done = deploy("node", here)
+    assert done.exit_code == 2
+    assert text in done.output.strip().splitlines()[-1]
 
 
 def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):

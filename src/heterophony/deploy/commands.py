@@ -121,6 +121,18 @@ def key(
 
 
 @app.command()
+def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")]) -> None:
+    """Make a new certificate of the server, for the address in federation.toml; the old one has expired, say."""
+    with complaints():
+        from heterophony.deploy import keys
+        from heterophony.deploy.plan import FILE, Plan
+
+        host = Plan.load(folder / FILE).address.rpartition(":")[0]
+        keys.server(folder, host)
+    print(f"wrote {folder / 'server.key'} and {folder / 'server.pem'} for {host}: restart serve, and nginx -s reload")
+
+
+@app.command()
 def status(
     folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
 ) -> None:

@@ -16,11 +16,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from heterophony.deploy import keys
+from heterophony.deploy import greeting, keys
 from heterophony.deploy.call import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
+from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.record.disk import Disk
@@ -75,6 +75,7 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     beside(folder)
     plan, listen = Plan.load(folder / PLAN), parsed(Listen, folder / FILE)
     plan.coordinator()  # what cannot be built is said before anything starts
+    keys.check_server(folder)
     known = {name: flower.key_bytes(key) for name, key in public_keys(folder, plan).items()}
     lock = FileLock(str(folder / "running"), timeout=0)
     try:
@@ -90,9 +91,10 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     control = flower.Control(listen.address, ca)
     executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
     stop_on_signals()
-    link.start()
     run, child, failures = None, None, 0
     try:
+        wait_while(lambda: greeting.taken(listen.host, listen.port), log)  # as coordinator.toml says
+        link.start()
         while True:
             time.sleep(poll)
             if not link.tend() or lost:

@@ -74,6 +74,16 @@ def _bound() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def wait_while(trouble: Callable[[], str | None], log: logging.Logger, pause: float = 1.0) -> None:
+    """Until nothing is in the way any more; what is, is said, once and when it becomes something else."""
+    said = None
+    while (text := trouble()) is not None:
+        if text != said:
+            log.warning("waits: %s", text)
+        said = text
+        time.sleep(pause)
+
+
 class Stopped(Exception):
     """A signal asked us to stop."""
 
