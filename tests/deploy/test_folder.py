@@ -25,6 +25,7 @@ from heterophony.deploy.folder import write
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
+from heterophony.deploy.vault import Vault
 from heterophony.toml import written
 from toys.deployed import CASES, NAMES
 
@@ -345,11 +346,37 @@ def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
     assert "federation.toml is missing" in done.output
 
 
+def test_status_of_files_that_were_edited_is_one_line(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    vault = Vault(here / "state", "toy-of-fml")
+    vault.note("refused", "no")
+    assert "refused: no" in deploy("status", here).output
+    place = tmp_path / "ward" / "coordinator"
+    for path, text in [
+        (vault.table("ledger"), '{"kind": 3}\n'),
+        (vault.table("incidents"), "[1]\n"),
+        (place / "status.json", '{"at": 1'),
+        (place / "status.json", "{}"),
+        (place / "status.json", '{"at": 1.0}'),
+    ]:
+        path.write_text(text)
+        done = deploy("status", place if path.parent == place else here)
+        assert done.exit_code == 2
+        (line,) = done.output.strip().splitlines()
+        assert path.name in line
+        path.unlink()
+
+
 def test_status_shows_what_others_have_said_in_one_printable_line():
     run = {"round": 0, "rounds": 2, "incidents": 0, "age": 1.0, "waits_for": ["west"]}
     run["trouble"] = {"west": "no\nfinished: 2 rounds\x1b[2J"}
     found = {"who": "coordinator", "federation": "ward", "nodes": {"west": "online"}, "run": run, "result": None}
     assert status.lines(found)[-1] == "west: no finished: 2 rounds [2J"
+    found["result"] = {"rounds": 1, "bytes": {"total": 3}, "digest": "0" * 64}  # before it went on
+    run["finished"] = False
+    assert status.lines(found)[-1].startswith("west:")
+    run["finished"] = True
+    assert status.lines(found)[-1].startswith("finished: 1 round, sent 3 B")
 
 
 @pytest.mark.parametrize(
