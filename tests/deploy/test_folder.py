@@ -292,6 +292,9 @@ def test_a_new_key_replaces_the_old_one(tmp_path):
     assert deploy("key", here, "--force").exit_code == 0
     assert (here / "node.pub").read_text() != before
     assert keys.private(here / "node.key").public_key() == keys.public(here / "node.pub")
+    done = deploy("key", here / "nowhere")
+    assert done.exit_code == 2
+    assert done.output.strip().endswith("nowhere/node.key: no such file or directory")
     (here / "node.key").unlink()
     assert deploy("key", here).exit_code == 0
     assert stat.S_IMODE((here / "node.key").stat().st_mode) == 0o600

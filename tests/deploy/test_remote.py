@@ -305,6 +305,15 @@ def test_figures_are_those_of_their_own_node(tmp_path):
     assert table.select(node="server", set="here", quantity="accuracy").rows[0]["sum"] < 48.0
 
 
+def test_a_status_that_cannot_be_written_ends_no_run(tmp_path, caplog):
+    case = CASES["fedavg"]
+    (tmp_path / "status.json").mkdir()
+    (tmp_path / "status.json" / "in the way").write_text("")
+    done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), Direct(sites(case, tmp_path)))
+    assert done["finished"]
+    assert any("status.json: " in record.getMessage() for record in caplog.records)
+
+
 class Sleeper(Direct):
     """A node is away between two moments; its clock is the federation's."""
 
