@@ -182,6 +182,7 @@ def test_check_says_what_would_leave(tmp_path):
     assert "data 'train': 40 rows" in done.output
     assert "message 'meme' (weights) to parent: is withheld" in done.output
     assert "figures told: test" in done.output
+    assert "reactions: as many as the coordinator asks for" in done.output
 
 
 @pytest.mark.parametrize(

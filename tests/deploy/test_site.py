@@ -164,6 +164,15 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
     assert [row["detail"] for row in vault.rows("incidents")] == ["one", "two"]
 
 
+def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_path):
+    """A coordinator may say of every question that it is of the first round."""
+    here = site(FEDAVG, "north", tmp_path, egress={"reactions": 3})
+    answers = [codec.unpack(here.answer(changed(asked[0], number=n))) for n in (1, 2, 3, 4)]
+    assert [list(answer) for answer in answers] == [["outcome"]] * 3 + [["refused"]]
+    assert answers[3]["refused"] == "reaction 4, but organisation.toml here says reactions = 3"
+    assert "outcome" in codec.unpack(here.answer(changed(asked[0], number=3)))  # what was asked may be asked again
+
+
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]

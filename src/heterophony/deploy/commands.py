@@ -103,6 +103,7 @@ def check(folder: Folder) -> None:
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
             print(f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}")
         print(f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}")
+        print(f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}")
 
 
 @app.command()

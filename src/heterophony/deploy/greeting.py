@@ -1,4 +1,4 @@
-"""The first words between two ends: why a connection cannot work, in one line, where Flower's programs would not say."""
+"""The first words between two ends: why a connection cannot work, which Flower's programs would not say."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def complaint(address: str, ca: Path) -> str | None:
 def _clock(address: str, ahead: float) -> str | None:
     if -BEHIND < ahead < AHEAD:
         return None
-    return f"the clock here is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} that of {address}: set it right"
+    side = "ahead of" if ahead > 0 else "behind"
+    return f"the clock here is {abs(ahead):.0f} s {side} that of {address}: set it right"
 
 
 def taken(host: str, port: int) -> str | None:
