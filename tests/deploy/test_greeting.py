@@ -1,5 +1,7 @@
 """Why two ends cannot talk is said in one line, and seen with a real listener."""
 
+import os
+import signal
 import socket
 import ssl
 import time
@@ -12,7 +14,7 @@ pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
 from deploy.test_folder import expired
 from heterophony.deploy import greeting, keys
-from heterophony.deploy.process import log, wait_while
+from heterophony.deploy.process import Stopped, log, stop_on_signals, wait_while
 
 
 @pytest.fixture
@@ -105,3 +107,16 @@ def test_a_port_that_is_taken_is_waited_for_and_said_once(caplog):
     assert [r.getMessage() for r in caplog.records] == [
         f"waits: cannot listen on 127.0.0.1:{port}: address already in use"
     ]
+
+
+def test_a_second_signal_does_not_disturb_the_end():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stop_on_signals()
+        with pytest.raises(Stopped):
+            os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

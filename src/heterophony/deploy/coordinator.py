@@ -10,6 +10,7 @@ import json
 import logging
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,13 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
                 continue
             if run is None:
                 if time.monotonic() >= began and control.reachable():
-                    for name, key in known.items():
-                        control.register(name, key)
-                    run = control.submit(folder / "app")
-                    log.info("run %d submitted", run)
+                    with suppress(
+                        *flower.OFFLINE
+                    ):  # it has gone in the meantime: then it is tended, and we begin again
+                        for name, key in known.items():
+                            control.register(name, key)
+                        run = control.submit(folder / "app")
+                        log.info("run %d submitted", run)
             elif child is None:
                 task = executor.acquire()
                 if task is not None and task.run != run:

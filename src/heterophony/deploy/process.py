@@ -89,8 +89,12 @@ class Stopped(Exception):
 
 
 def stop_on_signals() -> None:
+    """The first signal raises `Stopped`; a second must not disturb what is being put away."""
+
     def stop(*_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         raise Stopped
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
