@@ -55,7 +55,7 @@ def date(ahead):
 
 
 @pytest.mark.parametrize(
-    ("ahead", "text"), [(0, None), (-200, None), (60, "60 s ahead of"), (-900, "s behind"), (None, None)]
+    ("ahead", "text"), [(0, None), (-200, None), (60, "s ahead of"), (-900, "s behind"), (None, None)]
 )
 def test_a_clock_that_is_off_is_said(ahead, text, place):
     words = ["HTTP/1.1 403 Forbidden", "Content-Length: 0", *([] if ahead is None else [date(ahead)])]
