@@ -114,6 +114,24 @@ def header(text: str, block: bytes = b"") -> bytes:
     return struct.pack("<4sI", codec.MAGIC, len(raw)) + raw + block
 
 
+def test_a_multitude_of_empty_tensors_is_refused_before_they_are_made():
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    text = json.dumps({str(i): entry for i in range(2000)}).encode()
+    data = struct.pack("<4sI", codec.MAGIC, 2) + b"{}" + struct.pack("<Q", len(text)) + text
+    with pytest.raises(codec.Malformed, match="2000 tensors that the header does not name"):
+        codec.unpack(data, header_limit=len(text) // 8 + 1)
+    with pytest.raises(codec.Malformed, match=r"a header of tensors of \d+ bytes, the limit is"):
+        codec.unpack(data, header_limit=len(text) // 8 - 1)
+
+
+def test_names_that_fit_the_header_fit_that_of_the_tensors():
+    """The shortest names, the longest shapes: what we write within a limit, we read within it."""
+    many = {f"{i:x}": torch.zeros(1, 1, 1, 1, 1, 1, 0, dtype=torch.bfloat16) for i in range(3000)}
+    data = codec.pack(many)
+    _, length = struct.unpack_from("<4sI", data)
+    assert len(codec.unpack(data, header_limit=length)) == 3000
+
+
 def test_nothing_beyond_the_limit_is_allocated():
     """A short message that claims to be huge, in its own header or in that of safetensors, is refused cheaply."""
     big = {"0": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}

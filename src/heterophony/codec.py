@@ -20,6 +20,7 @@ from torch import Tensor
 MAGIC = b"HPH1"
 _TAG = "$"  # the one reserved dictionary key: it marks a tensor or a tuple
 _PREFIX = struct.Struct("<4sI")
+_BLOCK = struct.Struct("<Q")  # the length of safetensors' own header
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
@@ -56,6 +57,12 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
         raise Malformed("not a heterophony message or snapshot, or cut short")
     if header_limit is not None and length > header_limit:
         raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
+    if header_limit is not None and len(data) >= end + _BLOCK.size:
+        # Tensors have a header of their own, an entry of which takes less than eight times what names it in ours. Each
+        # becomes an object, however empty it is.
+        (names,) = _BLOCK.unpack_from(data, end)
+        if names > 8 * header_limit:
+            raise Malformed(f"a header of tensors of {names} bytes, the limit is {8 * header_limit}")
     try:
         text = bytes(data[start:end]).decode()
         header = json.loads(text)

@@ -5,6 +5,8 @@ import re
 import stat
 import sys
 import tomllib
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,6 +25,7 @@ from heterophony.deploy.folder import write
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
+from heterophony.deploy.vault import Vault
 from heterophony.toml import written
 from toys.deployed import CASES, NAMES
 
@@ -149,6 +152,8 @@ def test_an_existing_folder_is_not_overwritten(ward):
         (["--method", "hierfavg", "--participants", ".."], "node id '..'"),
         (["--method", "fml", "--participants", ""], "participants"),
         (["--method", "fml", "--participants", "a", "--address", "here"], "address"),
+        (["--method", "fml", "--participants", "a", "--address", "here:99999"], "from 1 to 65535"),
+        (["--method", "fml", "--participants", "a", "--address", "fünf.example:8443"], "write it in ASCII"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(words, text, tmp_path):
@@ -177,6 +182,7 @@ def test_check_says_what_would_leave(tmp_path):
     assert "data 'train': 40 rows" in done.output
     assert "message 'meme' (weights) to parent: is withheld" in done.output
     assert "figures told: test" in done.output
+    assert "reactions: as many as the coordinator asks for" in done.output
 
 
 @pytest.mark.parametrize(
@@ -231,6 +237,15 @@ def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkey
             {"tests": {"call": "heterophony.models:create", "arguments": {"name": "antigravity:fly"}}},
             "antigravity",
         ),
+        (
+            {"tests": {"call": "heterophony.models:create", "arguments": {"name": ["antigravity:fly"]}}},
+            "antigravity",
+        ),
+        (
+            {"tests": {"call": "heterophony.data.sources.files:late", "arguments": {"module": "antigravity"}}},
+            "heterophony.data.sources.files",  # it imports what it is told
+        ),
+        ({"tests": {"call": "heterophony.data:sources", "arguments": {}}}, "heterophony.data"),
         ({"tests": "toys.deployed:tests", "networks": {"common": "toys.deployed:network"}}, "toys.deployed"),
     ],
 )
@@ -250,6 +265,7 @@ def test_a_plan_runs_nothing_here_but_what_the_organisation_allows(changes, modu
     assert f"runs {module!r}, which is not in this folder" in said
     assert "name it under modules in organisation.toml" in said
     assert mark.exists()
+    assert "antigravity" not in sys.modules
 
 
 def test_a_recipe_is_for_rehearsals(tmp_path):
@@ -277,9 +293,52 @@ def test_a_new_key_replaces_the_old_one(tmp_path):
     assert deploy("key", here, "--force").exit_code == 0
     assert (here / "node.pub").read_text() != before
     assert keys.private(here / "node.key").public_key() == keys.public(here / "node.pub")
+    done = deploy("key", here / "nowhere")
+    assert done.exit_code == 2
+    assert done.output.strip().endswith("nowhere/node.key: no such file or directory")
     (here / "node.key").unlink()
     assert deploy("key", here).exit_code == 0
     assert stat.S_IMODE((here / "node.key").stat().st_mode) == 0o600
+
+
+def expired(folder, monkeypatch, days=800):
+    """A certificate that was made so many days ago."""
+    with monkeypatch.context() as patch:
+        then = datetime.now(UTC) - timedelta(days=days)
+        patch.setattr(keys, "datetime", SimpleNamespace(now=lambda zone: then))
+        keys.server(folder, "localhost")
+
+
+def test_a_certificate_that_has_expired_is_said_and_renewed(tmp_path, monkeypatch):
+    write(tmp_path / "ward", "fml", ["north"], common="toys.deployed:network", address="localhost:8443")
+    place = tmp_path / "ward" / "coordinator"
+    keys.check_server(place)
+    expired(place, monkeypatch)
+    done = deploy("serve", place)
+    assert done.exit_code == 2
+    (line,) = done.output.strip().splitlines()
+    assert "server.pem is valid from 2" in line
+    assert "`heterophony deploy certificate" in line
+    assert deploy("certificate", place).exit_code == 0
+    keys.check_server(place)
+    (place / "server.key").write_bytes((place / "ca.key").read_bytes())
+    with pytest.raises(DeployError, match=r"server\.pem is not of server\.key"):
+        keys.check_server(place)
+    (place / "ca.key").unlink()
+    done = deploy("certificate", place)
+    assert done.exit_code == 2
+    assert "ca.key is not here" in done.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("node.key", "node.key is missing: make it with"), ("ca.crt", "ca.crt is missing: it came with")]
+)
+def test_a_node_without_its_key_or_authority_says_so_and_ends(name, text, tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    (here / name).unlink()
+    done = deploy("node", here)
+    assert done.exit_code == 2
+    assert text in done.output.strip().splitlines()[-1]
 
 
 def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
@@ -291,11 +350,37 @@ def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
     assert "federation.toml is missing" in done.output
 
 
+def test_status_of_files_that_were_edited_is_one_line(tmp_path):
+    here = participant(tmp_path / "ward", CASES["fml"])
+    vault = Vault(here / "state", "toy-of-fml")
+    vault.note("refused", "no")
+    assert "refused: no" in deploy("status", here).output
+    place = tmp_path / "ward" / "coordinator"
+    for path, text in [
+        (vault.table("ledger"), '{"kind": 3}\n'),
+        (vault.table("incidents"), "[1]\n"),
+        (place / "status.json", '{"at": 1'),
+        (place / "status.json", "{}"),
+        (place / "status.json", '{"at": 1.0}'),
+    ]:
+        path.write_text(text)
+        done = deploy("status", place if path.parent == place else here)
+        assert done.exit_code == 2
+        (line,) = done.output.strip().splitlines()
+        assert path.name in line
+        path.unlink()
+
+
 def test_status_shows_what_others_have_said_in_one_printable_line():
     run = {"round": 0, "rounds": 2, "incidents": 0, "age": 1.0, "waits_for": ["west"]}
     run["trouble"] = {"west": "no\nfinished: 2 rounds\x1b[2J"}
     found = {"who": "coordinator", "federation": "ward", "nodes": {"west": "online"}, "run": run, "result": None}
     assert status.lines(found)[-1] == "west: no finished: 2 rounds [2J"
+    found["result"] = {"rounds": 1, "bytes": {"total": 3}, "digest": "0" * 64}  # before it went on
+    run["finished"] = False
+    assert status.lines(found)[-1].startswith("west:")
+    run["finished"] = True
+    assert status.lines(found)[-1].startswith("finished: 1 round, sent 3 B")
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,10 @@ def listens(port):
 # -- who is let in -----------------------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_a_wrong_key_a_missing_ca_and_plain_http_are_refused(tmp_path):
+    from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
+
     from heterophony.deploy import keys
+    from heterophony.deploy.call import DeployError
 
     with Loopback(CASES["fedavg"], tmp_path) as ring:
         ring.start("serve")
@@ -204,6 +207,10 @@ def test_a_wrong_key_a_missing_ca_and_plain_http_are_refused(tmp_path):
         assert set(inside.nodes().values()) == {"registered"}
         with pytest.raises(httpx.TransportError):
             httpx.post(f"http://127.0.0.1:{ring.port}/v1/control/list-runs")
+        (one, *_) = inside.client.ListNodes(ListNodesRequest()).nodes_info
+        inside.client.UnregisterNode(UnregisterNodeRequest(node_id=one.node_id))
+        with pytest.raises(DeployError, match=r"keys/north\.pub was unregistered: north needs a new key"):
+            inside.register("north", one.public_key)
         assert "/v1/fleet/activate-node" in ring.log("serve").read_text()  # refusals stand in its log
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from deploy.direct import Direct, engine, site, sites
-from heterophony import codec
+from heterophony import codec, show
+from heterophony.deploy import coordinator
 from heterophony.engines import local
 from heterophony.record.run import Run
 from toys.deployed import CASES, NAMES
@@ -173,6 +174,15 @@ SPOILS = {
     "a figure of no round": lambda a: _row(a, round=-1),
     "a figure at no time": lambda a: _row(a, time=float("nan")),
     "a figure at a time beyond all floats": lambda a: _row(a, time=10**400),
+    "a figure of a round to come": lambda a: _row(a, round=7),
+    "a figure whose name clears the screen": lambda a: _row(a, set="\x1b[2J"),
+    "a weight whose name clears the screen": lambda a: _sends(
+        a, body={**a["outcome"]["sends"][0][3], "weights": {"\x1b[2J": torch.zeros(1)}}
+    ),
+    "a weight with an endless name": lambda a: _sends(
+        a, body={**a["outcome"]["sends"][0][3], "weights": {"a" * 300: torch.zeros(1)}}
+    ),
+    "more refusals than mail": lambda a: _with(a, refused=["no"] * 2),
     "a number whose sums are none": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 10**308}),
 }
 
@@ -183,11 +193,11 @@ def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
     made = engine(case, Direct(sites(case, tmp_path)), clock=time, sleep=time.sleep)
     rows, calls = made.host._rows, []
 
-    def odd(node, given):
+    def odd(node, *given):
         calls.append(node)
         if len(calls) == 1:
             raise OverflowError("whatever")
-        return rows(node, given)
+        return rows(node, *given)
 
     monkeypatch.setattr(made.host, "_rows", odd)
     assert made.run(case.rounds).digest == uninterrupted(case)
@@ -268,10 +278,20 @@ def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog
 
 def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
     case = CASES["fedavg"]
-    courier = Forged(sites(case, tmp_path), refused=[FORGED])
+    courier = Forged(sites(case, tmp_path), refused=[FORGED])  # each had one message
     incidents = engine(case, courier).run(1).ledger.incidents
     assert len(incidents) == 4
     assert all(row["detail"].isprintable() for row in incidents)
+
+
+def test_a_figure_of_no_rows_does_not_spoil_the_end_of_a_run(tmp_path):
+    """Means are divided by rows; a run that cannot be summed up would never end."""
+    case = CASES["fedh2l"]
+    row = {**ROW, "product": "note", "split": "note", "quantity": "gradients.cosine", "n": 0}
+    courier = Forged(sites(case, tmp_path), rows=[row])
+    done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), courier)
+    assert done["finished"]
+    assert not [r for r in show.lines_of(tmp_path / "run" / "metrics.jsonl") if r["n"] == 0]
 
 
 def test_figures_are_those_of_their_own_node(tmp_path):
@@ -283,6 +303,15 @@ def test_figures_are_those_of_their_own_node(tmp_path):
     table = engine(case, courier).run(1).table
     assert {r["node"] for r in table if r["sum"] == 48.0} >= {"north", "south"}
     assert table.select(node="server", set="here", quantity="accuracy").rows[0]["sum"] < 48.0
+
+
+def test_a_status_that_cannot_be_written_ends_no_run(tmp_path, caplog):
+    case = CASES["fedavg"]
+    (tmp_path / "status.json").mkdir()
+    (tmp_path / "status.json" / "in the way").write_text("")
+    done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), Direct(sites(case, tmp_path)))
+    assert done["finished"]
+    assert any("status.json: " in record.getMessage() for record in caplog.records)
 
 
 class Sleeper(Direct):

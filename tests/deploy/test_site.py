@@ -164,6 +164,15 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
     assert [row["detail"] for row in vault.rows("incidents")] == ["one", "two"]
 
 
+def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_path):
+    """A coordinator may say of every question that it is of the first round."""
+    here = site(FEDAVG, "north", tmp_path, egress={"reactions": 3})
+    answers = [codec.unpack(here.answer(changed(asked[0], number=n))) for n in (1, 2, 3, 4)]
+    assert [list(answer) for answer in answers] == [["outcome"]] * 3 + [["refused"]]
+    assert answers[3]["refused"] == "reaction 4, but organisation.toml here says reactions = 3"
+    assert "outcome" in codec.unpack(here.answer(changed(asked[0], number=3)))  # what was asked may be asked again
+
+
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]
@@ -232,6 +241,7 @@ def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):
         (lambda w: {**w, "0.weight": w["0.weight"].double()}, "is torch.float64"),
         (lambda w: {name: t for name, t in w.items() if name != "0.bias"}, "names do not match"),
         (lambda w: {**w, "0.bias": torch.full_like(w["0.bias"], float("nan"))}, "not finite"),
+        (lambda w: {**w, " " * 10**6: w["0.bias"].clone()}, "names do not match"),
     ],
 )
 def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_path):
@@ -242,6 +252,7 @@ def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_pat
     outcome = codec.unpack(here.answer(with_mail(asked[0], body={"weights": harm(body["weights"])})))["outcome"]
     assert outcome["sends"] == []
     assert why in outcome["refused"][0]
+    assert len(outcome["refused"][0]) <= 300  # a longer answer would be refused itself
     assert why in here.vault.rows("incidents")[-1]["detail"]
     assert codec.unpack(here.answer(changed(asked[0], ask="digest"))) == before
 

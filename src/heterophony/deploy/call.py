@@ -14,7 +14,8 @@ from pydantic import model_validator
 
 from heterophony.settings.setting import Strict
 
-OURS = ("heterophony.models", "heterophony.data")  # networks and data of our own, that every plan may name
+# Networks and data of our own, that every plan may name: what these export, not what else is in their modules.
+OURS = ("heterophony.models", "heterophony.data")
 
 
 class DeployError(ValueError):
@@ -70,25 +71,36 @@ class Call(Strict):
 
 
 def permit(calls: Mapping[str, Call], modules: Collection[str], folder: Path) -> None:
-    """Raise unless the plan names only functions of modules in the folder, of OURS, and of those in `modules`.
+    """Raise unless the plan names only functions of modules in the folder, of those in `modules`, and what OURS export.
 
     A module is not even imported before; and a function must be of such a module itself, not only be found there.
     """
     for field, call in calls.items():
 
         def require(module: str, about: str = f"federation.toml: {field} = {call.call!r}") -> None:
-            if not _within(module, {*OURS, *modules}) and not _lies_in(folder, module):
+            if not _within(module, modules) and not _lies_in(folder, module):
                 raise DeployError(
                     f"{about} runs {module!r}, which is not in this folder; if you trust it, name it under modules in "
                     "organisation.toml"
                 )
 
-        module = call.call.partition(":")[0]
+        module, _, name = call.call.partition(":")
+        if module in OURS and name in importlib.import_module(module).__all__:
+            for text in _texts(call.arguments):
+                if ":" in text:  # `heterophony.models` takes such a name for one's own network
+                    require(text.partition(":")[0])
+            continue
         require(module)
-        for text in call.arguments.values() if _within(module, OURS) else ():
-            if isinstance(text, str) and ":" in text:  # `heterophony.models` takes such a name for one's own network
-                require(text.partition(":")[0])
         require(str(getattr(call.function(), "__module__", "")))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a value, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _within(module: str, allowed: Collection[str]) -> bool:

@@ -103,6 +103,7 @@ def check(folder: Folder) -> None:
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
             print(f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}")
         print(f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}")
+        print(f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}")
 
 
 @app.command()
@@ -118,6 +119,18 @@ def key(
             raise DeployError(f"{folder / 'node.key'} is there already, and would be lost: say --force to replace it")
         keys.node(folder)
     print(f"wrote {folder / 'node.key'}, which stays here, and {folder / 'node.pub'}: send that to the coordinator")
+
+
+@app.command()
+def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")]) -> None:
+    """Make a new certificate of the server, for the address in federation.toml; the old one has expired, say."""
+    with complaints():
+        from heterophony.deploy import keys
+        from heterophony.deploy.plan import FILE, Plan
+
+        host = Plan.load(folder / FILE).address.rpartition(":")[0]
+        keys.server(folder, host)
+    print(f"wrote {folder / 'server.key'} and {folder / 'server.pem'} for {host}: restart serve, and nginx -s reload")
 
 
 @app.command()

@@ -10,17 +10,18 @@ import json
 import logging
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from heterophony.deploy import keys
+from heterophony.deploy import greeting, keys
 from heterophony.deploy.call import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
+from heterophony.deploy.process import PAUSE, Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.record.disk import Disk
@@ -30,6 +31,7 @@ from heterophony.settings.setting import Strict
 FILE = "coordinator.toml"
 STATUS = "status.json"
 GIVE_UP, BROKEN = 2, 1  # exit codes of the child: it makes no sense to try again; it may
+SETTLED = 600.0  # seconds after which a run that ends does not count as one that cannot begin
 log = logging.getLogger("heterophony.coordinator")
 
 
@@ -75,6 +77,7 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     beside(folder)
     plan, listen = Plan.load(folder / PLAN), parsed(Listen, folder / FILE)
     plan.coordinator()  # what cannot be built is said before anything starts
+    keys.check_server(folder)
     known = {name: flower.key_bytes(key) for name, key in public_keys(folder, plan).items()}
     lock = FileLock(str(folder / "running"), timeout=0)
     try:
@@ -90,9 +93,10 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     control = flower.Control(listen.address, ca)
     executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
     stop_on_signals()
-    link.start()
-    run, child, failures = None, None, 0
+    run, child, failures, began = None, None, 0, 0.0  # when the child began, or may begin again
     try:
+        wait_while(lambda: greeting.taken(listen.host, listen.port), log)  # as coordinator.toml says
+        link.start()
         while True:
             time.sleep(poll)
             if not link.tend() or lost:
@@ -104,29 +108,34 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
                     child = None
                 continue
             if run is None:
-                if control.reachable():
-                    for name, key in known.items():
-                        control.register(name, key)
-                    run = control.submit(folder / "app")
-                    log.info("run %d submitted", run)
+                if time.monotonic() >= began and control.reachable():
+                    with suppress(
+                        *flower.OFFLINE
+                    ):  # it has gone in the meantime: then it is tended, and we begin again
+                        for name, key in known.items():
+                            control.register(name, key)
+                        run = control.submit(folder / "app")
+                        log.info("run %d submitted", run)
             elif child is None:
                 task = executor.acquire()
                 if task is not None and task.run != run:
                     log.warning("run %d was not submitted here: nobody works on it", task.run)
                 elif task is not None:
+                    began = time.monotonic()
                     child = forked(_coordinate, folder, listen.address, task, ca)
             elif not child.is_alive():
                 child.join()
                 if child.exitcode in (0, GIVE_UP):
                     return int(child.exitcode)
-                failures += 1
+                failures = 1 if time.monotonic() - began > SETTLED else failures + 1
                 if failures >= attempts:
                     log.error(
                         "the run ended %d times (exit %s); its folder is %s", failures, child.exitcode, folder / "run"
                     )
                     return 1
-                log.warning("the run ended (exit %s): it is submitted again", child.exitcode)
-                run, child = None, None
+                pause = PAUSE * failures
+                log.warning("the run ended (exit %s): it is submitted again in %g s", child.exitcode, pause)
+                run, child, began = None, None, time.monotonic() + pause
     except Stopped:
         log.info("stopped; `heterophony deploy serve %s` goes on", folder)
         return 130
@@ -151,6 +160,9 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     except (DeployError, Stalled, ValueError) as error:
         log.error("%s", one_line(str(error), 2000))  # it may quote what participants have sent
         return GIVE_UP
+    except OSError as error:  # a full disk, most likely: it goes on from its snapshot when there is room
+        log.error("%s: %s", error.filename or folder, (error.strerror or str(error)).lower())
+        return BROKEN
     except Exception:
         log.exception("the run failed")
         return BROKEN
@@ -187,4 +199,7 @@ def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = Fal
         "at": time.time(),
     }
     about |= {"waits_for": sorted(host.asked), "trouble": host.trouble, "incidents": len(engine.ledger.incidents)}
-    Disk().replace(folder / STATUS, json.dumps(about).encode())
+    try:
+        Disk().replace(folder / STATUS, json.dumps(about).encode())
+    except OSError as error:  # the run itself is not worse for it
+        log.warning("%s: %s", folder / STATUS, (error.strerror or str(error)).lower())

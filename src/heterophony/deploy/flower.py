@@ -41,7 +41,7 @@ try:
         PullTaskInputRequest,
         PushTaskOutputRequest,
     )
-    from flwr.supercore.constant import TaskType
+    from flwr.supercore.constant import NodeStatus, TaskType
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.fab import Fab
     from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
@@ -311,7 +311,11 @@ class Control:
 
     def register(self, name: str, key: bytes) -> None:
         """Let a node in; one that is known already stays."""
-        known = {node.public_key for node in self.client.ListNodes(ListNodesRequest()).nodes_info}
+        known = self.nodes()
+        if known.get(key) == NodeStatus.UNREGISTERED:  # revoked, and Flower lets nobody in with it ever again
+            raise DeployError(
+                f"keys/{name}.pub was unregistered: {name} needs a new key (`heterophony deploy key --force`)"
+            )
         if key not in known:
             self.client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 

@@ -111,6 +111,10 @@ def _place(name: str, address: str) -> tuple[str, str]:
     host, _, port = address.rpartition(":")
     if not host or set(host) & set("/ \t\n") or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise DeployError(f"{name} is HOST:PORT, such as 0.0.0.0:8000, with a port from 1 to 65535, got {address!r}")
+    try:
+        keys.alternative(host)
+    except ValueError:
+        raise DeployError(f"{name}: no certificate can name {host!r}: write it in ASCII, as in DNS") from None
     return host, port
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from heterophony.deploy.call import DeployError
 
 try:
     from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -33,12 +35,17 @@ YEARS = 10  # of the authority; the server's certificate lasts two
 def write_secret(path: Path, data: bytes) -> None:
     """A file that only its owner can read, from its first byte on; it is the old one or the new one at any moment."""
     temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody has asked for the temporary one
 
 
 def authority(folder: Path, name: str) -> None:
@@ -57,10 +64,12 @@ def authority(folder: Path, name: str) -> None:
 
 def server(folder: Path, host: str) -> None:
     """`server.key` and `server.pem`, for the host that nodes connect to and for this machine."""
+    if not (folder / "ca.key").exists():
+        raise DeployError(f"{folder / 'ca.key'} is not here: bring it back for as long as this takes")
     authority_key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)
     issuer = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     key = ec.generate_private_key(ec.SECP384R1())
-    names = [_alternative(each) for each in dict.fromkeys((host, "localhost", "127.0.0.1"))]
+    names = [alternative(each) for each in dict.fromkeys((host, "localhost", "127.0.0.1"))]
     builder = (
         _builder(_name(host), issuer.subject, key.public_key(), authority_key.public_key(), timedelta(days=730))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -100,15 +109,44 @@ def private(path: Path) -> Any:
         return load_ssh_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         raise DeployError(f"{path} is missing: make it with `heterophony deploy key`") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # the latter where it wants a password
         raise DeployError(f"{path} is no private key: {error}") from None
+
+
+def certificate(path: Path) -> bytes:
+    """The certificate in a file, as it stands there."""
+    try:
+        x509.load_pem_x509_certificate(data := path.read_bytes())
+    except FileNotFoundError:
+        raise DeployError(f"{path} is missing: it came with the folder that `heterophony deploy init` wrote") from None
+    except ValueError as error:
+        raise DeployError(f"{path} is no certificate: {error}") from None
+    return data
+
+
+def check_server(folder: Path) -> None:
+    """Raise unless nodes will take `server.pem` for this federation's server, now."""
+    path, now = folder / "server.pem", datetime.now(UTC)
+    found = x509.load_pem_x509_certificate(certificate(path))
+    renew = f"`heterophony deploy certificate {folder}` makes another"
+    if not found.not_valid_before_utc <= now <= found.not_valid_after_utc:
+        spans = f"from {found.not_valid_before_utc:%Y-%m-%d} to {found.not_valid_after_utc:%Y-%m-%d}"
+        raise DeployError(f"{path} is valid {spans}, and today is {now:%Y-%m-%d}: {renew}")
+    try:
+        found.verify_directly_issued_by(x509.load_pem_x509_certificate(certificate(folder / "ca.crt")))
+        key: Any = load_pem_private_key((folder / "server.key").read_bytes(), None)
+    except (ValueError, TypeError, InvalidSignature):
+        raise DeployError(f"{path}: ca.crt has not signed it, or server.key is damaged: {renew}") from None
+    if key.public_key() != found.public_key():
+        raise DeployError(f"{path} is not of server.key: {renew}")
 
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
-def _alternative(host: str) -> x509.GeneralName:
+def alternative(host: str) -> x509.GeneralName:
+    """A host as it stands in a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -23,11 +23,13 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 class Egress(Strict):
     """What may leave. `kinds` None: what the method declares. `metrics` are the splits whose figures the coordinator
     hears of: "test" (sets that everyone holds), "private-test", "train" (losses), "note" (what a method measures); all
-    figures are in the organisation's own table in any case. `digest`: hashes of its models, to compare runs."""
+    figures are in the organisation's own table in any case. `digest`: hashes of its models, to compare runs.
+    `reactions`: how often it answers at all, as a coordinator could go through one round for ever; None: no limit."""
 
     kinds: tuple[str, ...] | None = None
     metrics: tuple[Split, ...] = ("test",)
     digest: bool = True
+    reactions: int | None = Field(default=None, ge=1)
 
 
 class Organisation(Strict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import secrets
-import socket
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -15,12 +14,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from heterophony import codec
-from heterophony.deploy import keys
+from heterophony.deploy import greeting, keys
 from heterophony.deploy.call import DeployError, beside, permit
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
-from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals
+from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.deploy.site import Site
 from heterophony.deploy.vault import Vault
 from heterophony.fields import Refused
@@ -46,8 +45,10 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     """Take part until a signal comes."""
     from heterophony.deploy import flower
 
+    own = Organisation.load(folder / FILE)
+    key, ca = keys.private(folder / "node.key"), keys.certificate(folder / "ca.crt")  # before anything is loaded
     importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
-    here, own = site(folder), Organisation.load(folder / FILE)
+    here = site(folder)
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(str(own.folder / "running"), timeout=0)
     try:
@@ -62,19 +63,25 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     command += ["--auth-supernode-private-key", str(folder / "node.key")]
     known = own.folder / "flower-node"
 
-    def announce(code: int = 0) -> None:
+    def announce() -> None:
         """A SuperNode that was killed has not said so itself."""
-        if known.exists():
-            key, ca = keys.private(folder / "node.key"), (folder / "ca.crt").read_bytes()
+        with suppress(FileNotFoundError, ValueError):  # without its number the next one is let in after a minute
             flower.deactivate(here.plan.address, ca, key, int(known.read_text()))
 
-    supernode = Program("SuperNode", command, flower.environment(own.folder / "flwr"), announce)
+    def ended(code: int) -> None:
+        announce()
+        why = greeting.complaint(here.plan.address, folder / "ca.crt")
+        key_text = f"if this goes on, ask whether the coordinator has this node.pub as keys/{own.name}.pub"
+        log.warning("%s: %s", own.name, why or key_text)
+
+    supernode = Program("SuperNode", command, flower.environment(own.folder / "flwr"), ended)
     address = f"127.0.0.1:{own.port}"
     executor = flower.Executor(address, secret.read_bytes(), None, server=False)
     stop_on_signals()
     child = None
     try:
-        _wait_for(here.plan.address)
+        wait_while(lambda: greeting.taken("127.0.0.1", own.port), log)  # `port` in organisation.toml
+        wait_while(lambda: greeting.complaint(here.plan.address, folder / "ca.crt"), log)
         announce()
         supernode.start()
         while True:
@@ -91,21 +98,6 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         supernode.stop()
         executor.close()
         lock.release()
-
-
-def _wait_for(address: str) -> None:
-    """Until somebody listens there: a SuperNode that comes too early only makes noise."""
-    host, _, port = address.rpartition(":")
-    said = False
-    while True:
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-            return
-        except OSError:
-            if not said:
-                log.info("waits for the coordinator at %s", address)
-            said = True
-            time.sleep(1)
 
 
 def _answer(address: str, task: Any, here: Site, known: Path) -> int:

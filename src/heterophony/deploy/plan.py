@@ -84,6 +84,13 @@ class Plan(Strict):
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
 
+    @field_validator("address")
+    @classmethod
+    def _port(cls, address: str) -> str:
+        if not 1 <= int(address.rpartition(":")[2]) <= 65535:
+            raise ValueError(f"the port in {address!r} must be from 1 to 65535")
+        return address
+
     @field_validator("participants")
     @classmethod
     def _folders(cls, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -74,13 +74,27 @@ def _bound() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def wait_while(trouble: Callable[[], str | None], log: logging.Logger, pause: float = 1.0) -> None:
+    """Until nothing is in the way any more; what is, is said, once and when it becomes something else."""
+    said = None
+    while (text := trouble()) is not None:
+        if text != said:
+            log.warning("waits: %s", text)
+        said = text
+        time.sleep(pause)
+
+
 class Stopped(Exception):
     """A signal asked us to stop."""
 
 
 def stop_on_signals() -> None:
+    """The first signal raises `Stopped`; a second must not disturb what is being put away."""
+
     def stop(*_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         raise Stopped
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)

@@ -233,8 +233,11 @@ class RemoteHost:
             raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
         end = max(activation.start, self.now())
         sent = [(end, self._send(activation, send, max(known, round))) for send in sends]
+        if len(refused) > len(messages(activation.mail)):  # it refuses mail, each at most once
+            raise Refused(f"{len(refused)} refusals of {len(messages(activation.mail))} messages")
         incidents = [("refused", one_line(text, 300)) for text in refused if isinstance(text, str)]
-        return Outcome(end, sent, self._rows(activation.node, rows), round, self._groups(activation, groups), incidents)
+        told = self._rows(activation.node, rows, max(known, round))
+        return Outcome(end, sent, told, round, self._groups(activation, groups), incidents)
 
     def _unpacked(self, data: bytes) -> Any:
         try:
@@ -263,15 +266,21 @@ class RemoteHost:
             raise Refused(f"{name!r} of round {round}, but the node has only come to round {latest}")
         if body is None:
             return Send(kind, to, round, Body({}), withheld=True)
+        for part in body.values():
+            if isinstance(part, dict) and not all(map(_name, part)):  # names stand in the ledger where they do not fit
+                raise Refused(f"{name!r}: a tensor's name is too long, or cannot be printed")
         made = Body(body)
         kind.check(made, None)  # a receiver's door looks again, and at whether it fits
         _ = Message(name, activation.node, "", round, (activation.number, 0), made).wire  # it can be written, or raises
         return Send(kind, to, round, made)
 
-    def _rows(self, node: str, rows: list[Any]) -> list[dict[str, Any]]:
+    def _rows(self, node: str, rows: list[Any], latest: int) -> list[dict[str, Any]]:
         if len(rows) > ROWS:
             raise Refused(f"{len(rows)} figures in one answer")
-        return [_row(node, row) for row in rows]
+        made = [_row(node, row) for row in rows]
+        if ahead := [row["round"] for row in made if row["round"] > latest]:
+            raise Refused(f"a figure of round {ahead[0]}, but the node has only come to round {latest}")
+        return [row for row in made if row["n"]]  # of no rows it says nothing, and nobody may divide by their number
 
     def _groups(self, activation: Activation, groups: dict[str, Any]) -> dict[str, tuple[str, ...]]:
         known = set(self.federation.topology.roles)
@@ -320,14 +329,19 @@ def _number(value: Any, below: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < below
 
 
+def _name(value: Any) -> bool:
+    """A text that may stand in a table: what cannot be printed would do something to the terminal of who reads it."""
+    return isinstance(value, str) and len(value) <= 200 and value.isprintable()
+
+
 def _row(node: str, value: Any) -> dict[str, Any]:
     """A row of the table from outside: of its own node, and nothing but what a row has."""
     if not isinstance(value, dict) or value.keys() != {*NAMES, "round", "n", "time", "node", "sum"}:
         raise Refused("malformed: no figure")
     if not all(isinstance(value[name], str) for name in NAMES) or not _whole(value["round"]) or not _whole(value["n"]):
         raise Refused("malformed: no figure")
-    if any(len(value[name]) > 200 for name in NAMES):
-        raise Refused("malformed: a figure's name is too long")
+    if any(not _name(value[name]) for name in NAMES):
+        raise Refused("malformed: a figure's name is too long, or cannot be printed")
     if not _number(value["time"], 2**53) or not (value["sum"] is None or _number(value["sum"], LARGEST)):
         raise Refused("malformed: no figure")
     return {**value, "node": node}

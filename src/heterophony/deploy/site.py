@@ -154,7 +154,8 @@ class Site:
             try:
                 self.kinds[message.kind].check(message.body, shape)
             except Refused as error:
-                complaints.append(f"{message.kind!r} of round {message.round} from {message.sender}: {error}")
+                text = f"{message.kind!r} of round {message.round} from {message.sender}: {error}"
+                complaints.append(one_line(text, 300))  # it goes into the answer, whatever the names in that mail
                 return False
             return True
 
@@ -181,6 +182,9 @@ class Site:
             raise Refused(f"activation {activation.number} is past, {memory.applied} have been done: {ANEW}")
         if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
             raise Refused(f"activation {activation.number}, but only {memory.applied} have been done here: {OLD}")
+        most = self.egress.reactions
+        if most is not None and activation.number > most:
+            raise Refused(f"reaction {activation.number}, but organisation.toml here says reactions = {most}")
         federation = self.federation
         with arithmetic(federation):
             host = LocalHost(federation)

@@ -32,9 +32,9 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
     own = Organisation.load(folder / ORGANISATION)
     vault = Vault(own.folder, plan.id)
     sent: Counter[str] = Counter()
-    for row in vault.rows("ledger"):
+    for row in _rows(vault, "ledger", "kind", "status", "payload"):
         sent[f"{row['kind']} {row['status']}"] += row["payload"] if row["status"] == "sent" else 0
-    incidents = vault.rows("incidents")
+    incidents = _rows(vault, "incidents", "at", "incident", "detail")
     applied = vault.peek().applied if vault.file.exists() else 0
     return {
         "who": own.name,
@@ -45,12 +45,25 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
     }
 
 
+def _rows(vault: Vault, table: str, *names: str) -> list[dict[str, Any]]:
+    """A node's own table, of which every row has these."""
+    found = vault.rows(table)
+    if not all(isinstance(row, dict) and row.keys() >= set(names) for row in found):
+        raise DeployError(f"{vault.table(table)}: a line of it is not as nodes write them; was it edited?")
+    return found
+
+
 def _coordinator(folder: Path, plan: Plan) -> dict[str, Any]:
+    path = folder / coordinator.STATUS
     try:
-        run = dict(json.loads((folder / coordinator.STATUS).read_text()))
+        run = dict(json.loads(path.read_text()))
         run["age"] = round(time.time() - run.pop("at"), 1)
+        if not run.keys() >= {"round", "rounds", "incidents", "waits_for", "trouble"}:
+            raise ValueError
     except FileNotFoundError:
         run = {}
+    except (ValueError, KeyError, TypeError):
+        raise DeployError(f"{path} is damaged: remove it, a running `serve` writes another") from None
     done = written(folder / "run") if (folder / "run").exists() else None
     return {
         "who": "coordinator",
@@ -97,7 +110,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         if run["waits_for"]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
-    if (done := found["result"]) is not None:
+    if (done := found["result"]) is not None and found["run"].get("finished", True):  # else it is that of fewer rounds
         rounds = counted(done["rounds"], "round")
         text.append(f"finished: {rounds}, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}")
     return text
