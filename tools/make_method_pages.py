@@ -160,17 +160,18 @@ def _reproduced(name: str) -> Iterator[str]:
 
 
 def _verdicts(experiment: Experiment, method: str) -> str:
-    arms = {arm.label for arm in experiment.arms if arm.method == method}
-    for path in sorted((ROOT / "results").glob("**/*.json")):
+    """Of each committed table with figures of the method, the full ones first."""
+    arms, said = {arm.label for arm in experiment.arms if arm.method == method}, []
+    for path in sorted((ROOT / "results").glob("**/*.json"), key=lambda path: (len(path.parts), path)):
         known = json.loads(path.read_text())
         if isinstance(known, dict) and known.get("experiment") == experiment.name:
             own = [row for row in known["rows"] if row["arm"] in arms]
-            if not own:
-                break
-            link = f"[{path.relative_to(ROOT).with_suffix('.md')}](../../{path.relative_to(ROOT).with_suffix('.md')})"
+            page = path.relative_to(ROOT).with_suffix(".md")
             first, more = (_counts([row for row in own if row["again"] is again]) for again in (False, True))
-            return f"{first or 'claims only'}{f' (beside the same figures again: {more})' if more else ''}: {link}"
-    return "not run at full size yet"
+            again = f" (beside the same figures again: {more})" if more else ""
+            if own:
+                said.append(f"{first or 'claims only'}{again}: [{page}](../../{page})")
+    return "; ".join(said) or "not run yet"
 
 
 def _counts(rows: list[dict[str, Any]]) -> str:

@@ -178,7 +178,7 @@ def test_check_says_what_would_leave(tmp_path):
     done = deploy("check", here)
     assert done.exit_code == 0, done.output
     assert done.output.startswith("the plan runs toys.deployed:network here (networks.common), with {'hidden': 12}\n")
-    assert "model 'model': 108 parameters" in done.output
+    assert "model 'model': 108 parameters; its weights are 432 bytes of a message that has them" in done.output
     assert "data 'train': 40 rows" in done.output
     assert "message 'meme' (weights) to parent: is withheld" in done.output
     assert "figures told: test" in done.output

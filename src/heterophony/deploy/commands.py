@@ -92,11 +92,13 @@ def check(folder: Folder) -> None:
         here = site(folder.resolve())
         own = here.federation.node(here.name)
         for name, slot in own.slots.items():
-            tensors = slot.shared().values()
             size = sum(tensor.numel() for tensor in slot.module.parameters())
-            print(f"model {name!r}: {size:,} parameters; {sum(t.nbytes for t in tensors):,} bytes are its shared part")
+            sent = sum(tensor.nbytes for tensor in slot.shared().values())
+            print(f"model {name!r}: {size:,} parameters; its weights are {sent:,} bytes of a message that has them")
         for name in own.data:
             print(f"data {name!r}: {len(own.data[name]):,} rows")
+        if (test := here.federation.private_tests.get(here.name)) is not None:
+            print(f"private test: {len(test):,} rows")
         allowed = here.egress.kinds
         links = here.federation.topology.static[here.name]
         for kind in (kind for kind in here.federation.method.kinds if links.group(kind.to)):
