@@ -137,7 +137,7 @@ def label_by_label(scores: list[Tensor], held: Tensor, accuracy: list[float]) ->
     beta = held * torch.tensor(accuracy, dtype=torch.float64).unsqueeze(1)
     beta = torch.where(beta.sum(0) > 0, beta, held.double())
     shares = beta / beta.sum(0).clamp_min(torch.finfo(beta.dtype).tiny)
-    joined = torch.einsum("mk,mrk->rk", shares, torch.stack([s.double() for s in scores]))
+    joined = (shares.unsqueeze(1) * torch.stack([s.double() for s in scores])).sum(0)
     total = joined.sum(-1, keepdim=True)  # nothing, where somebody says that it lacks the labels that it votes for
     return torch.where(total > 0, joined / total, 1 / joined.shape[-1]).float()
 
