@@ -25,7 +25,7 @@ from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, FEW, own_star
 from toys.watched import sent
-from toys.world import halves, net, private, wide
+from toys.world import halves, net, private, unbiased, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
 ALL = [FD(local=B16, gamma=0.5), FedProto(local=B16), FedGH(local=B16), fedtgp(local=B16, server=FEW)]
@@ -503,14 +503,6 @@ def test_huge_means_move_the_head_no_farther_than_others_may():
 
 
 def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
-    def unbiased(hidden):
-        def build():
-            made = halves(hidden)()
-            made.head = nn.Linear(6, 4, bias=False)
-            return made
-
-        return build
-
     for build, method, text in (
         (net, FedGH(local=B16), "FedGH needs networks of two parts, `body` and a linear `head`"),
         (wide, FedGH(local=B16, width=10), "width = 10, but this network has 8 features"),

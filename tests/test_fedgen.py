@@ -20,7 +20,7 @@ from heterophony.topology import star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, SMALL, own_star, weights_star
 from toys.watched import sent
-from toys.world import halves, net, private, wide
+from toys.world import halves, net, private, unbiased, wide
 
 
 def drawn(name, *shape):
@@ -357,14 +357,6 @@ def test_counts_of_other_classes_do_not_end_a_whole_run():
 
 
 def test_what_fedgen_needs_is_said_in_one_line():
-    def unbiased(hidden):
-        def build():
-            made = halves(hidden)()
-            made.head = nn.Linear(6, 4, bias=False)
-            return made
-
-        return build
-
     for build, method, text in (
         (net, FedGen(local=B16), "FedGen needs networks of two parts, `body` and a linear `head`"),
         (wide, FedGen(local=B16, width=10), "width = 10, but this network has 8 features"),

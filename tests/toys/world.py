@@ -31,6 +31,17 @@ def wide(hidden: int) -> Callable[[], nn.Module]:
     return halves(hidden, hidden)
 
 
+def unbiased(hidden: int) -> Callable[[], nn.Module]:
+    """The same as `halves`, with a head that has no bias."""
+
+    def build() -> nn.Module:
+        made = halves(hidden)()
+        made.head = nn.Linear(6, 4, bias=False)
+        return made
+
+    return build
+
+
 def certain() -> nn.Module:
     """With BatchNorm and without dropout, whose draws depend on what else a node has done."""
     return nn.Sequential(nn.Linear(8, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 4))

@@ -131,9 +131,8 @@ class CFL(Method):
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
         sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}
+        return {"global": sent * server.payload(), "update": sent * (server.payload() + 8)}
 
 
 def known(server: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, int]]:

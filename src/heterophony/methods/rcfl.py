@@ -26,7 +26,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.fields import Counts, Probabilities, Scalar
@@ -34,6 +33,7 @@ from heterophony.mailbox import Inbox
 from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
+from heterophony.parts.classwise import counted
 from heterophony.parts.losses import Nets, cross_entropy
 from heterophony.parts.public import confidence, logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
@@ -81,9 +81,9 @@ class RCFL(Method):
         client.round = mail.round
         known = self.labels(client)
         yield from self.local.first(client, cross_entropy, self.initial_local)
-        rows = public_rows(client, self.sample, self.fresh)
-        logits = yield outputs(client, self.sample, self.fresh)
-        accuracy = yield from confidence(client, self.confidence, rows, logits, any_of(known))
+        asked = outputs(client, self.sample, self.fresh)
+        logits = yield asked
+        accuracy = yield from confidence(client, self.confidence, asked.rows, logits, any_of(known))
         return SCORES(scores=masked(logits, any_of(known)).softmax(-1), held=known.float(), accuracy=accuracy)
 
     @on(Every(SCORES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
@@ -119,10 +119,7 @@ class RCFL(Method):
 
     def labels(self, client: Node) -> Tensor:
         """Which labels it has rows of."""
-        data = client.data[self.local.data]
-        if data.classes is None or data.y.dim() != 1:
-            raise DataError("RCFL needs data with `classes` and one label a row")
-        return torch.bincount(data.y, minlength=data.classes) > 0
+        return counted(client.data[self.local.data]) > 0
 
     def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
         server = federation.first("server")
