@@ -8,7 +8,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: setup demo test test-all lint bench clean
+.PHONY: setup demo test test-all test-shuffled lint bench clean
 
 setup: $(READY)
 
@@ -33,6 +33,12 @@ test: lint
 
 test-all: lint
 	$(BIN)/pytest -n 2
+
+# The same tests in a random order. A failure names the seed of that order: make test-shuffled SEED=N repeats it.
+SEED ?= $(shell date +%s)
+test-shuffled: $(READY)
+	@echo "order $(SEED)"
+	$(BIN)/pytest -n 2 -m 'not slow' -p randomly --randomly-seed=$(SEED)
 
 # What the machine at hand can measure, into bench.md. PEERS is an interpreter that has pfl and fedjax, if there is one.
 PEERS ?= $(BIN)/python
