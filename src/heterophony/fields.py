@@ -188,7 +188,7 @@ class LowRank(Weights):
     """Weights, or differences of them, some as two factors: `NAME/left`, (P, K), and `NAME/right`, (K, Q).
 
     What has more than two dimensions counts as a matrix with a row for each of its first. Factors that are not smaller
-    than what they stand for are refused, and so are those whose product need not be a number that a float holds.
+    than what they stand for are refused, and so are those whose product may be larger than a value of a message may be.
     """
 
     def sound(self, value: Any) -> None:
@@ -197,8 +197,8 @@ class LowRank(Weights):
             name, slash, side = key.rpartition("/")
             if slash and side == "left" and f"{name}/right" in value:
                 most = float(left.norm()) * float(value[f"{name}/right"].norm())
-                if not most <= torch.finfo(left.dtype).max:
-                    raise Refused(f"{name}: the product of its factors need not be finite")
+                if not most < min(LARGEST, torch.finfo(left.dtype).max):
+                    raise Refused(f"{name}: the product of its factors may be beyond the limit of {LARGEST:g}")
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
         whole = dict(value)

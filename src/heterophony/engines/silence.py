@@ -53,7 +53,9 @@ def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str
     if {node for w in able for node in w.missing} >= set(others):
         return []
     return [
-        (Absence(w.kind, node, w.node, w.round), REFUSES if node in asked else SILENT) for w in able for node in w.missing
+        (Absence(w.kind, node, w.node, w.round), REFUSES if node in asked else SILENT)
+        for w in able
+        for node in w.missing
     ]
 
 
