@@ -485,11 +485,11 @@ def test_golden_head_of_a_mean_that_is_far_away():
 
 
 class Boundless(Network):
-    """A client whose means are at first as large as a float can be."""
+    """A client whose means are at first as large as a message may hold."""
 
     def arrivals(self, message, *rest):
         if message.kind == "means" and message.sender == "c0" and not message.round:
-            message.body["means"] = torch.full_like(message.body["means"], 3e38)
+            message.body["means"] = torch.full_like(message.body["means"], 9e14)
             message.body.verdict, message.body.versions = None, message.body._versions()
         return super().arrivals(message, *rest)
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+LARGEST = 1e15  # of a float in a tensor: squares of as many as a network has can still be summed in float32
+WIDEST = 1e100  # of a number by itself: sums, squares and ratios of some are numbers still
 
 
 class Refused(ValueError):
@@ -102,11 +104,11 @@ class Weights:
     def sound(self, value: Any) -> None:
         if not isinstance(value, dict):
             raise Refused(f"expected named tensors, got a {type(value).__name__}")
-        if (whole := total(value)) is not None and math.isfinite(whole.item()):
+        if (whole := total(value)) is not None and whole.item() < LARGEST:
             return
         for name, tensor in value.items():
             try:
-                _finite(tensor)
+                _usable(tensor)
             except Refused as error:
                 raise Refused(f"{name}: {error}") from None
 
@@ -186,7 +188,7 @@ class LowRank(Weights):
     """Weights, or differences of them, some as two factors: `NAME/left`, (P, K), and `NAME/right`, (K, Q).
 
     What has more than two dimensions counts as a matrix with a row for each of its first. Factors that are not smaller
-    than what they stand for are refused, and so are those whose product need not be a number that a float holds.
+    than what they stand for are refused, and so are those whose product may be larger than a value of a message may be.
     """
 
     def sound(self, value: Any) -> None:
@@ -195,8 +197,8 @@ class LowRank(Weights):
             name, slash, side = key.rpartition("/")
             if slash and side == "left" and f"{name}/right" in value:
                 most = float(left.norm()) * float(value[f"{name}/right"].norm())
-                if not most <= torch.finfo(left.dtype).max:
-                    raise Refused(f"{name}: the product of its factors need not be finite")
+                if not most < min(LARGEST, torch.finfo(left.dtype).max):
+                    raise Refused(f"{name}: the product of its factors may be beyond the limit of {LARGEST:g}")
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
         whole = dict(value)
@@ -231,7 +233,7 @@ class _Tensor:
         return _copy(value)
 
     def sound(self, value: Any) -> None:
-        _finite(value)
+        _usable(value)
         if self.dimensions is not None and value.dim() != self.dimensions:
             raise Refused(f"expected {self.dimensions} dimensions, got shape {tuple(value.shape)}")
 
@@ -346,7 +348,7 @@ class Scalar:
     def sound(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise Refused(f"expected a finite number, got {value!r:.40}")
-        if isinstance(value, int) and abs(value) >= 2**53:  # sums of such need not be numbers that a float can hold
+        if abs(value) >= (2**53 if isinstance(value, int) else WIDEST):  # sums of such need not be numbers
             raise Refused(f"expected a number that a float holds, got {value!r:.40}")
         if not self.low <= value <= self.high:
             raise Refused(f"{value} is outside [{self.low}, {self.high}]")
@@ -368,24 +370,37 @@ def _copy(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
-def _finite(value: Any) -> None:
+def _usable(value: Any) -> None:
+    """Raise `Refused` unless these are numbers that a receiver can reckon with: finite, and not huge."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise Refused("expected a float tensor")
-    # A sum is finite only if all its terms are, and far cheaper; if it overflowed, look at each.
-    if not math.isfinite(value.sum().item()) and not bool(torch.isfinite(value).all()):
+    low, high = (end.item() for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
+    if not math.isfinite(low) or not math.isfinite(high):  # both are NaN if any value is
         raise Refused("holds values that are not finite")
+    if max(-low, high) >= LARGEST:
+        raise Refused(f"holds {low if -low > high else high:.3g}, the limit is {LARGEST:g}")
 
 
 def total(value: Mapping[str, Tensor]) -> Tensor | None:
-    """One number, where the tensors are, that is finite only if they all are; None if it would cost too much."""
+    """One number, where the tensors are, below `LARGEST` only if all values are; None if it would cost too much.
+
+    A sum of squares, or of absolute values; where it is not below, each tensor has to be looked at.
+    """
     if isinstance(value, Copied):
-        return value.whole.sum() if value.whole.is_floating_point() else None
+        return _squares(value.whole)
     tensors = list(value.values())
     if not tensors or not all(isinstance(t, Tensor) and t.is_floating_point() for t in tensors):
         return None
     whole = tensors[0]._base
     if whole is not None and all(t._base is whole for t in tensors):
-        return whole.sum()
+        return _squares(whole)
     if not all(t.is_cuda and t.dtype == torch.float32 for t in tensors):
         return None
     return torch.stack(torch._foreach_norm(tensors, 1)).sum()
+
+
+def _squares(whole: Tensor) -> Tensor | None:
+    if not whole.is_floating_point() or not whole.is_contiguous():
+        return None
+    flat = whole.detach().view(-1)
+    return flat.dot(flat)

@@ -292,6 +292,14 @@ class Mailbox:
                     [m for m in window.members if m not in answered],
                 )
 
+    def enough(self, kind: str, round: int) -> bool:
+        """Whether the answers that an open window has are its quorum."""
+        for reaction in self.reactions:
+            window, trigger = self.windows.get(reaction.name), reaction.trigger
+            if window is not None and isinstance(trigger, Every) and (trigger.kind.name, window.round) == (kind, round):
+                return len(self._answers(trigger, window)) >= self._quorum(trigger, window)
+        return False
+
     # -- state -----------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Everything, as plain values."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heterophony import codec
-from heterophony.fields import Copied, Field, Refused, Shape, Weights, total
+from heterophony.fields import LARGEST, Copied, Field, Refused, Shape, Weights, total
 
 HEADER_LIMIT = 2**20  # of an encoded message: names of tensors, mostly
 
@@ -28,12 +27,12 @@ INVERSE = {
 class Body(dict[str, Any]):
     """The fields of a message: one immutable object that serves all recipients of a send."""
 
-    __slots__ = ("finite", "verdict", "versions")
+    __slots__ = ("usable", "verdict", "versions")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.verdict: str | None = None  # "" = sound; checked once, however many receive it
-        self.finite = False  # whether its weights are known to be sound: asked together with those of others
+        self.usable = False  # whether its weights are known to be sound: asked together with those of others
         self.versions = self._versions()
 
     def _versions(self) -> list[int]:
@@ -116,7 +115,7 @@ class Kind:
         if body.keys() != self.fields.keys():
             return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
         for key, part in self.fields.items():
-            if body.finite and type(part).sound is Weights.sound:
+            if body.usable and type(part).sound is Weights.sound:
                 continue
             try:
                 _refusing(key, part.sound, body[key])
@@ -130,7 +129,7 @@ class Kind:
 
 
 def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
-    """Ask a GPU once whether the weights in many messages are finite: a question waits for all that it has to do."""
+    """Ask a GPU once whether the weights in many messages are sound: a question waits for all that it has to do."""
     asked: dict[int, tuple[Body, Tensor]] = {}
     for kind, body in mail:
         weights = [body.get(key) for key, part in kind.fields.items() if isinstance(part, Weights)]
@@ -142,7 +141,7 @@ def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
         device = next(iter(asked.values()))[1].device  # what comes from a snapshot may still be on the CPU
         found = torch.stack([number.to(device, torch.float32) for _, number in asked.values()]).tolist()
         for (body, _), known in zip(asked.values(), found, strict=True):
-            body.finite = math.isfinite(known)  # if not, it is looked at alone
+            body.usable = known < LARGEST  # if not, it is looked at alone
 
 
 @dataclass(frozen=True)

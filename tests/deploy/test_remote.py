@@ -10,6 +10,7 @@ from deploy.direct import Direct, engine, site, sites
 from heterophony import codec, show
 from heterophony.deploy import coordinator
 from heterophony.engines import local
+from heterophony.engines.engine import Stalled
 from heterophony.record.run import Run
 from toys.deployed import CASES, NAMES
 
@@ -95,11 +96,13 @@ def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name,
     assert deaths >= 3 * case.rounds / stride
 
 
-def attempt(case, courier, folder):
+def attempt(case, courier, folder, **options):
     federation = case.plan().coordinator()
     known = (folder / "spec.json").exists()
     opened = (
-        Run.open(folder, federation.identity()) if known else Run.create(folder, federation.identity(), case.rounds)
+        Run.open(folder, federation.identity(), **options)
+        if known
+        else Run.create(folder, federation.identity(), case.rounds, **options)
     )
     with opened as record:
         return engine(case, courier, record=record).run(case.rounds)
@@ -149,8 +152,6 @@ SPOILS = {
     "undeclared kind": lambda a: _sends(a, kind="gradient"),
     "a kind that is not its to send": lambda a: _sends(a, kind="global"),
     "to a stranger": lambda a: _sends(a, to=("south",)),
-    "a field too many": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "more": 1.0}),
-    "not finite": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": float("inf")}),
     "a negative round": lambda a: _sends(a, round=-1),
     "no message": lambda a: _with(a, sends=[3]),
     "no figure": lambda a: _with(a, rows=[{"round": 0}]),
@@ -183,8 +184,68 @@ SPOILS = {
         a, body={**a["outcome"]["sends"][0][3], "weights": {"a" * 300: torch.zeros(1)}}
     ),
     "more refusals than mail": lambda a: _with(a, refused=["no"] * 2),
-    "a number whose sums are none": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 10**308}),
 }
+
+
+def _filled(answer, value):
+    weights = {
+        name: torch.full_like(tensor, value) for name, tensor in answer["outcome"]["sends"][0][3]["weights"].items()
+    }
+    return _sends(answer, body={**answer["outcome"]["sends"][0][3], "weights": weights})
+
+
+UNSOUND = {
+    "a field too many": (
+        lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "more": 1.0}),
+        "carries ['examples', 'more', 'weights'], declared are ['examples', 'weights']",
+    ),
+    "not finite": (
+        lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": float("inf")}),
+        "examples: expected a finite number, got inf",
+    ),
+    "weights that are none": (
+        lambda a: _filled(a, float("nan")),
+        "weights: 0.weight: holds values that are not finite",
+    ),
+    "huge": (lambda a: _filled(a, -3e38), "weights: 0.weight: holds -3e+38, the limit is 1e+15"),
+    "a whole number whose sums are none": (
+        lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 10**308}),
+        "examples: expected a number that a float holds, got 10000",
+    ),
+    "a number whose sums are none": (
+        lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": 1.7e308}),
+        "examples: expected a number that a float holds, got 1.7e+308",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_a_message_that_no_door_takes_is_absent_at_once_and_its_sender_named(name, tmp_path):
+    """As in one process; asked again, a node gives the answer that it has kept."""
+    case, (make, why) = CASES["fedavg"], UNSOUND[name]
+    courier = Odd(sites(case, tmp_path), "west", make)
+    made = engine(case, courier)
+    result = made.run(case.rounds)
+    assert result.digest == local(replace(case.federation(), egress={"west": ()})).run(case.rounds).digest
+    assert list(made.host.trouble) == ["west"]
+    assert why in made.host.trouble["west"]
+    found = [(row["node"], row["incident"], row["detail"].partition(": ")[0]) for row in result.ledger.incidents]
+    assert found == [("server", "refused", f"'update' of round {r} from west") for r in range(case.rounds)]
+
+
+class Odd(Direct):
+    """A node of whose outcomes other ones are made."""
+
+    def __init__(self, sites, node, make):
+        super().__init__(sites)
+        self.node, self.make = node, make
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        if self.node in tickets and codec.unpack(questions[self.node])["ask"] == "react":
+            answer = codec.unpack(self.answers[tickets[self.node]])
+            self.answers[tickets[self.node]] = self.make(answer)
+        return tickets
 
 
 def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
@@ -437,6 +498,229 @@ class Vanishing(Direct):
 
     def send(self, questions):
         self.left -= self.node in questions
+        return super().send(questions)
+
+
+# -- silence -----------------------------------------------------------------------------------------------------
+def _nothing(answer):
+    return _with(answer, sends=[])
+
+
+def without_west(case):
+    return local(replace(case.federation(), egress={"west": ()})).run(case.rounds).digest
+
+
+def told(result):
+    return [(i["node"], i["incident"], i["detail"]) for i in result.ledger.incidents]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_a_participant_that_answers_without_the_awaited_message_is_absent_and_named(case, tmp_path):
+    result = engine(case, Odd(sites(case, tmp_path), "west", _nothing)).run(case.rounds)
+    assert result.rounds == case.rounds
+    assert result.digest == without_west(case)
+    said = told(result)
+    assert {what for _, what, _ in said} == {"absent"}
+    assert all(" from west: it has answered all that it was sent" in detail for _, _, detail in said)
+    assert len(said) == case.rounds * (3 if case.name == "fedh2l" else 1)
+
+
+class Liar(Direct):
+    """A node that has come to a round far ahead, by its own account."""
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        if "west" in tickets and (asked := codec.unpack(questions["west"]))["ask"] == "react":
+            forged = {"number": asked["number"], "sends": [("update", ("server",), 900, None)], "rows": []}
+            self.answers[tickets["west"]] = codec.pack(
+                {"outcome": {**forged, "round": 900, "groups": {}, "refused": []}}
+            )
+        return tickets
+
+
+def test_a_participant_that_answers_for_a_round_far_ahead_is_absent(tmp_path):
+    case = CASES["fedavg"]
+    result = engine(case, Liar(sites(case, tmp_path))).run(case.rounds)
+    assert [detail.partition(":")[0] for _, _, detail in told(result)] == [
+        f"'update' of round {r} from west" for r in (0, 1)
+    ]
+
+
+def test_a_peer_that_leaps_beyond_the_runs_rounds_is_refused(tmp_path):
+    """Else it would have the run say that so many were done."""
+    case, time = CASES["fedh2l"], Clock()
+    courier = Odd(sites(case, tmp_path), "west", lambda answer: _with(answer, round=900))
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    assert made.run(case.rounds).rounds == case.rounds
+    assert made.host.trouble == {"west": "round 900 after round 0"}
+
+
+def test_a_federation_in_which_nobody_says_anything_stalls_and_names_all(tmp_path):
+    case = CASES["fedavg"]
+    with pytest.raises(Stalled, match="server waits for 'update' of round 0 from north, south, east, west"):
+        engine(case, Forged(sites(case, tmp_path), sends=[])).run(case.rounds)
+
+
+def test_a_run_folder_that_stalled_for_a_silent_participant_goes_on(tmp_path, monkeypatch):
+    """Its snapshot holds the answer without a message: that is why it stalled again."""
+    case, nodes = CASES["fml"], sites(CASES["fml"], tmp_path)
+    with monkeypatch.context() as before:
+        before.setattr("heterophony.engines.engine.silent", lambda *_: [])  # as it was
+        with pytest.raises(Stalled):
+            attempt(case, Odd(nodes, "west", _nothing), tmp_path / "run", cadence=0.0)
+        with pytest.raises(Stalled):
+            attempt(case, Direct(nodes), tmp_path / "run")
+    result = attempt(case, Direct(nodes), tmp_path / "run")
+    assert result.rounds == case.rounds
+    assert [node for node, what, _ in told(result) if what == "absent"] == ["server"]  # in round 0; then it is heard
+
+
+class MortalAndOdd(Mortal, Odd):
+    def __init__(self, sites, life):
+        Odd.__init__(self, sites, "west", _nothing)
+        self.life = life
+
+
+def test_a_run_with_a_silent_participant_resumes_as_if_nothing_had_happened(tmp_path):
+    case = CASES["fedmd-global"]
+    wanted = engine(case, Odd(sites(case, tmp_path / "whole"), "west", _nothing)).run(case.rounds)
+    for life in range(2, 99, 4):
+        nodes = sites(case, tmp_path / str(life))
+        try:
+            attempt(case, MortalAndOdd(nodes, life), tmp_path / str(life) / "run")
+        except Crash:
+            result = attempt(case, Odd(nodes, "west", _nothing), tmp_path / str(life) / "run")
+        else:
+            break
+        assert result.digest == wanted.digest
+        assert told(result) == told(wanted)
+    assert life > 8
+
+
+class SlowLearner(Slow):
+    """West answers what it is to learn after a minute, all else at once."""
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        for node, ticket in tickets.items():
+            asked = codec.unpack(questions[node])
+            if node != "west" or asked["ask"] != "react" or asked["reaction"] != "learn":
+                self.sent[ticket] = -self.seconds
+        return tickets
+
+
+@pytest.mark.parametrize("name", ["fedmd-global", "fccl", "fedh2l"])
+def test_who_is_still_at_another_reaction_or_has_not_got_the_question_is_not_absent(name, tmp_path):
+    """What FedMD learns it answers with nothing, while the window of the next round is open."""
+    case, time = CASES[name], Clock()
+    plan = case.plan(pace={"poll": 0.5, "patience": 5.0})
+    result = engine(case, SlowLearner(sites(case, tmp_path), time, 60.0), plan, clock=time, sleep=time.sleep).run(
+        case.rounds
+    )
+    assert result.digest == uninterrupted(case)
+    assert time.now > 60.0 * (case.rounds - 1)
+    assert not result.ledger.incidents
+
+
+class Moody(Stubborn):
+    """It gives that answer until a moment."""
+
+    def __init__(self, sites, node, answer, until, clock):
+        super().__init__(sites, node, answer)
+        self.until, self.clock = until, clock
+
+    def send(self, questions):
+        sites, self.sites = self.sites, dict(self.sites)
+        if self.clock() < self.until:  # it does not even react
+            self.sites[self.node] = Mute(self.answer)
+            tickets = super().send(questions)
+        else:
+            tickets = Direct.send(self, questions)
+        self.sites = sites
+        return tickets
+
+
+class Mute:
+    def __init__(self, said):
+        self.said = said
+
+    def answer(self, data):
+        return self.said
+
+
+NO = codec.pack({"refused": "no"})
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        *((name, NO) for name in CASES),
+        *(("fedavg", other) for other in (codec.pack({"failed": "no"}), b"nonsense", None)),
+    ],
+)
+def test_an_open_window_does_not_wait_for_ever_for_a_node_that_only_refuses(name, answer, tmp_path):
+    """Without a deadline; after its patience the round goes on, the node is absent, and named."""
+    case, time = replace(CASES[name], rounds=3), Clock()
+    courier = Stubborn(sites(case, tmp_path), "west", answer)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(3)
+    assert result.rounds == 3
+    assert 60.0 < time.now < 200.0
+    assert {(what, "only refused and failed" in detail) for _, what, detail in told(result) if what != "late"} == {
+        ("absent", True)
+    }
+
+
+def test_a_node_that_refused_and_was_done_without_takes_part_again_when_it_answers(tmp_path):
+    case, time = replace(CASES["fedavg"], rounds=4), Clock()
+    courier = SlowAndMoody(sites(case, tmp_path), codec.pack({"refused": "no"}), time)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(4)
+    absent = [detail.partition(":")[0] for _, what, detail in told(result) if what == "absent"]
+    assert absent == ["'update' of round 0 from west"]
+    heard = [row["round"] for row in result.ledger.messages if row["from"] == "west" and row["status"] == "sent"]
+    assert heard == [0, 1, 2, 3]  # the first came too late
+    assert made.host.trouble == {}
+    assert courier.sites["west"].vault.load().applied == 4
+
+
+class SlowAndMoody(Moody):
+    """The others take half a minute for each answer; west comes to its senses in their second round."""
+
+    def __init__(self, sites, answer, clock):
+        super().__init__(sites, "west", answer, 90.0, clock)
+        self.sent = {}
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        self.sent |= {ticket: self.clock() for node, ticket in tickets.items() if node != "west"}
+        return tickets
+
+    def collect(self, tickets):
+        return super().collect([t for t in tickets if self.clock() - self.sent.get(t, -99.0) >= 30.0])
+
+
+def test_who_all_refuse_are_waited_for(tmp_path):
+    """As after more rounds were agreed on, while nobody has started its node again: no round is spent on that."""
+    case, time = CASES["fedavg"], Clock()
+    courier = Refusing(sites(case, tmp_path), 500.0, time)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(case.rounds)
+    assert result.digest == uninterrupted(case)
+    assert time.now >= 500.0
+    assert not result.ledger.incidents
+
+
+class Refusing(Direct):
+    """Everybody refuses until a moment."""
+
+    def __init__(self, sites, until, clock):
+        super().__init__(sites)
+        self.until, self.clock, self.honest = until, clock, sites
+
+    def send(self, questions):
+        mute = Mute(codec.pack({"refused": "not yet"}))
+        self.sites = self.honest if self.clock() >= self.until else dict.fromkeys(self.honest, mute)
         return super().send(questions)
 
 

@@ -208,6 +208,26 @@ HOSTILE = {
     ),
     "a negative round": (lambda q: changed(q, round=-1), "no activation"),
     "a negative number": (lambda q: changed(q, number=-1), "no activation"),
+    "a number that is a truth": (lambda q: changed(q, number=True), "no activation"),
+    "a round that is none": (lambda q: changed(q, round=False), "no activation"),
+    "rounds beyond all floats": (lambda q: changed(q, rounds=10**400), "no activation"),
+    "a format that is a truth": (lambda q: changed(q, format=True), "a question in format True"),
+    "a start beyond all floats": (lambda q: changed(q, start=10**400), "the run cannot be 10000"),
+    "a start that is no number": (lambda q: changed(q, start=float("nan")), "the run cannot be nan seconds old"),
+    "a start at infinity": (lambda q: changed(q, start=float("inf")), "the run cannot be inf seconds old"),
+    "a start before the run": (lambda q: changed(q, start=-1.0), "the run cannot be -1.0 seconds old"),
+    "a start that is a truth": (lambda q: changed(q, start=True), "the run cannot be True seconds old"),
+    "a last round that is a number": (lambda q: changed(q, last=1), "whether it is the last round is 1"),
+    "a round that is not the node's": (
+        lambda q: with_mail(changed(q, round=1), staleness=1),
+        "of round 1, but this node is in round 0",
+    ),
+    "mail of a negative age": (lambda q: with_mail(q, staleness=-1), "is -1 rounds old, not 0"),
+    "mail that is older than it is": (lambda q: with_mail(q, staleness=7), "is 7 rounds old, not 0"),
+    "mail whose age is a truth": (lambda q: with_mail(q, staleness=False), "is False rounds old, not 0"),
+    "mail of a round that never comes": (lambda q: with_mail(q, round=2**52), "but the run has 2"),
+    "mail whose id is none": (lambda q: with_mail(q, id=(-1, 0)), "has an id that is none"),
+    "mail swept along in no list": (lambda q: with_mail(q, also={}), "no mail"),
 }
 
 
@@ -218,6 +238,19 @@ def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, t
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
     assert not here.vault.file.exists()
     assert why in here.vault.rows("incidents")[-1]["detail"]
+
+
+def test_the_age_of_a_signal_divides_nothing_by_zero(tmp_path):
+    """FedH2L's teachers count less by (1 + age) to a power."""
+    case = CASES["fedh2l"]
+    here = site(case, "north", tmp_path / "here")
+    teach, learn, *_ = questions(case, tmp_path / "whole")
+    here.answer(teach)
+    mail = codec.unpack(learn)["mail"]
+    old = [{**message, "staleness": -1} for message in mail["inbox"]]
+    answer = codec.unpack(here.answer(with_mail(learn, inbox=old)))
+    assert answer == {"refused": "'teach' of round 0 is -1 rounds old, not 0"}
+    assert "outcome" in codec.unpack(here.answer(learn))
 
 
 def test_what_the_coordinator_says_is_one_printable_line_here(asked, tmp_path, caplog):

@@ -199,6 +199,7 @@ def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = Fal
         "at": time.time(),
     }
     about |= {"waits_for": sorted(host.asked), "trouble": host.trouble, "incidents": len(engine.ledger.incidents)}
+    about["latest"] = [f"{row['incident']} at {row['node']}: {row['detail']}" for row in engine.ledger.incidents[-5:]]
     try:
         Disk().replace(folder / STATUS, json.dumps(about).encode())
     except OSError as error:  # the run itself is not worse for it

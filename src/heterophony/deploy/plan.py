@@ -61,7 +61,7 @@ class Pace(Strict):
     again: float = Field(default=900.0, gt=0)  # after which a node that is connected is asked again
     patience: float = Field(
         default=3600.0, gt=0
-    )  # a run that is otherwise over does not wait longer for a node that has gone, or only refuses
+    )  # a round waits no longer for a node that only refuses; a run that is otherwise over, for none
 
 
 class Plan(Strict):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from heterophony import codec
-from heterophony.deploy.call import one_line
+from heterophony.deploy.call import one_line, whole
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.site import FORMAT
 from heterophony.engines.host import Activation, Outcome
@@ -73,7 +73,7 @@ class RemoteHost:
         self.plan, self.federation, self.courier, self.clock, self.sleep = plan, federation, courier, clock, sleep
         self.local = LocalHost(federation)
         self.kinds = {kind.name: kind for kind in federation.method.kinds}
-        self.remote = frozenset(plan.participants)
+        self.remote = self.others = frozenset(plan.participants)
         self.origin = clock()
         self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
         self.trouble: dict[str, str] = {}  # what the last answer of a node that could not react was
@@ -115,17 +115,17 @@ class RemoteHost:
         for activation in activations:
             if activation.outcome is None:
                 activation.due = self.now()
-                activation.lost = self._lost(activation.node)
+                activation.refused = self._refused(activation.node)
+                activation.lost = activation.refused or self._away(activation.node)
 
-    def _lost(self, node: str) -> bool:
-        """Whether a node has been away for too long, or has for as long only refused and failed.
+    def _away(self, node: str) -> bool:
+        """Whether a node has not been seen for too long; one that is connected may take as long as it likes."""
+        return self.clock() - max(self.asked[node].since, self.seen.get(node, -math.inf)) > self.plan.pace.patience
 
-        One that is connected and works may take as long as it likes.
-        """
-        asked, patience = self.asked[node], self.plan.pace.patience
-        first, latest = asked.failures or (0.0, 0.0)
-        away = self.clock() - max(asked.since, self.seen.get(node, -math.inf))
-        return max(away, latest - first) > patience
+    def _refused(self, node: str) -> bool:
+        """Whether a node has for too long only refused and failed."""
+        first, latest = self.asked[node].failures or (0.0, 0.0)
+        return latest - first > self.plan.pace.patience
 
     def _stamp(self, activation: Activation) -> None:
         """A reaction here has taken as long as it has."""
@@ -191,15 +191,26 @@ class RemoteHost:
                 if data is None:
                     raise Refused("gave no answer; it will be asked again")
                 outcome = self._outcome(activations[node], data)
+                odd = self._unsound(outcome)
             except Exception as error:  # whatever a hostile answer makes it raise
                 text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
                 self._complain(node, text)
                 continue
             activations[node].outcome = outcome
+            if odd:
+                self._complain(node, odd)
+            else:
+                self.trouble.pop(node, None)
             del self.asked[node]
-            self.trouble.pop(node, None)
             taken += 1
         return taken > 0
+
+    def _unsound(self, outcome: Outcome) -> str:
+        """What is wrong with the first message in an answer that its receivers are going to refuse, if there is one."""
+        for _, send in outcome.sends:
+            if not send.withheld and (verdict := send.kind.verdict(send.body)):
+                return f"{send.kind.name!r} of round {send.round}: {verdict}"
+        return ""
 
     def _complain(self, node: str, text: str) -> None:
         text, asked, clock = one_line(text), self.asked[node], self.clock()
@@ -224,10 +235,11 @@ class RemoteHost:
                 raise Refused(f"{text:.300}")
             case _:
                 raise Refused("malformed: no answer")
-        if not _whole(round):
+        if not whole(round):
             raise Refused("malformed: no round")
         known = max([activation.round, *(m.round for m in messages(activation.mail))])
-        if round > known + LEAP:
+        leads = self.federation.topology.roles[activation.node] == self.federation.method.roles[0]
+        if round > (activation.rounds if leads else known + LEAP):
             raise Refused(f"round {round} after round {known}")
         if len(sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
             raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
@@ -247,7 +259,7 @@ class RemoteHost:
 
     def _send(self, activation: Activation, value: Any, latest: int) -> Send:
         match value:
-            case (str(name), tuple(to), int(round), dict() | None as body) if _whole(round):
+            case (str(name), tuple(to), int(round), dict() | None as body) if whole(round):
                 pass
             case _:
                 raise Refused("malformed: no message")
@@ -270,8 +282,9 @@ class RemoteHost:
             if isinstance(part, dict) and not all(map(_name, part)):  # names stand in the ledger where they do not fit
                 raise Refused(f"{name!r}: a tensor's name is too long, or cannot be printed")
         made = Body(body)
-        kind.check(made, None)  # a receiver's door looks again, and at whether it fits
-        _ = Message(name, activation.node, "", round, (activation.number, 0), made).wire  # it can be written, or raises
+        # What does not hold what it should is refused at its receivers' doors, as in one process: asked again, a node
+        # gives the same answer. But a ledger must be able to say its size, and a snapshot to hold it.
+        _ = kind.payload(made), Message(name, activation.node, "", round, (activation.number, 0), made).wire
         return Send(kind, to, round, made)
 
     def _rows(self, node: str, rows: list[Any], latest: int) -> list[dict[str, Any]]:
@@ -319,11 +332,6 @@ class RemoteHost:
         return b""
 
 
-def _whole(value: Any) -> bool:
-    """A number of rounds or rows, of a size that every reader of our files can take."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
 def _number(value: Any, below: float) -> bool:
     """Not NaN, and compared as it is: a whole number from outside may be too large to become a float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < below
@@ -338,7 +346,7 @@ def _row(node: str, value: Any) -> dict[str, Any]:
     """A row of the table from outside: of its own node, and nothing but what a row has."""
     if not isinstance(value, dict) or value.keys() != {*NAMES, "round", "n", "time", "node", "sum"}:
         raise Refused("malformed: no figure")
-    if not all(isinstance(value[name], str) for name in NAMES) or not _whole(value["round"]) or not _whole(value["n"]):
+    if not all(isinstance(value[name], str) for name in NAMES) or not whole(value["round"]) or not whole(value["n"]):
         raise Refused("malformed: no figure")
     if any(not _name(value[name]) for name in NAMES):
         raise Refused("malformed: a figure's name is too long, or cannot be printed")

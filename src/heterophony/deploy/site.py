@@ -14,7 +14,7 @@ from typing import Any
 
 from heterophony import codec
 from heterophony.compute.numerics import arithmetic
-from heterophony.deploy.call import one_line
+from heterophony.deploy.call import one_line, whole
 from heterophony.deploy.organisation import Egress
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.vault import Memory, Vault
@@ -23,7 +23,7 @@ from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_of
 from heterophony.federation import Federation
 from heterophony.fields import Refused
-from heterophony.mailbox import Inbox
+from heterophony.mailbox import Inbox, messages
 from heterophony.message import HEADER_LIMIT, INVERSE, Message
 from heterophony.reaction import Each, Reaction, Round
 
@@ -77,7 +77,7 @@ class Site:
                 pass
             case _:
                 raise Refused("malformed: no question of ours")
-        if form != FORMAT:
+        if not whole(form) or form != FORMAT:
             raise Refused(f"a question in format {form}, not {FORMAT}: install the same version everywhere")
         if (id, node) != (self.plan.id, self.name):
             raise Refused(f"a question to {node:.40} of federation {id:.40}")
@@ -96,10 +96,14 @@ class Site:
                 "rounds": int(rounds),
                 "start": int() | float() as start,
                 "mail": mail,
-            } if number >= 1 and 0 <= round < 2**53 and 0 <= rounds < 2**53:
+            } if all(map(whole, (number, round, rounds))) and number >= 1:
                 pass
             case _:
                 raise Refused("malformed: no activation")
+        if isinstance(start, bool) or not 0 <= start < 2**53:  # as it is: it may be too large to become a float
+            raise Refused(f"malformed: the run cannot be {start!r:.40} seconds old")
+        if not isinstance(last := question.get("last", False), bool):
+            raise Refused(f"malformed: whether it is the last round is {last!r:.40}")
         if rounds > self.plan.rounds:
             raise Refused(f"a question for {rounds} rounds, but federation.toml here says rounds = {self.plan.rounds}")
         reaction = next((r for r in self.federation.method.reactions if r.name == name and self.role in r.roles), None)
@@ -108,9 +112,22 @@ class Site:
         links = self.federation.topology.links(self.name, round, self.federation.seed)
         asked = Activation(
             self.name, number, name, self._mail(mail, reaction), links, round, rounds, frozenset(), float(start),
-            last=question.get("last") is True,
+            last=last,
         )  # fmt: skip
+        for message in messages(asked.mail):
+            self._check_age(message, asked)
         return asked, reaction
+
+    def _check_age(self, message: Message, asked: Activation) -> None:
+        """A message is as old as the rounds say, and whoever leads is in none that is not of the run."""
+        age = max(0, asked.round - message.round)
+        if type(message.staleness) is not int or message.staleness != age:
+            raise Refused(
+                f"{message.kind!r} of round {message.round} is {message.staleness!r:.40} rounds old, not {age}"
+            )
+        leads = self.federation.topology.roles[message.sender] == self.federation.method.roles[0]
+        if leads and message.round > asked.rounds:
+            raise Refused(f"{message.kind!r} of round {message.round}, but the run has {asked.rounds}")
 
     def _mail(self, value: Any, reaction: Reaction) -> Message | Inbox | None:
         try:
@@ -143,8 +160,8 @@ class Site:
             raise Refused(
                 f"{message.kind!r} from {message.sender!r:.40} to {message.receiver!r:.40} is on no link here"
             )
-        if not isinstance(message.staleness, int):
-            raise Refused("malformed: no mail")
+        if not all(map(whole, message.id)):
+            raise Refused(f"malformed: {message.kind!r} has an id that is none")
 
     def _door(self, mail: Message | Inbox | None, host: LocalHost) -> tuple[Message | Inbox | None, list[str]]:
         """The mail that fits, and why the rest does not: its sender is then absent, whoever that is."""
@@ -182,6 +199,9 @@ class Site:
             raise Refused(f"activation {activation.number} is past, {memory.applied} have been done: {ANEW}")
         if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
             raise Refused(f"activation {activation.number}, but only {memory.applied} have been done here: {OLD}")
+        now = 0 if memory.answer is None else memory.answer["outcome"]["round"]
+        if activation.round != now:  # a node's round is the one that it has told itself
+            raise Refused(f"a question of round {activation.round}, but this node is in round {now}")
         most = self.egress.reactions
         if most is not None and activation.number > most:
             raise Refused(f"reaction {activation.number}, but organisation.toml here says reactions = {most}")

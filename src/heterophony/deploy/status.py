@@ -110,6 +110,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         if run["waits_for"]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
+        text += run.get("latest", [])
     if (done := found["result"]) is not None and found["run"].get("finished", True):  # else it is that of fewer rounds
         rounds = counted(done["rounds"], "round")
         text.append(f"finished: {rounds}, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}")

@@ -18,6 +18,7 @@ from heterophony.compute.numerics import arithmetic
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
+from heterophony.engines.silence import silent
 from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused
@@ -129,10 +130,13 @@ class Engine:
 
     def _loop(self) -> None:
         while True:
+            if self._quiet():
+                if self._over():
+                    return
+                if self._do_without():
+                    continue
             # Whatever could still arrive by the next moment must be known before the clock moves on.
             if self.pending and min(a.due for a in self.pending) <= self.queue.moment:
-                if self._in_vain():
-                    return
                 if self.record is not None and any(a.away and not a.recorded for a in self.pending):
                     self._save()  # what is asked of another machine stands in a snapshot first: it is asked again
                 self._step()
@@ -148,9 +152,22 @@ class Engine:
                 self._save()
                 raise KeyboardInterrupt
 
-    def _in_vain(self) -> bool:
-        """Whether the run is over but for reactions on machines that give no sign."""
-        return not self.queue.heap and all(a.node in self.lost for a in self.pending) and self._over()
+    def _quiet(self) -> bool:
+        """Whether nothing is under way but reactions on machines that give no sign."""
+        return not self.queue.heap and all(a.node in self.lost for a in self.pending)
+
+    def _do_without(self) -> bool:
+        """Tell windows that nodes of other organisations are absent which say nothing; whether there were any."""
+        if not self.host.others:
+            return False
+        boxes = [self.boxes[node] for node in sorted(self.boxes) if not self.finished(self.boxes[node])]
+        found = silent(boxes, self.host.others, {a.node: a.refused for a in self.pending})
+        moment = max([self.clock, *(a.due for a in self.pending)])
+        for absence, why in found:
+            what = f"{absence.kind!r} of round {absence.round} from {absence.sender}"
+            self.ledger.incident(moment, absence.receiver, "absent", f"{what}: {why}")
+            self.queue.push(moment, absence)
+        return bool(found)
 
     def _step(self, here: bool = False) -> None:
         """Let the host compute all that is pending (`here`: on this machine), together; commit what has ended."""
@@ -370,9 +387,9 @@ class Engine:
     # -- the end ---------------------------------------------------------------------------------------------
     def _check_finished(self) -> None:
         behind = [n for n in self.leads if n not in self.boxes or not self.finished(self.boxes[n])]
-        alive = [n for n in behind if self._leads_on(n)]
+        alive = [n for n in behind if self._leads_on(n) and n not in self.host.others]
         if not alive and len(behind) < len(self.leads):
-            return  # whoever is behind has gone for good, and the others have finished
+            return  # whoever is behind has gone for good, or is of another organisation; the others have finished
         waits = [
             f"{box.node} waits for {kind!r} of round {round} from {', '.join(map(self._describe_node, missing))}"
             for box in sorted(self.boxes.values(), key=lambda box: box.node)
@@ -400,7 +417,8 @@ class Engine:
         return node
 
     def _result(self, seconds: float) -> Result:
-        rounds = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
+        done = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
+        rounds = min(done, self.rounds)  # a node of another organisation may say that it has done more
         about = (tuple(self.boxes), self.federation.homes, self.method.headline, self.host)
         return Result(rounds, Table(self.table.rows), Ledger(self.ledger.rows), self.clock, seconds, *about)
 

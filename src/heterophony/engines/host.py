@@ -48,11 +48,14 @@ class Activation:
     last: bool = False  # whoever leads is in the last round: what comes now is not followed by more
     wave: int = 0  # of the events that made it fire: those of one wave are computed together, snapshot or not
     lost: bool = False  # no sign of it for so long that a run that is otherwise over need not wait
+    refused: bool = False  # it has only refused and failed for so long that windows need not wait either
     frame: Any = field(default=None, repr=False)  # the host's own
 
 
 class Host(Protocol):
     """Holds nodes and executes their reactions."""
+
+    others: frozenset[str]  # nodes of other organisations: a run does without those who say nothing
 
     def begin(self, activation: Activation) -> None:
         """Accept an activation and set its `due`; it may finish at once."""

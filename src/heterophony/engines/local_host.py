@@ -46,6 +46,8 @@ class Frame:
 class LocalHost:
     """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
 
+    others: frozenset[str] = frozenset()
+
     def __init__(self, federation: Federation, compute: Compute | None = None, choices: Path | None = None) -> None:
         self.federation, self.compute = federation, compute or executor(federation, choices)
         self.kinds = {kind.name: kind for kind in federation.method.kinds}

@@ -26,6 +26,8 @@ from heterophony.fields import Shape
 class ProcessHost:
     """Holds nodes as bytes. Forked children start from the federation as it was built, never from a used node."""
 
+    others: frozenset[str] = frozenset()
+
     def __init__(self, federation: Federation) -> None:
         if federation.threads != 1:
             raise ValueError("processes of their own need threads = 1: torch's thread pool does not survive a fork")

@@ -49,6 +49,8 @@ class Gone(Exception):
 class RayHost:
     """Holds nodes as references to their states."""
 
+    others: frozenset[str] = frozenset()
+
     def __init__(self, federation: Federation, workers: int | None = None, address: str | None = None) -> None:
         connect(address, workers)
         self.federation, self.workers = federation, workers

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony.engines.host import Activation, Outcome
+from heterophony.fields import Refused
 from heterophony.mailbox import Inbox
 from heterophony.message import Body, Kind, Message, Send
 from heterophony.topology import Links
@@ -30,8 +31,8 @@ def mail_value(mail: Message | Inbox | None) -> Any:
 def mail_of(value: Any) -> Message | Inbox | None:
     if value is None or "inbox" not in value:
         return None if value is None else _message_of(value)
-    inbox = Inbox(map(_message_of, value["inbox"]))
-    inbox.also = tuple(map(_message_of, value["also"]))
+    inbox = Inbox(_messages_of(value["inbox"]))
+    inbox.also = tuple(_messages_of(value["also"]))
     return inbox
 
 
@@ -58,4 +59,10 @@ def _message_value(message: Message) -> dict[str, Any]:
 
 
 def _message_of(value: dict[str, Any]) -> Message:
-    return replace(Message.of(value), staleness=value["staleness"], also=tuple(map(_message_of, value["also"])))
+    return replace(Message.of(value), staleness=value["staleness"], also=tuple(_messages_of(value["also"])))
+
+
+def _messages_of(values: Any) -> list[Message]:
+    if not isinstance(values, list):
+        raise Refused("malformed: no mail")
+    return [_message_of(value) for value in values]

@@ -1,0 +1,71 @@
+"""Whose message will not come: nodes of other organisations, whose silence is their own and nobody's mistake here.
+
+Asked when nothing happens any more: no mail and no timer is under way, and whoever has a question open gives no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from heterophony.engines.event import Absence
+from heterophony.mailbox import Mailbox
+from heterophony.reaction import Every
+
+SILENT = "it has answered all that it was sent, and this did not come"
+REFUSES = "it has only refused and failed for longer than the federation's patience"
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """An open window that is not complete."""
+
+    round: int
+    place: int  # of its reaction in the method
+    kind: str
+    node: str
+    missing: tuple[str, ...]
+    enough: bool  # whether it has its quorum
+
+
+def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str, bool]) -> list[tuple[Absence, str]]:
+    """The absences that let the earliest open windows fire, and why; none if somebody in them may still answer.
+
+    `others` are nodes of other organisations. `asked` has those with an open question, and whether they have only
+    refused it for so long that nobody waits for them where a quorum is there without them. Only windows that fire then
+    are looked at, those of the earliest round and in it of the first reaction: what happens next may bring the messages
+    that others wait for. A node that waits itself, or whose message is still to be read, may yet be asked for more, so
+    that it counts as silent only where nothing else is left. If nobody at all says anything, nobody is absent.
+    """
+    waits, unread = _waits(boxes)
+    waiting: dict[str, int] = {}  # by node, the earliest round in which it waits itself
+    for wait in waits:
+        waiting[wait.node] = min(wait.round, waiting.get(wait.node, wait.round))
+
+    def idle(node: str, round: int) -> bool:
+        """Whether nothing is left from which its message of that round could follow."""
+        return node in asked or (node not in unread and waiting.get(node, round + 1) > round)
+
+    able = [w for w in waits if all(n in others and (w.enough if asked.get(n) else n not in asked) for n in w.missing)]
+    able = [w for w in able if all(idle(node, w.round) for node in w.missing)] or able
+    first = min(((w.round, w.place) for w in able), default=None)
+    able = [w for w in able if (w.round, w.place) == first]
+    if {node for w in able for node in w.missing} >= set(others):
+        return []
+    return [
+        (Absence(w.kind, node, w.node, w.round), REFUSES if node in asked else SILENT)
+        for w in able
+        for node in w.missing
+    ]
+
+
+def _waits(boxes: Iterable[Mailbox]) -> tuple[list[_Wait], set[str]]:
+    """All of them, and whose messages lie in them."""
+    waits, unread = [], set()
+    for box in boxes:
+        places = {r.trigger.kind.name: i for i, r in enumerate(box.method.reactions) if isinstance(r.trigger, Every)}
+        for kind, round, missing in () if box.busy else box.waits():
+            if missing:
+                waits.append(_Wait(round, places[kind], kind, box.node, tuple(missing), box.enough(kind, round)))
+                unread |= {m.sender for m in box.inbox if (m.kind, m.round) == (kind, round)}
+    return waits, unread

@@ -1,0 +1,69 @@
+"""Values that are finite and huge: refused at the door and blamed on their sender, before anybody merges them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from heterophony import Kind, Logits, Scalar, Weights
+from heterophony.engines import local
+from heterophony.engines.network import Network
+from heterophony.fields import LARGEST, Refused, Shape
+from heterophony.message import Body
+from heterophony.methods import Scaffold
+from toys.deployed import B16, CASES
+from toys.federations import weights_star
+
+
+class Boundless(Network):
+    """Whatever goes up from this client holds a number that a float can just hold."""
+
+    def arrivals(self, message, *rest):
+        if message.sender in ("west", "c1"):
+            for name, value in message.body.items():
+                message.body[name] = _filled(value)
+            message.body.verdict, message.body.versions = None, message.body._versions()
+        return super().arrivals(message, *rest)
+
+
+def _filled(value):
+    if isinstance(value, dict):
+        return {name: _filled(part) for name, part in value.items()}
+    return torch.full_like(value, 3e38) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fml", "fccl", "scaffold"])
+def test_who_sends_huge_values_is_named_and_the_others_go_on(name):
+    liar = "c1" if name == "scaffold" else "west"
+    federation = weights_star(Scaffold(local=B16)) if name == "scaffold" else CASES[name].federation()
+    found = local(federation, network=Boundless).run(6)
+    assert [row["incident"] for row in found.ledger.incidents] == ["refused"] * 6
+    assert all(f"from {liar}: " in row["detail"] for row in found.ledger.incidents)
+    assert all("holds 3e+38, the limit is 1e+15" in row["detail"] for row in found.ledger.incidents)
+    assert found.digest == local(replace(federation, egress={liar: ()})).run(6).digest
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_value_that_a_message_may_hold(dtype):
+    weights, logits = Kind("w", to="parent", weights=Weights), Kind("l", to="parent", logits=Logits)
+    for value, fits in ((0.9 * LARGEST, True), (-0.9 * LARGEST, True), (LARGEST * 2, False), (-LARGEST * 2, False)):
+        tensor = torch.zeros(3, 4, dtype=dtype)
+        tensor[1, 2] = value
+        copied = {"a": tensor[0], "b": tensor[1:]}  # parts of one, and each by itself
+        for kind, body in (
+            (weights, {"weights": {"a": tensor}}),
+            (weights, {"weights": copied}),
+            (logits, {"logits": tensor}),
+        ):
+            if fits:
+                kind.check(Body(body), Shape())
+                continue
+            with pytest.raises(Refused, match=f"holds {value:.3g}".replace("+", "[+]") + ", the limit is 1e[+]15"):
+                kind.check(Body(body), Shape())
+
+
+def test_sums_of_numbers_are_numbers():
+    kind = Kind("k", to="parent", examples=Scalar(low=0))
+    kind.check(Body({"examples": 1e99}), Shape())
+    with pytest.raises(Refused, match=r"expected a number that a float holds, got 1e\+101"):
+        kind.check(Body({"examples": 1e101}), Shape())
