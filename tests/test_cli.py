@@ -25,6 +25,7 @@ from heterophony.models import create
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
 from heterophony.settings import shipped
+from record.altering import altered
 
 SMALL = """
 summary = "Two tiny domains"
@@ -276,8 +277,7 @@ def test_what_a_participant_says_is_no_markup(example, tmp_path):
     folder = shutil.copytree(example.folder, tmp_path / "run")
     detail = "refused: [/x] and [bold]this[/bold] :smile:"
     row = {"time": 1.0, "node": "a", "incident": "refused", "detail": detail}
-    with (folder / "ledger.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    altered(folder, "ledger.jsonl", lambda text: text + json.dumps(row) + "\n")
     answer = call("ledger", folder)
     assert answer.exit_code == 0, answer.exception
     assert detail in answer.stdout
@@ -809,7 +809,7 @@ def test_a_folder_that_may_not_be_read(finished, monkeypatch, command):
     def denied(path, *_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(Path, "read_bytes", denied)
     refused(call(command, finished), finished, "permission denied")
 
 

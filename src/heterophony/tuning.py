@@ -31,6 +31,7 @@ from heterophony.federation import Federation
 from heterophony.record.disk import Disk
 from heterophony.record.metrics import diverged
 from heterophony.record.result import Result
+from heterophony.record.seal import opened, sealed
 from heterophony.seeds import derive
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.assemble import PARTS
@@ -203,12 +204,14 @@ def _known(path: Path | None) -> dict[str, tuple[float | None, bool]]:
     found = {}
     try:
         text = path.read_text(encoding="utf-8")
-        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
-            row = json.loads(line)
+        for line in text[: text.rfind("\n") + 1].splitlines(keepends=True):  # the last one may be half written
+            row, _ = opened(line.encode())
             value = row.pop("value"), row.pop("diverged", False)
             found[json.dumps(row, sort_keys=True)] = value
-    except (ValueError, KeyError, AttributeError):
+    except KeyError:
         raise SettingError(f"{path} is damaged: a line of it is no trial") from None
+    except ValueError as error:
+        raise SettingError(f"{path} is damaged: of a line, {error}") from None
     return found
 
 
@@ -217,7 +220,7 @@ def _append(path: Path, key: str, value: float | None, lost: bool) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     row = {**json.loads(key), "value": value, **({"diverged": True} if lost else {})}
-    Disk().replace(path, f"{whole}{json.dumps(row)}\n".encode())
+    Disk().replace(path, whole.encode() + sealed(row))
 
 
 def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:

@@ -232,8 +232,8 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     for batch in _batches(node, work):
         terms = backward(work, work.loss, nets, batch, optimisers)
         if work.answer == "gradient" and gradient is None:
-            named = parameters[work.names[0]].items()
-            gradient = {n: _answered(p.grad) for n, p in named if p.grad is not None}
+            first = parameters[work.names[0]].items()
+            gradient = {n: _answered(p.grad) for n, p in first if p.grad is not None}
         update(transforms, parameters, aux, optimisers)
         for name, values in terms.items():
             totals = sums.setdefault(name, {})

@@ -222,6 +222,8 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
     for gap in dict.fromkeys(gap for arm in chapter.arms for gap in arm.first.summary.get("untrained", [])):
         text.append(f'<p class="warn">Never trained: {html.escape(gap)}</p>')
+    if any(run.summary.get("unchecked") for arm in chapter.arms for run in arm.runs):
+        text.append('<p class="warn">Unchecked: some runs were begun before run folders had checksums.</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])
