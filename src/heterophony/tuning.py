@@ -220,7 +220,7 @@ def _append(path: Path, key: str, value: float | None, lost: bool) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     row = {**json.loads(key), "value": value, **({"diverged": True} if lost else {})}
-    Disk().replace(path, whole.encode() + sealed(row))
+    Disk(private=False).replace(path, whole.encode() + sealed(row))
 
 
 def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
@@ -243,7 +243,7 @@ def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
             text += f"\n[{toml.key(setting)}.{toml.key(method)}]\n"
             text += "".join(f"{key} = {toml.value(value)}\n" for key, value in values.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    Disk().replace(path, text.encode())
+    Disk(private=False).replace(path, text.encode())
     return chosen
 
 
@@ -257,7 +257,8 @@ def _unlike(name: str, theirs: Mapping[str, Any], method: str, ours: Mapping[str
         return "rounds", theirs["rounds"], ours["rounds"]
     before, now = theirs.get("changes", {}), ours["changes"]
     for key in {**before, **now}:
-        if before.get(key) != now.get(key) and _has(name, key) and _has(method, key):
+        theirs_too = ":" in name or _has(name, key)  # what only the file names is not imported
+        if before.get(key) != now.get(key) and theirs_too and _has(method, key):
             return f"--set {key}", *(each.get(key, "as it is") for each in (before, now))
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +54,11 @@ class Folder:
     def extra(self, name: str) -> dict[str, Any] | None:
         """A file beside the tables, such as `correlation.json`; None where there is none."""
         return Run.part(self.path, name)
+
+
+def inside(path: Path) -> bool:
+    """Whether a file lies, or is to lie, in a run folder: then it is for its owner alone, as all there is."""
+    return any(os.path.exists(place / "spec.json") for place in path.absolute().parents)
 
 
 def find(places: list[Path]) -> list[Path]:

@@ -50,7 +50,7 @@ class Run:
     def __init__(self, folder: Path, *, cadence: float = 30.0, disk: Disk | None = None) -> None:
         self.folder, self.cadence, self.disk = folder, cadence, disk or Disk()
         self.snapshot = folder / "snapshot"
-        self.lock = FileLock(str(folder / "lock"), timeout=0)
+        self.lock = FileLock(str(folder / "lock"), timeout=0, mode=0o600)
         self.generation = 0
         self.files: dict[str, str] = {}
         self.sums: dict[str, str] = {}
@@ -74,7 +74,8 @@ class Run:
             raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
         if others := [path.name for path in folder.glob("*") if path.name not in OURS]:
             raise RunError(f"{folder} holds other files ({min(others)}): choose an empty or a new folder")
-        run.snapshot.mkdir(parents=True, exist_ok=True)
+        for place in (folder, run.snapshot):  # for its owner alone, as its files are
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
         run._acquire()
         data = sealed({"format": FORMAT, **spec, "rounds": rounds}, indent=1)
         run.disk.replace(folder / "spec.json", data)
