@@ -25,6 +25,7 @@ from heterophony.models import create
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run
 from heterophony.settings import shipped
+from record.altering import altered
 
 SMALL = """
 summary = "Two tiny domains"
@@ -276,8 +277,7 @@ def test_what_a_participant_says_is_no_markup(example, tmp_path):
     folder = shutil.copytree(example.folder, tmp_path / "run")
     detail = "refused: [/x] and [bold]this[/bold] :smile:"
     row = {"time": 1.0, "node": "a", "incident": "refused", "detail": detail}
-    with (folder / "ledger.jsonl").open("a") as file:
-        file.write(json.dumps(row) + "\n")
+    altered(folder, "ledger.jsonl", lambda text: text + json.dumps(row) + "\n")
     answer = call("ledger", folder)
     assert answer.exit_code == 0, answer.exception
     assert detail in answer.stdout
@@ -809,7 +809,7 @@ def test_a_folder_that_may_not_be_read(finished, monkeypatch, command):
     def denied(path, *_, **__):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_text", denied)
+    monkeypatch.setattr(Path, "read_bytes", denied)
     refused(call(command, finished), finished, "permission denied")
 
 
@@ -907,7 +907,7 @@ def test_files_that_predict_cannot_read(model, tmp_path):
 
 def test_predict_reads_images_only(tmp_path):
     network = {"name": "byte-cnn", "in_channels": 1, "size": 32, "classes": 2}
-    about = {"format": exported.FORMAT, "network": network, "pixels": {}, "labels": []}
+    about = {"format": exported.UNSUMMED, "network": network, "pixels": {}, "labels": []}
     weights = {k: v.contiguous() for k, v in create(**network).state_dict().items()}
     safetensors.torch.save_file(weights, tmp_path / "m", {"heterophony": json.dumps(about)})
     np.savez(tmp_path / "x.npz", x=np.zeros((1, 32, 32), np.uint8))
@@ -1069,10 +1069,10 @@ def test_a_network_of_ones_own_fits_or_is_named(small, tmp_path, monkeypatch):
     assert call("export", out, "--node", "a", "--to", to).exit_code == 0
     monkeypatch.setattr(sys.modules["netsof_a_newcomer"], "linear", sys.modules["netsof_a_newcomer"].wide)
     with pytest.raises(exported.DataError, match="not the one that was exported"):
-        exported.load(to)
+        exported.load(to, trust=True)
     monkeypatch.delattr(sys.modules["netsof_a_newcomer"], "linear")
     with pytest.raises(exported.DataError, match="'linear' in module"):
-        exported.load(to)
+        exported.load(to, trust=True)
 
 
 def test_the_working_folder_is_where_networks_are_looked_for(small, tmp_path):

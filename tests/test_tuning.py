@@ -109,6 +109,16 @@ def test_without_validation_data_it_refuses(setting):
         tune("fedavg", setting.changed({"data.validation": 0.0}), {"local.lr": [0.1]}, budget=1)
 
 
+def test_a_changed_value_of_what_was_tried_is_noticed(setting, tmp_path):
+    file = tmp_path / "tried.jsonl"
+    (trial,) = tune("fedavg", setting, {"local.lr": [0.01]}, budget=1, rounds=1, tried=file)
+    text = file.read_text()
+    assert str(trial.value) in text
+    file.write_text(text.replace(str(trial.value), f"{trial.value + 1}"))
+    with pytest.raises(SettingError, match=r"tried.jsonl is damaged: of a line, its checksum differs"):
+        tune("fedavg", setting, {"local.lr": [0.01]}, budget=1, rounds=1, tried=file)
+
+
 def test_what_was_tried_is_not_run_again(setting, tmp_path):
     ran = []
 

@@ -11,7 +11,9 @@ import torch
 from heterophony.compute import workers
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.workers import Workers
+from heterophony.data.table import Data
 from heterophony.engines import local
+from heterophony.models import create
 from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.optimisers import sgd
@@ -61,6 +63,28 @@ def spread(*jobs):
     compute = Workers(Eager(), 2)
     compute.paces = {workers.kind(job): 1.0 for job in jobs}
     return list(compute(jobs))
+
+
+def looking(i, work):
+    """A job of a network whose weights lie channels-last, on a view of images."""
+    with seeded("worker test", i):
+        network = create("cnn1", in_channels=3, size=16, classes=4)
+        data = Data(x=torch.randn(24, 3, 16, 16), y=torch.randint(0, 4, (24,)), classes=4)
+    return Job(Node(f"c{i}", "client", slots={"model": Slot(network)}, data={"train": data}), work, "0")
+
+
+@pytest.mark.parametrize("answer", ["gradient", "displacement"])
+def test_answers_lie_in_memory_alike_whoever_computed_them(answer):
+    """Else sums over them round otherwise: who computes what depends on how long it took before."""
+    work = Fit("model", cross_entropy, batch=8, optimiser=sgd(0.1), answer=answer)
+    here = [getattr(Eager().one(looking(i, work)), answer) for i in range(2)]
+    there = [getattr(fitted, answer) for fitted in spread(*(looking(i, work) for i in range(2)))]
+    for one, other in zip(here, there, strict=True):
+        assert any(tensor.dim() == 4 for tensor in one.values())
+        for name, tensor in one.items():
+            assert torch.equal(tensor, other[name])
+            assert tensor.stride() == other[name].stride()
+            assert tensor.data_ptr() % 64 == other[name].data_ptr() % 64 == 0
 
 
 def broken(nets, batch):

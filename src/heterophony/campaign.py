@@ -18,6 +18,7 @@ from heterophony.execution import cores, execute
 from heterophony.federation import Federation, settings
 from heterophony.record.disk import Disk
 from heterophony.record.run import Run, RunError, first_difference
+from heterophony.record.seal import sealed
 from heterophony.settings import Setting, assemble
 from heterophony.settings.assemble import resolve
 
@@ -75,6 +76,7 @@ class Order:
         if not (self.folder / "spec.json").exists():
             return None
         mine = self._agreed()
+        Run(self.folder).check()
         known = show.written(self.folder)
         if known is not None and known["rounds"] > self.goal:
             raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
@@ -85,13 +87,11 @@ class Order:
     def _agreed(self) -> bool:
         """Whether the folder is of this order; one that was ordered otherwise is refused."""
         try:
-            terms = json.loads((self.folder / FILE).read_text())
-            if not isinstance(terms, dict):
-                raise ValueError
-        except FileNotFoundError:  # a run that was started by itself: compared as a whole when it is opened
+            terms = Run.part(self.folder, FILE)
+        except RunError as error:
+            raise RunError(f"{error}; remove it to go on with this run") from None
+        if terms is None:  # a run that was started by itself: compared as a whole when it is opened
             return False
-        except ValueError:
-            raise RunError(f"{self.folder / FILE} is damaged: remove it to go on with this run") from None
         spec, asked = Run.spec(self.folder), self.terms()
         changes = {"changes": asked.pop("changes")}
         resolved = _shared(self.resolved(), spec)
@@ -140,7 +140,7 @@ def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, An
     spec, folder = federation.identity(), order.folder
     opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
     with opened as record:
-        Disk().replace(folder / FILE, (json.dumps(order.terms(), indent=1) + "\n").encode())
+        Disk().replace(folder / FILE, sealed(order.terms(), indent=1))
         return show.finish(spec, execute(federation, order.goal, record, loud=loud), folder)
 
 

@@ -5,7 +5,6 @@ An observer that sees all models and all private data, as only a simulation can.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from heterophony.parts.aggregate import combine
 from heterophony.parts.correlation import cross_correlation
 from heterophony.record.disk import Disk
 from heterophony.record.result import Result
+from heterophony.record.seal import sealed
 
 FILE = "correlation.json"
 
@@ -52,4 +52,4 @@ def write(federation: Federation, result: Result, folder: Path) -> None:
         node: {name: [[round(cell, 4) for cell in row] for row in matrix.tolist()] for name, matrix in own.items()}
         for node, own in found.items()
     }
-    Disk().replace(folder / FILE, (json.dumps({"round": result.rounds - 1, "participants": cells}) + "\n").encode())
+    Disk().replace(folder / FILE, sealed({"round": result.rounds - 1, "participants": cells}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from heterophony import imported
 from heterophony.data import DataError, to_tensor
 from heterophony.data.sources.files import reading
 from heterophony.models import create
-from heterophony.models.registry import reads
+from heterophony.models.registry import imports, reads
 from heterophony.record.disk import Disk
+from heterophony.record.folder import inside
 from heterophony.record.run import Run, RunError
 
-FORMAT = "heterophony-model-2"
+FORMAT = "heterophony-model-3"
+UNSUMMED = "heterophony-model-2"  # of before there were checksums
 
 
 def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
@@ -45,20 +50,27 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
     about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
     about["run"] = spec["recipe"]
-    data = safetensors.torch.save(
-        {k: v.contiguous().clone() for k, v in weights.items()}, {"heterophony": json.dumps(about)}
-    )
-    Disk().replace(to, data)
+    tensors = {k: v.contiguous().clone() for k, v in weights.items()}
+    text = json.dumps(about)
+    data = safetensors.torch.save(tensors, {"heterophony": text, "sha256": _sum(text, tensors)})
+    Disk(private=inside(to)).replace(to, data)
 
 
-def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
-    """The network with its weights, in evaluation mode, and what the file says about it."""
+def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """The network with its weights, in evaluation mode, and what the file says about it.
+
+    A network that is not ours is imported with `trust` only: whoever wrote the file names the module.
+    """
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
-            about = json.loads((file.metadata() or {})["heterophony"])
-            if about["format"] != FORMAT:
+            said = file.metadata() or {}
+            about = json.loads(said["heterophony"])
+            if about["format"] not in (FORMAT, UNSUMMED):
                 raise DataError(f"{path} was written by another version; export it again")
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        known = said.get("sha256")
+        if (known is None and about["format"] == FORMAT) or known not in (None, _sum(said["heterophony"], weights)):
+            raise DataError(f"{path} is damaged (its checksum differs): export it again")
         network = dict(about["network"])
         name = network.pop("name")
     except FileNotFoundError:
@@ -67,6 +79,7 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
         raise
     except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
+    imported.permit([("network", each) for each in imports(name)], str(path), trust)
     try:
         module = create(name, **network)
         module.load_state_dict(weights)
@@ -78,9 +91,18 @@ def load(path: Path) -> tuple[nn.Module, dict[str, Any]]:
     return module.eval(), about
 
 
-def predict(path: Path, images: Path) -> dict[str, Any]:
+def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """A checksum of what is said of a model, and of its weights."""
+    whole = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        whole.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        whole.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return whole.hexdigest()
+
+
+def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
     """Labels, their names and confidences for the images in a file."""
-    module, about = load(path)
+    module, about = load(path, trust)
     network = about["network"]
     if (wanted := reads(network["name"])) not in (None, "images"):
         raise DataError(f"{path}: {network['name']} reads {wanted}; `predict` reads images")

@@ -6,7 +6,6 @@ sees all models and test sets, as only a simulation can; nothing of it is ever s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.record.disk import Disk
 from heterophony.record.result import Result
+from heterophony.record.seal import sealed
 from heterophony.seeds import generator
 
 FILE = "features.json"
@@ -88,5 +88,4 @@ def maps(
 def write(federation: Federation, result: Result, folder: Path) -> None:
     found = maps(federation, result.state, result.nodes)
     if found:
-        text = json.dumps({"round": result.rounds - 1, "participants": found}) + "\n"
-        Disk().replace(folder / FILE, text.encode())
+        Disk().replace(folder / FILE, sealed({"round": result.rounds - 1, "participants": found}))

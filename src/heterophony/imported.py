@@ -3,7 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import logging
+from collections.abc import Sequence
 from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class Untrusted(ValueError):
+    """A file names code that is not ours, and nobody has said that it may run."""
+
+
+def permit(named: Sequence[tuple[str, str]], where: str, trust: bool) -> None:
+    """Raise unless nothing is imported (what it is, its name) that a file names, or its reader trusts whoever wrote it.
+
+    Importing a module runs it, whatever the name behind the colon is.
+    """
+    if not named:
+        return
+    modules = ", ".join(dict.fromkeys(name.partition(":")[0] for _, name in named))
+    texts = ", ".join(dict.fromkeys(f"{what} {name!r}" for what, name in named))
+    if not trust:
+        raise Untrusted(
+            f"{where} names {texts}, which would import and run {modules}: "
+            "if you trust whoever wrote it, add --trust (in Python trust=True)"
+        )
+    log.warning("importing %s, as %s names %s", modules, where, texts)
 
 
 def function(name: str, what: str) -> Any:

@@ -5,7 +5,6 @@ An observer of a simulation: nothing of it is ever sent.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.record.disk import Disk
+from heterophony.record.seal import sealed
 
 FILE = "population.json"
 MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
@@ -56,4 +56,4 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
 def write(federation: Federation, folder: Path) -> None:
     found = population(federation)
     if found:
-        Disk().replace(folder / FILE, (json.dumps({"participants": found}) + "\n").encode())
+        Disk().replace(folder / FILE, sealed({"participants": found}))

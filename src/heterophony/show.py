@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from statistics import mean
@@ -12,15 +11,17 @@ from heterophony.data.stream import Drift
 from heterophony.record import clients
 from heterophony.record.disk import Disk
 from heterophony.record.drift import over_time
-from heterophony.record.folder import lines as lines_of
 from heterophony.record.ledger import Ledger
 from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.record.machine import machine
 from heterophony.record.metrics import best_round, conflicts, diverged, measure
 from heterophony.record.result import Result
 from heterophony.record.run import Run, RunError
+from heterophony.record.seal import sealed
 from heterophony.record.table import Table
 from heterophony.record.unseen import newcomers, unseen
+
+FILE = "result.json"
 
 
 def summary(spec: dict[str, Any], result: Result) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def finish(spec: dict[str, Any], result: Result, folder: Path | None) -> dict[st
     known = written(folder)
     if known is not None and known["rounds"] == made["rounds"]:  # nothing was left to do
         return known
-    Disk().replace(folder / "result.json", (json.dumps(made, indent=1) + "\n").encode())
+    Disk().replace(folder / FILE, sealed({**made, "tables": Run(folder).sums_of_tables()}, indent=1))
     return made
 
 
@@ -123,7 +124,7 @@ def against(folder: Path, other: Path) -> dict[str, Any]:
             raise RunError(f"{folder} and {other} cannot be compared, they differ in their {what}{named}")
 
     def figures(place: Path, spec: dict[str, Any]) -> clients.Figures:
-        return clients.own(Table(lines_of(place / "metrics.jsonl")), spec["homes"], spec["headline"])
+        return clients.own(Table(Run(place).rows("metrics")), spec["homes"], spec["headline"])
 
     found = clients.gains(figures(folder, specs[0]), figures(other, specs[1]))
     rounds = [load(place)["rounds"] for place in (folder, other)]
@@ -134,10 +135,12 @@ def against(folder: Path, other: Path) -> dict[str, Any]:
 def load(folder: Path) -> dict[str, Any]:
     """The object of a run folder: as it was written at the end, or what is known so far."""
     spec = Run.spec(folder)
+    Run(folder).check()
+    unchecked = {} if Run.checked(folder) else {"unchecked": True}
     known = written(folder)
     if known is not None and known["rounds"] >= Run(folder).goal:
-        return known
-    table, book = Table(lines_of(folder / "metrics.jsonl")), Ledger(lines_of(folder / "ledger.jsonl"))
+        return {**known, **unchecked}
+    table, book = Table(Run(folder).rows("metrics")), Ledger(Run(folder).rows("ledger"))
     rounds = 1 + max((row["round"] for row in table if row["product"] == spec["headline"]), default=-1)
     return {
         **_about(spec, table, book),
@@ -147,28 +150,25 @@ def load(folder: Path) -> dict[str, Any]:
         "clock": None,
         "machine": None,
         "finished": False,
+        **unchecked,
     }
 
 
 def written(folder: Path) -> dict[str, Any] | None:
-    """What a finished run wrote down at its end."""
-    path = folder / "result.json"
-    try:
-        found = dict(json.loads(path.read_text()))
-        if not {"method", "rounds", "metrics", "bytes", "digest", "seconds"} <= found.keys():
-            raise ValueError
-    except FileNotFoundError:
+    """What a finished run wrote down at its end; None where it has not ended, or its tables have grown since."""
+    found = Run.part(folder, FILE)
+    if found is None:
         return None
-    except (ValueError, TypeError):
-        raise RunError(f"{path} is damaged: remove it, and `heterophony resume` writes it again") from None
-    return found
+    if not {"method", "rounds", "metrics", "bytes", "digest", "seconds"} <= found.keys():
+        raise RunError(f"{folder / FILE} is damaged: it lacks a part")
+    tables = found.pop("tables", None)
+    return found if tables in (None, Run(folder).sums_of_tables()) else None
 
 
 def ledger(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A run's traffic by edge, kind and status, and its incidents."""
     Run.spec(folder)
-    Run(folder).check()
-    book = Ledger(lines_of(folder / "ledger.jsonl"))
+    book = Ledger(Run(folder).rows("ledger"))
     edges: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in book.messages:
         key = (row["from"], row["to"], row["kind"], row["status"])
@@ -261,6 +261,8 @@ def lines(summary: dict[str, Any]) -> list[str]:
         )
     text += [f"LEAKY: {leak}" for leak in summary["leaks"]]
     text += [f"UNTRAINED: {gap}" for gap in summary.get("untrained", [])]
+    if summary.get("unchecked"):
+        text.append("UNCHECKED: begun before run folders had checksums, so that a changed figure may go unnoticed")
     if summary["finished"]:
         text.append(f"{summary['seconds']:.1f} s, models {summary['digest'][:12]}")
     else:

@@ -31,6 +31,7 @@ from heterophony.federation import Federation
 from heterophony.record.disk import Disk
 from heterophony.record.metrics import diverged
 from heterophony.record.result import Result
+from heterophony.record.seal import opened, sealed
 from heterophony.seeds import derive
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.assemble import PARTS
@@ -203,12 +204,14 @@ def _known(path: Path | None) -> dict[str, tuple[float | None, bool]]:
     found = {}
     try:
         text = path.read_text(encoding="utf-8")
-        for line in text[: text.rfind("\n") + 1].splitlines():  # the last one may be half written
-            row = json.loads(line)
+        for line in text[: text.rfind("\n") + 1].splitlines(keepends=True):  # the last one may be half written
+            row, _ = opened(line.encode())
             value = row.pop("value"), row.pop("diverged", False)
             found[json.dumps(row, sort_keys=True)] = value
-    except (ValueError, KeyError, AttributeError):
+    except KeyError:
         raise SettingError(f"{path} is damaged: a line of it is no trial") from None
+    except ValueError as error:
+        raise SettingError(f"{path} is damaged: of a line, {error}") from None
     return found
 
 
@@ -217,7 +220,7 @@ def _append(path: Path, key: str, value: float | None, lost: bool) -> None:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1]
     row = {**json.loads(key), "value": value, **({"diverged": True} if lost else {})}
-    Disk().replace(path, f"{whole}{json.dumps(row)}\n".encode())
+    Disk(private=False).replace(path, whole.encode() + sealed(row))
 
 
 def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
@@ -240,7 +243,7 @@ def write(path: Path, trials: Sequence[Trial], budget: int) -> Trial:
             text += f"\n[{toml.key(setting)}.{toml.key(method)}]\n"
             text += "".join(f"{key} = {toml.value(value)}\n" for key, value in values.items())
     path.parent.mkdir(parents=True, exist_ok=True)
-    Disk().replace(path, text.encode())
+    Disk(private=False).replace(path, text.encode())
     return chosen
 
 
@@ -254,7 +257,8 @@ def _unlike(name: str, theirs: Mapping[str, Any], method: str, ours: Mapping[str
         return "rounds", theirs["rounds"], ours["rounds"]
     before, now = theirs.get("changes", {}), ours["changes"]
     for key in {**before, **now}:
-        if before.get(key) != now.get(key) and _has(name, key) and _has(method, key):
+        theirs_too = ":" in name or _has(name, key)  # what only the file names is not imported
+        if before.get(key) != now.get(key) and theirs_too and _has(method, key):
             return f"--set {key}", *(each.get(key, "as it is") for each in (before, now))
     return None
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from deploy.direct import Direct, engine, site, sites
-from heterophony import codec, show
+from heterophony import codec
 from heterophony.deploy import coordinator
 from heterophony.engines import local
 from heterophony.engines.engine import Stalled
+from heterophony.record.folder import Folder
 from heterophony.record.run import Run
 from toys.deployed import CASES, NAMES
 
@@ -352,7 +353,7 @@ def test_a_figure_of_no_rows_does_not_spoil_the_end_of_a_run(tmp_path):
     courier = Forged(sites(case, tmp_path), rows=[row])
     done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), courier)
     assert done["finished"]
-    assert not [r for r in show.lines_of(tmp_path / "run" / "metrics.jsonl") if r["n"] == 0]
+    assert not [r for r in Folder(tmp_path / "run").table if r["n"] == 0]
 
 
 def test_figures_are_those_of_their_own_node(tmp_path):

@@ -13,6 +13,7 @@ from heterophony.campaign import Order
 from heterophony.record.folder import Folder, find
 from heterophony.record.run import Run
 from heterophony.settings import Setting
+from record.altering import altered, resealed
 from results.conftest import call, refused, said
 
 
@@ -137,12 +138,18 @@ def test_a_run_that_was_taken_further_is_not_the_shorter_one(small, tmp_path):
 
 def test_a_default_that_has_changed_since_is_noticed(small, runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
-    spec = folder / "solo" / "seed-0" / "spec.json"
-    spec.write_text(spec.read_text().replace('"batch": 32', '"batch": 64'))
+    run = folder / "solo" / "seed-0"
+
+    def batch(found, *size):
+        """Its batch, or none: an option that came later."""
+        local = {key: value for key, value in found["settings"]["local"].items() if key != "batch"}
+        found["settings"]["local"] = {**local, **({"batch": size[0]} if size else {})}
+        return found
+
+    altered(run, "spec.json", lambda found: batch(found, 64))
     common = ("compare", "solo", "--on", small, "--seeds", 1, "--out", folder)
     refused(call(*common), "was run with local.batch = 64, not 32")
-    assert '"batch": 64,' in spec.read_text()
-    spec.write_text(spec.read_text().replace('"batch": 64,', ""))  # an option that came later says nothing of it
+    altered(run, "spec.json", batch)  # says nothing of it
     assert call(*common).exit_code == 0
 
 
@@ -311,8 +318,22 @@ def test_what_nobody_has_makes_nobody_the_best():
 def test_a_damaged_table_is_one_line(runs, tmp_path, line):
     folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
     (folder / "metrics.jsonl").write_bytes((folder / "metrics.jsonl").read_bytes() + line + b"\n")
+    resealed(folder)
     for command in (("report", folder), ("show", folder, "--against", folder)):
         refused(call(*command), "metrics.jsonl is damaged")
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "ledger.jsonl", "order.json"])
+def test_a_changed_digit_is_named_by_who_makes_results_of_many_runs(runs, small, tmp_path, name):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = folder / "fedavg" / "seed-1" / name
+    data = path.read_bytes()
+    place = next(place for place in range(len(data) // 2, len(data)) if chr(data[place]).isdigit())
+    path.write_bytes(data[:place] + str((int(chr(data[place])) + 1) % 10).encode() + data[place + 1 :])
+    refused(call("compare", "fedavg", "--on", small, "--seeds", 2, "--out", folder), f"{name} is damaged")
+    if name != "order.json":
+        refused(call("report", folder), f"{name} is damaged")
+    assert path.read_bytes() != data
 
 
 def test_a_table_that_was_cut_short_is_no_table(runs, tmp_path):

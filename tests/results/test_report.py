@@ -19,6 +19,7 @@ from heterophony.report import figures, interactive, palette, rerun, static, sto
 from heterophony.report.figure import Dots, Heat, Line
 from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
 from heterophony.settings import Setting, assemble
+from record.altering import altered
 from results.conftest import call, refused, said
 
 pytest.importorskip("plotly")
@@ -182,18 +183,19 @@ def test_what_is_all_on_its_way_is_shown_as_far_as_it_is(small, tmp_path):
 
 def test_seeds_of_different_precision_are_no_seeds_of_one_method(runs, tmp_path):
     folder = shutil.copytree(runs / "solo", tmp_path / "solo")
-    spec = json.loads((folder / "seed-1" / "spec.json").read_text())
-    (folder / "seed-1" / "spec.json").write_text(json.dumps({**spec, "precision": "bf16"}))
+    altered(folder / "seed-1", "spec.json", lambda spec: {**spec, "precision": "bf16"})
     (chapter,) = story.chapters([tmp_path])
     assert [arm.label for arm in chapter.arms] == ["solo, seed-0", "solo, seed-1"]
 
 
 def test_a_network_is_named_where_all_runs_agree_on_it(runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
-    path = folder / "fccl" / "seed-0" / "population.json"
-    found = json.loads(path.read_text())
-    found["participants"]["b"] |= {"network": "lenet5", "rows": 30}
-    path.write_text(json.dumps(found))
+
+    def other(found):
+        found["participants"]["b"] |= {"network": "lenet5", "rows": 30}
+        return found
+
+    altered(folder / "fccl" / "seed-0", "population.json", other)
     (chapter,) = story.chapters([folder])
     assert [row[1:3] for row in tables.participants(chapter)[0].rows[:2]] == [["mlp", "32"], ["-", "30 to 32"]]
 
@@ -233,9 +235,7 @@ def diverged(folder):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last = max(row["round"] for row in rows)
     rows = [{**row, "sum": None} if row["round"] == last and row["quantity"] == "accuracy" else row for row in rows]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    padding = (folder / "metrics.jsonl").stat().st_size - len(text)
-    (folder / "metrics.jsonl").write_text(text[:-1] + " " * max(0, padding) + "\n")
+    altered(folder, "metrics.jsonl", lambda _: "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_divergence_is_not_hidden_by_what_was_before(runs, tmp_path):
@@ -418,8 +418,8 @@ def test_rounds_are_counted_and_a_stopped_run_is_not_at_its_end(runs, small, tmp
     assert interactive.panel(panel)["layout"]["xaxis"]["dtick"] == 1
     folder = shutil.copytree(runs / "fedavg" / "seed-0", tmp_path / "fedavg")
     (folder / "result.json").unlink()
-    rows = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").write_text("".join(row for row in rows if json.loads(row)["round"] == 0))
+    first = lambda rows: "".join(row for row in rows.splitlines(True) if json.loads(row)["round"] == 0)  # noqa: E731
+    altered(folder, "metrics.jsonl", first)
     (arm,) = story.chapters([folder])[0].arms
     assert (arm.first.summary["rounds"], arm.rounds) == (1, 2)
 
@@ -491,10 +491,12 @@ def test_bold_is_best_and_a_dagger_is_worst(runs):
 
 def test_who_came_to_nothing_is_not_left_out_of_the_worst_and_the_mean(runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
-    path = folder / "solo" / "seed-1" / "result.json"
-    found = json.loads(path.read_text())
-    found["metrics"]["participants"]["a"]["wdp"] = None
-    path.write_text(json.dumps(found))
+
+    def nothing(found):
+        found["metrics"]["participants"]["a"]["wdp"] = None
+        return found
+
+    altered(folder / "solo" / "seed-1", "result.json", nothing)
     own = tables.participants(story.chapters([folder])[0])[0]
     at = own.head.index("solo")
     assert [row[at] for row in own.rows if row[0] != "b"] == ["-", "-", "-"]

@@ -18,6 +18,7 @@ from heterophony.record.machine import machine
 from heterophony.record.metrics import curve
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
+from record.altering import altered
 from results.conftest import call, refused, said
 
 NAMES = (
@@ -150,8 +151,7 @@ def test_it_says_where_its_runs_were_made(toy, finished, tmp_path):
     folder, found = finished
     assert found["machine"] == machine("cpu")
     shutil.copytree(folder, tmp_path / "out")
-    result = tmp_path / "out/slow/alone/seed-0/result.json"
-    result.write_text(result.read_text().replace(f'"machine": "{machine("cpu")}"', '"machine": "abacus, 10 beads"'))
+    altered(tmp_path / "out/slow/alone/seed-0", "result.json", lambda found: {**found, "machine": "abacus, 10 beads"})
     again = said(call("reproduce", toy, "--table", "--out", tmp_path / "out", "--json"))
     assert again["machine"] == f"abacus, 10 beads; {machine('cpu')}"
 
@@ -168,8 +168,7 @@ def test_the_command_makes_the_same_table_anywhere():
 def test_the_command_has_the_flags_of_the_runs(toy, finished, tmp_path):
     folder = shutil.copytree(finished[0], tmp_path / "out")
     for spec in folder.glob("*/*/seed-*/spec.json"):
-        made = json.loads(spec.read_text())
-        spec.write_text(json.dumps({**made, "device": "cuda", "precision": "bf16"}))
+        altered(spec.parent, "spec.json", lambda made: {**made, "device": "cuda", "precision": "bf16"})
     words = ("reproduce", toy, "--table", "--out", folder)
     refused(call(*words), "precision = 'bf16', not 'fp32': give --precision bf16")
     found = said(call(*words, "--precision", "bf16", "--json"))
@@ -287,8 +286,7 @@ def test_a_run_that_was_over_before_a_moment_says_nothing_of_it(finished):
 def test_the_best_model_needs_validation_data(finished, tmp_path):
     folder = shutil.copytree(finished[0] / "fast" / "alone" / "seed-0", tmp_path / "run")
     assert figure(Column(), Folder(folder), "best").value is not None
-    rows = (folder / "metrics.jsonl").read_text().replace('"validation"', '"some-other"')  # as long as before
-    (folder / "metrics.jsonl").write_text(rows)
+    altered(folder, "metrics.jsonl", lambda rows: rows.replace('"validation"', '"some-other"'))
     got = figure(Column(), Folder(folder), "best")
     assert (got.value, got.note) == (None, "no validation data to choose a round by")
     assert figure(Column(product="global"), Folder(folder), "best") == Figure(None)

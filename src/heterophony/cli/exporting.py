@@ -11,7 +11,7 @@ import typer
 
 from heterophony.cli import terminal
 from heterophony.cli.complaints import complaints
-from heterophony.cli.options import Json
+from heterophony.cli.options import Json, Trust
 
 out = terminal.console()
 
@@ -33,13 +33,14 @@ def export(
 def predict(
     model: Annotated[Path, typer.Argument(help="A file that `heterophony export` wrote.")],
     images: Annotated[Path, typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), or an image file.")],
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Classify images with an exported model."""
     from heterophony import exported
 
     with complaints():
-        found = exported.predict(model, images)
+        found = exported.predict(model, images, trust)
     if as_json:
         print(json.dumps(found))
     else:

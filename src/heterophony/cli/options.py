@@ -44,6 +44,10 @@ EngineName = Annotated[
         "rehearsal of `deploy`, two processes a participant).",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Import and run modules that are not ours and that the file or folder names."),
+]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
 Track = Annotated[
     str,

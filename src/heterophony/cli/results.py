@@ -98,8 +98,8 @@ def compare(
             "",
             note,
         ]
-        Disk().replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
-        Disk().replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+        Disk(private=False).replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
+        Disk(private=False).replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
     if as_json:
         print(json.dumps(about))
         return

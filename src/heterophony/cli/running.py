@@ -80,6 +80,7 @@ def resume(
     address: options.Address = None,
     workers: options.CpuWorkers = 0,
     data: options.DataFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Continue a run that was stopped, or extend a finished one with --rounds."""
@@ -93,7 +94,7 @@ def resume(
             raise RunError(
                 f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
             )
-        federation = reassemble(spec["recipe"], data)
+        federation = reassemble(spec["recipe"], data, trust=trust, where=str(folder))
         with Run.open(folder, federation.identity()) as record:
             result = execute(federation, engine, rounds or record.goal, record, workers, address=address)
             _finish(spec, result, folder, as_json)

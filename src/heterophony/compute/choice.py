@@ -71,7 +71,7 @@ class Choices:
             self.known = _read(self.machine) | {_here(key): entry}  # others may have written meanwhile
             try:
                 self.machine.parent.mkdir(parents=True, exist_ok=True)
-                Disk().replace(self.machine, _text(self.known))
+                Disk(private=False).replace(self.machine, _text(self.known))
             except OSError as error:  # a home that cannot be written costs a second timing, nothing else
                 log.info("the choice is not remembered for other runs: %s", error)
 

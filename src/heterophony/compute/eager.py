@@ -91,7 +91,7 @@ class Eager:
                 network = part_of(node.models[slot], path)
                 outputs = asked(network, data, work.rows, work.batch, self.precision)
                 node.slots[slot].settle()
-                return outputs.cpu
+                return lambda: outputs.cpu().contiguous()
             case Mark() if job.evaluate:
                 return self._evaluation(job, work)
             case Note():
@@ -232,7 +232,8 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     for batch in _batches(node, work):
         terms = backward(work, work.loss, nets, batch, optimisers)
         if work.answer == "gradient" and gradient is None:
-            gradient = {n: p.grad.clone() for n, p in parameters[work.names[0]].items() if p.grad is not None}
+            first = parameters[work.names[0]].items()
+            gradient = {n: _answered(p.grad) for n, p in first if p.grad is not None}
         update(transforms, parameters, aux, optimisers)
         for name, values in terms.items():
             totals = sums.setdefault(name, {})
@@ -248,11 +249,16 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
     displacement = None
     if start is not None:
-        displacement = {n: start[n] - p.detach() for n, p in parameters[work.names[0]].items()}
+        displacement = {n: _answered(start[n] - p.detach()) for n, p in parameters[work.names[0]].items()}
     for named in parameters.values():
         for parameter in named.values():
             parameter.grad = None
     return Fitted(losses, steps, gradient, displacement)
+
+
+def _answered(tensor: Tensor) -> Tensor:
+    """A copy in the layout that it would have from another process: sums in another order round otherwise."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def backward(

@@ -475,7 +475,7 @@ def _counts(said: Sequence[str]) -> str:
 
 def write(folder: Path, facts: Mapping[str, Any], rows: Sequence[Row], said: Sequence[Mapping[str, Any]]) -> Path:
     """NAME.md, NAME.csv and NAME.json in the folder; gives the first."""
-    disk, name = Disk(), facts["experiment"]
+    disk, name = Disk(private=False), facts["experiment"]
     folder.mkdir(parents=True, exist_ok=True)
     disk.replace(folder / f"{name}.md", text(facts, rows, said).encode())
     sheet = io.StringIO()

@@ -43,7 +43,9 @@ def build(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
     fixed |= {} if sequence else {"num_labels": classes}
     try:
         if Path(what).exists():
-            config = transformers.AutoConfig.from_pretrained(what, local_files_only=True, **fixed)
+            config = transformers.AutoConfig.from_pretrained(
+                what, local_files_only=True, trust_remote_code=False, **fixed
+            )
         else:
             room = {"max_position_embeddings": max(size, 16), "intermediate_size": 4 * SMALL["hidden_size"]}
             config = transformers.AutoConfig.for_model(what, **SMALL, **room, **fixed)

@@ -67,6 +67,11 @@ def reads(name: str) -> str | None:
     return known or (None if ":" in name else "images")
 
 
+def imports(name: str) -> list[str]:
+    """Of a network's name, what `create` would import that is not ours."""
+    return [part for part in name.split(SPLICE) if ":" in part and not part.startswith("transformers-")]
+
+
 def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
     """A new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 

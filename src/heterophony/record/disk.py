@@ -7,11 +7,22 @@ from pathlib import Path
 
 
 class Disk:
-    """Durable writes. Tests replace it by one that fails at a chosen write."""
+    """Durable writes. Tests replace it by one that fails at a chosen write.
+
+    New files are for their owner alone; where they are not `private`, for whom the user's umask lets in.
+    """
+
+    private = True
+
+    def __init__(self, private: bool = True) -> None:
+        self.private = private
+
+    def _open(self, path: str, flags: int) -> int:
+        return os.open(path, flags, 0o600 if self.private else 0o666)
 
     def write(self, path: Path, data: bytes) -> None:
         """A new file, on the disk when this returns."""
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -33,7 +44,7 @@ class Disk:
         self.sync(new.parent)
 
     def append(self, path: Path, data: bytes) -> None:
-        with open(path, "ab") as file:
+        with open(path, "ab", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

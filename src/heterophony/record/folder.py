@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,12 +32,11 @@ class Folder:
 
     @cached_property
     def table(self) -> Table:
-        Run(self.path).check()  # what is cut short would be a figure less, or another one
-        return Table(lines(self.path / "metrics.jsonl"))
+        return Table(Run(self.path).rows("metrics"))
 
     @cached_property
     def ledger(self) -> Ledger:
-        return Ledger(lines(self.path / "ledger.jsonl"))
+        return Ledger(Run(self.path).rows("ledger"))
 
     @property
     def recipe(self) -> dict[str, Any]:
@@ -54,27 +53,12 @@ class Folder:
 
     def extra(self, name: str) -> dict[str, Any] | None:
         """A file beside the tables, such as `correlation.json`; None where there is none."""
-        path = self.path / name
-        try:
-            return dict(json.loads(path.read_text()))
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError):
-            raise RunError(f"{path} is damaged: it is no JSON object") from None
+        return Run.part(self.path, name)
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of JSON; the last one may be half written by a run that was killed."""
-    if not path.exists():
-        return []
-    try:
-        text = path.read_text()
-        found = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        if not all(isinstance(row, dict) for row in found):
-            raise ValueError
-    except ValueError:
-        raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
-    return found
+def inside(path: Path) -> bool:
+    """Whether a file lies, or is to lie, in a run folder: then it is for its owner alone, as all there is."""
+    return any(os.path.exists(place / "spec.json") for place in path.absolute().parents)
 
 
 def find(places: list[Path]) -> list[Path]:

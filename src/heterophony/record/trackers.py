@@ -23,6 +23,7 @@ from heterophony.record.metrics import measure
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
+BINARY = getattr(os, "O_BINARY", 0)  # where there is a difference
 WORDS = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains", "worst": "worst participant"}
 Tick = Callable[["Engine"], None]
 
@@ -48,10 +49,10 @@ class TensorBoard:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         place = folder / "tensorboard"
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = time.time()
         name = f"events.out.tfevents.{now:.6f}.{socket.gethostname()}.{os.getpid()}"  # later ones sort behind
-        self.file = open(place / name, "wb")  # noqa: SIM115 (closed by `close`)
+        self.file = open(os.open(place / name, os.O_WRONLY | os.O_CREAT | BINARY, 0o600), "wb")  # noqa: SIM115
         self.write, self.event, self.summary = RecordWriter(self.file), Event, Summary
         self.write.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
 
@@ -74,6 +75,7 @@ class MLflow:
         )  # a folder needs no database, which it would like better
         from mlflow.tracking import MlflowClient
 
+        (folder / "mlflow").mkdir(exist_ok=True, mode=0o700)
         self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").absolute().as_uri())
         known = self.client.get_experiment_by_name("heterophony")
         experiment = known.experiment_id if known is not None else self.client.create_experiment("heterophony")
@@ -96,6 +98,7 @@ class WandB:
     def __init__(self, folder: Path, title: str, options: Mapping[str, Any]) -> None:
         import wandb
 
+        (folder / "wandb").mkdir(exist_ok=True, mode=0o700)
         mode: Any = os.environ.get("WANDB_MODE", "offline")
         self.run = wandb.init(project="heterophony", name=title, dir=str(folder), mode=mode, config=dict(options))
 

@@ -15,6 +15,7 @@ from typing import Any
 from heterophony.comparison import Comparison
 from heterophony.experiments.reproduction import slug
 from heterophony.record.disk import Disk
+from heterophony.record.folder import inside
 from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
@@ -36,8 +37,8 @@ def write(
     drawn = [draw(chapter) for chapter in found]
     sheets = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
     path = to or places[0] / "report.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Disk().replace(path, page(found, drawn, sheets, script, title).encode())
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(path) else 0o777)
+    Disk(private=inside(path)).replace(path, page(found, drawn, sheets, script, title).encode())
     written = [] if figures is None else files(found, drawn, sheets, figures)
     return {
         "page": str(path),
@@ -68,7 +69,7 @@ def files(
         from heterophony.report import static
     except ImportError:
         raise ReportError("figures in files need matplotlib: pip install 'heterophony[report]'") from None
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(folder) else 0o777)
     written: list[Path] = []
     captions = ["# Captions"]
     for chapter, figures, own in zip(found, drawn, sheets, strict=True):
@@ -84,7 +85,10 @@ def files(
                 written.append(path)
     path = folder / "captions.md"
     path.write_text("\n\n".join(captions) + "\n")
-    return [*written, path]
+    written.append(path)
+    for file in written if inside(folder) else ():
+        file.chmod(0o600)
+    return written
 
 
 def page(
@@ -222,6 +226,8 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
     for gap in dict.fromkeys(gap for arm in chapter.arms for gap in arm.first.summary.get("untrained", [])):
         text.append(f'<p class="warn">Never trained: {html.escape(gap)}</p>')
+    if any(run.summary.get("unchecked") for arm in chapter.arms for run in arm.runs):
+        text.append('<p class="warn">Unchecked: some runs were begun before run folders had checksums.</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])

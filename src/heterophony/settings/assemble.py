@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heterophony import registry
+from heterophony import imported, registry
 from heterophony.data.root import folder
 from heterophony.federation import Federation, Model
 from heterophony.method import Method
@@ -125,9 +125,13 @@ def resolve(
     return entry.build(options), chosen
 
 
-def reassemble(recipe: Mapping[str, Any], root: str | Path | None = None) -> Federation:
-    """The federation that a run folder describes."""
+def reassemble(
+    recipe: Mapping[str, Any], root: str | Path | None = None, *, trust: bool = False, where: str = "the recipe"
+) -> Federation:
+    """The federation that a run folder describes. What it names that is not ours is imported with `trust` only."""
     setting = Setting.of(dict(recipe["setting"]))
+    own = [("method", recipe["method"])] if ":" in recipe["method"] else []
+    imported.permit([*own, *setting.changed(_theirs(recipe["changes"])).imports()], where, trust)
     same = {"seed": recipe["seed"], "changes": recipe["changes"], "compute": recipe["compute"]}
     return assemble(recipe["method"], setting, root=root, **same)
 

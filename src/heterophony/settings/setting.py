@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from heterophony import toml
 from heterophony.data import partitions
 from heterophony.data.sources import own as own_data
+from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
 from heterophony.wording import meant
 
@@ -407,6 +408,12 @@ class Setting(Strict):
     def sources(self) -> list[str]:
         """The data sets that it needs."""
         return self.data.sources
+
+    def imports(self) -> list[tuple[str, str]]:
+        """What it names that is not ours and would be imported: what it is, and its name."""
+        networks = dict.fromkeys([*self.models.names, self.models.travelling, self.models.same or ""])
+        named = [("network", own) for network in networks for own in imported_by(network)]
+        return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:
         """With absolute paths for data of one's own: those in the first of these folders that has them."""

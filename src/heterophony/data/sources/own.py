@@ -54,6 +54,11 @@ def entry(name: str) -> Entry | None:
     return Entry(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
 
 
+def imports(name: str) -> bool:
+    """Whether such data are what a function returns, whose module is imported."""
+    return ":" in name and path_of(name) is None
+
+
 def absent(name: str, root: Path) -> str:
     """Where data of one's own were looked for."""
     path, what = path_of(name), "folder" if name.startswith(FOLDER) else "file"
