@@ -58,7 +58,7 @@ class FedGen(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, HEAD, MODEL, UPDATE)
     memory = ("head", "generator", "shares", "shapes", "warned")
-    models = {"client": {"model": "own"}}
+    models = {"server": {"model": "alike"}, "client": {"model": "kin"}}
     headline = "personalised"
 
     generated: float = 1.0  # the weight of the loss on generated features
@@ -86,21 +86,26 @@ class FedGen(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        known = {"generator": server.vars.get("generator", {}), "shares": server.vars.get("shares", torch.zeros(0))}
+        if "model" not in server.slots:
+            raise DataError("FedGen's server needs a network: everyone begins with its head, or with all of it")
+        known = {"generator": server.vars.get("generator", {})}
         if not self.whole:
-            return GLOBAL(server.cohort(self.fraction), head=server.vars.get("head", torch.zeros(0, 0)), **known)
+            head = self.common(server)
+            shares = server.vars.get("shares", torch.zeros(len(head)))
+            return GLOBAL(server.cohort(self.fraction), head=head, shares=shares, **known)
         if self.wide(server) and "head.weight" not in server.slots["model"].form:
             raise DataError(
                 "FedGen's generator learns from heads, but of the network there travels none: share the whole"
             )
-        return MODEL(server.cohort(self.fraction, name="alike"), weights=server.weights(), **known)
+        shares = server.vars.get("shares", torch.zeros(0))
+        return MODEL(server.cohort(self.fraction, name="alike"), weights=server.weights(), shares=shares, **known)
 
     @on(Each(GLOBAL), role="client")
     def take(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
         yield from replaced(client, mail.head, width, "FedGen")
-        yield from self.learn(client, mail, keep="own")
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.learn(client, mail)
         own = head_of(client.models["model"], "FedGen")
         return HEAD(head=grouped(own, width), counts=counted(client.data[self.local.data]).float())
 
@@ -112,7 +117,7 @@ class FedGen(Method):
         yield from self.learn(client, mail)
         return UPDATE(weights=client.weights(), counts=counted(client.data[self.local.data]).float())
 
-    def learn(self, client: Node, mail: Message, keep: str | None = None) -> Steps:
+    def learn(self, client: Node, mail: Message) -> Steps:
         """Local training; with generated features, once there is a generator that fits."""
         data, width = client.data[self.local.data], self.wide(client)
         if self.fitting(mail, data, width):
@@ -121,9 +126,9 @@ class FedGen(Method):
             layers = {name: tensor.cpu() for name, tensor in mail.generator.items()}
             features = repeated(made(layers, labels, noise), own.in_features).to(own.weight.dtype)
             extra = {"features": features, "labels": labels}
-            yield self.local.fit("model", self.both, extra=extra, parts=("model.head",), keep=keep)
+            yield self.local.fit("model", self.both, extra=extra, parts=("model.head",))
         else:
-            yield self.local.fit("model", cross_entropy, keep=keep)
+            yield self.local.fit("model", cross_entropy)
         yield Mark("personalised")
 
     def fitting(self, mail: Message, data: Data, width: int) -> bool:
@@ -172,6 +177,12 @@ class FedGen(Method):
         own, made = nets["model"](batch.x), nets["model.head"](batch.features)
         return {"model": {"ce": ce(own, batch.y), "generated": self.generated * ce(made, batch.labels)}}
 
+    def common(self, server: Node) -> Tensor:
+        """The mean of the heads; before there is one, the head of the server's network, as it was drawn."""
+        width, own = self.wide(server), head_of(server.models["model"], "FedGen")
+        head: Tensor = server.vars["head"] if "head" in server.vars else grouped(own, width)
+        return head
+
     def wide(self, node: Node) -> int:
         """How many numbers are generated for this node's head."""
         return biased_width(node.models["model"], "FedGen", self.width)
@@ -180,14 +191,9 @@ class FedGen(Method):
         server, client = federation.first("server"), federation.first("client")
         classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
         table, told = 4 * classes * (self.wide(client) + 1), 4 * classes
-        known = (rounds - 1) * cohort * (self.generator.payload(classes, self.wide(client)) + told)
+        made = (rounds - 1) * cohort * self.generator.payload(classes, self.wide(client))
         if self.whole:
-            sent = rounds * cohort * server.payload()
-            return {"global": 0, "head": 0, "model": sent + known, "update": sent + rounds * cohort * told}
-        sent = cohort * table
-        return {
-            "global": (rounds - 1) * sent + known,
-            "head": rounds * (sent + cohort * told),
-            "model": 0,
-            "update": 0,
-        }
+            sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
+            return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
+        sent = rounds * cohort * (table + told)
+        return {"global": sent + made, "head": sent, "model": 0, "update": 0}

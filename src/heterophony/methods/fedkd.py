@@ -126,7 +126,8 @@ class FedKD(Method):
         trust = 1 / sum(task.values()).detach().clamp_min(LEAST)  # type: ignore[union-attr]
         terms = {}
         for own, other in (PAIR, PAIR[::-1]):
-            terms[own] = {"ce": task[own], "kl": self.distil * trust * kl(logits[other], logits[own])}
+            apart = kl(logits[other], logits[own]) / logits[own].shape[-1]
+            terms[own] = {"ce": task[own], "kl": self.distil * trust * apart}
             if self.hidden:
                 width = min(hidden.shape[-1] for hidden in features.values())
                 apart = distance(pooled(features[other], width), pooled(features[own], width), "l2")
