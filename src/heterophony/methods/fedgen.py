@@ -1,22 +1,24 @@
 """FedGen: the server trains a generator of features from the clients' heads; the heads learn from what it makes.
 
 Leaves a client: its head after local training, and how many rows of each class it has; with `whole`, its whole network
-in the place of the head. Leaves the server: the mean of the heads (or networks), the generator's weights and the share
-of each class in all rows that it was told of. No rows, no features, no public data.
+in the place of the head. Leaves the server: the head of its own network, then the mean of the heads (or of networks),
+the generator's weights and the share of each class in all rows that it was told of. No rows, no features, no public
+data.
 Equations: The algorithm FedGen. A client minimises its cross-entropy and that of its head on features which the
 generator makes of labels, drawn by their shares, and of noise. The server minimises the cross-entropy of the mean of
 the clients' logits on such features. Heads are linear here, so that this mean is what the mean of the heads tells.
 Deviations: heads alone are averaged unless `whole` is set, so that networks may differ, which they mostly do here; the
-paper's main algorithm averages the whole network. A generated row stands beside each private row, drawn anew in each
-round, not in each step. Noise is normal (uniform in the authors' code), means are by examples. The generator's
-diversity loss is that of the authors' code for MNIST, and so are its sizes, steps and batch; its rate (0.0003 there) is
-ours, it has no BatchNorm, and Adam begins anew in each round. That code also weighs each head's loss at the server by
-who has how many rows of a label, gives clients a third term (KL between predictions from own and from generated
-features), weighs the second and third by 10, and lets weights and rates fade: we do not. With `width`, features are in
-so many groups of neighbours: a generated number stands for all features of its group, and the common head reads the
-means of groups; the paper's networks have one width. Heads of another shape than most are left out; a client whom one
-reaches that does not fit keeps its own, and says so. The server's training takes no virtual time; one that diverges
-begins anew. Private networks keep their optimiser from round to round, those of `whole` do not.
+paper's main algorithm averages the whole network. All begin with one head, since a mean of heads that never were alike
+says nothing, and networks of one architecture with one body: with `generated = 0` it is `lg-fedavg`, to the bit. A
+generated row stands beside each private row, drawn anew in each round, not in each step. Noise is normal (uniform in
+the authors' code), means are by examples. The generator's diversity loss is that of the authors' code for MNIST, and so
+are its sizes, steps and batch; its rate (0.0003 there) is ours, it has no BatchNorm, and Adam begins anew in each
+round. That code also weighs each head's loss at the server by who has how many rows of a label, gives clients a third
+term (KL between predictions from own and from generated features), weighs the second and third by 10, and lets weights
+and rates fade: we do not. With `width`, features are in so many groups of neighbours: a generated number stands for all
+features of its group, and the common head reads the means of groups; the paper's networks have one width. Heads of
+another shape than most are left out; a client whom one reaches that does not fit keeps its own, and says so. The
+server's training takes no virtual time; one that diverges begins anew. A client's optimiser begins anew in each round.
 Reference: Zhu, Hong and Zhou, Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021.
 """
 

@@ -6,7 +6,8 @@ Equations: the algorithms FedPer-Server and FedPer-Client; both parts are traine
 Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
 Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
 could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
-the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
+the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`. Only what travels need be alike: where the rest
+of networks differs, those of one architecture start alike, and all with the server's part.
 Reference: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
 """
 
