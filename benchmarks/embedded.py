@@ -20,7 +20,7 @@ ARMS = {
     **{name: (name, {}) for name in ("solo", "agg", "fedmd", "fml", "fccl", "feddf", "fedh2l")},
     "solo, with fedh2l's digits and optimiser": ("solo", {**EQUAL, "local.momentum": 0.0}),
     **{name: (name, {}) for name in ("ds-fl", "kt-pfl", "cronus", "fedkd", "fedgh", "fedtgp", "fedproto", "fd")},
-    **{name: (name, {}) for name in ("rcfl", "fedmrl", "fedgen")},
+    **{name: (name, {}) for name in ("rcfl", "fedmrl", "fedgen", "lg-fedavg")},
 }
 
 

@@ -436,7 +436,10 @@ def test_golden_head_after_one_step():
     assert taught(torch.zeros(2, 3), [table], 1, 1.0).tolist() == [[1.5, -0.5, 0.5], [-1.5, 0.5, -0.5]]
 
 
-@pytest.mark.parametrize(("method", "build"), [(FedGH(local=B16), halves), (FedGH(local=B16, width=4), wide)])
+ONCE = {"local": B16, "head_epochs": 1, "head_lr": 0.1}
+
+
+@pytest.mark.parametrize(("method", "build"), [(FedGH(**ONCE), halves), (FedGH(**ONCE, width=4), wide)])
 def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_the_means(method, build):
     """For networks of any width: outputs are those of the common head on the means of groups of features."""
     means = [Table(m.body["means"], m.body["held"]) for m in sent(own_star(method, build), "means", 1)]
@@ -459,7 +462,7 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
 
 
 def test_the_servers_head_goes_on_from_round_to_round():
-    method = FedGH(local=B16)
+    method = FedGH(**ONCE)
     heads = {m.round: m.body["head"] for m in sent(own_star(method, halves), "global", 3)}
     tables = [(m.round, Table(m.body["means"], m.body["held"])) for m in sent(own_star(method, halves), "means", 2)]
     assert not len(heads[0])
@@ -468,11 +471,22 @@ def test_the_servers_head_goes_on_from_round_to_round():
 
 def test_the_options_of_fedghs_server_tell():
     def head(**options):
-        return sent(own_star(FedGH(local=B16, **options), halves), "global", 2)[-1].body["head"]
+        return sent(own_star(FedGH(**{**ONCE, **options}), halves), "global", 2)[-1].body["head"]
 
     assert not torch.equal(head(), head(head_epochs=2))
     for few, many in zip(head(head_lr=1e-5)[:, :-1], head(head_lr=1e-4)[:, :-1], strict=True):
         assert torch.allclose(many, few * 10, rtol=0.02, atol=1e-7)  # steps so small that they add up
+
+
+def test_by_default_the_head_has_learnt_what_it_is_shown():
+    """In one round: it tells the classes of means that a single pass leaves undecided."""
+    turned = torch.eye(4) + 0.3
+    tables = [Table(turned, torch.ones(4))]
+    columns = torch.cat([turned, torch.ones(4, 1)], 1).T
+    sure = {name: (taught(torch.zeros(4, 5), tables, *of) @ columns).softmax(0).diag() for name, of in
+            {"default": (FedGH().head_epochs, FedGH().head_lr), "once": (1, FedGH().head_lr)}.items()}  # fmt: skip
+    assert sure["once"].max() < 0.3
+    assert sure["default"].min() > 0.3
 
 
 def test_golden_head_of_a_mean_that_is_far_away():
@@ -496,7 +510,7 @@ class Boundless(Network):
 
 def test_huge_means_move_the_head_no_farther_than_others_may():
     """Four of them, by at most 0.1 * 50 each; and networks under that head still learn."""
-    found = local(own_star(FedGH(local=Training(batch=16, lr=0.01)), halves), network=Boundless).run(4)
+    found = local(own_star(FedGH(**{**ONCE, "local": Training(batch=16, lr=0.01)}), halves), network=Boundless).run(4)
     assert not found.ledger.incidents
     assert 1.0 < float(found.state("server")["vars"]["head"].norm()) < 25.0
     assert all(torch.isfinite(t).all() for client in CLIENTS for t in model(found, client).values())
@@ -511,7 +525,7 @@ def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
         with pytest.raises(ReactionError, match=text) as caught:
             local(own_star(method, build)).run(1)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match="head_lr is a rate > 0, got 1, 0"):
+    with pytest.raises(ValueError, match="head_lr is a rate > 0, got 100, 0"):
         FedGH(head_lr=0.0)
 
 

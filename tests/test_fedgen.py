@@ -1,6 +1,7 @@
 """FedGen: the generator and both losses by loops, heads of groups, what it equals without what is generated, liars."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from heterophony.parts.training import Training
 from heterophony.seeds import generator
 from heterophony.topology import star
 from test_limits import equal
-from toys.federations import B16, CLIENTS, SMALL, own_star, weights_star
+from toys.federations import B16, CLIENTS, SMALL, headed_star, own_star, weights_star
 from toys.watched import sent
 from toys.world import halves, net, private, unbiased, wide
 
@@ -142,7 +143,7 @@ def test_a_head_of_groups_is_what_the_head_makes_of_repeated_features(width):
 
 
 def test_a_head_that_is_put_in_is_what_leaves():
-    node, head = own_star(FedGen(width=4), wide).node("c1"), drawn("common", 4, 5).float()
+    node, head = headed_star(FedGen(width=4), wide).node("c1"), drawn("common", 4, 5).float()
     assert list(replaced(node, head, 4, "FedGen")) == []
     assert torch.allclose(grouped(node.models["model"].head, 4), head, atol=1e-6)
 
@@ -152,12 +153,33 @@ def alike(method):
     return weights_star(method, Model(halves(), common=True))
 
 
-def test_without_what_is_generated_heads_are_those_of_lg_fedavg():
-    quiet, plain = (local(alike(m)).run(3) for m in (FedGen(local=B16, generated=0.0), lg_fedavg(local=B16)))
-    loud = local(alike(FedGen(local=B16))).run(3)
+@pytest.mark.parametrize(("build", "width"), [(halves, None), (wide, None), (wide, 4)])
+def test_without_what_is_generated_it_is_lg_fedavg(build, width):
+    """To the bit, with one head for different bodies, and with momentum, which begins anew with each head."""
+    hidden = (8, 8, 8) if build is wide and width is None else (8, 12, 16)
+    options = {"local": Training(batch=16, momentum=0.9), "width": width, "initial_local": 1}
+    methods = FedGen(**options, generated=0.0), lg_fedavg(**options), FedGen(**options, generator=SMALL)
+    quiet, plain, loud = (local(headed_star(m, build, hidden)).run(3) for m in methods)
     for client in CLIENTS:
         assert equal(model(quiet, client), model(plain, client))
         assert not equal(model(loud, client), model(plain, client))
+
+
+@pytest.mark.parametrize("method", [FedGen(local=B16, generator=SMALL), lg_fedavg(local=B16)])
+def test_in_the_first_round_all_begin_with_the_head_of_the_server(method):
+    """Bodies differ; heads that never were alike would have no mean that says anything."""
+    federation = headed_star(method, hidden=(8, 12, 16))
+    found = headed_star(replace(method, local=Training(epochs=0)), hidden=(8, 12, 16)).run(1)
+    own = federation.node("server").models["model"].head
+    for client in CLIENTS:
+        assert torch.equal(model(found, client)["head.weight"], own.weight)
+        assert torch.equal(model(found, client)["head.bias"], own.bias)
+        assert not torch.equal(federation.node("c1").models["model"].head.weight, own.weight)
+
+
+def test_fedgen_begins_with_the_head_of_a_server_that_has_a_network():
+    with pytest.raises(ReactionError, match="FedGen's server needs a network: everyone begins with its head"):
+        own_star(FedGen(local=B16), halves).run(1)
 
 
 def test_whole_and_without_what_is_generated_it_is_fedavg():
@@ -170,10 +192,12 @@ def test_whole_and_without_what_is_generated_it_is_fedavg():
         assert not equal(model(loud, "server"), model(plain, "server"))
 
 
-def test_the_first_round_is_training_alone_and_the_generator_comes_with_the_second():
+def test_the_generator_comes_with_the_second_round():
     method = FedGen(local=B16, generator=SMALL)
-    first, *_, last = sent(own_star(method, halves), "global", 2)
-    assert (len(first.body["head"]), first.body["generator"], len(first.body["shares"])) == (0, {}, 0)
+    first, *_, last = sent(headed_star(method), "global", 2)
+    own = headed_star(method).node("server").models["model"].head
+    assert torch.equal(first.body["head"], torch.cat([own.weight, own.bias.unsqueeze(1)], 1))
+    assert (first.body["generator"], first.body["shares"].tolist()) == ({}, [0.0] * 4)
     assert SMALL.fits(last.body["generator"], 4, 6)
     data = private(CLIENTS)
     counts = sum(torch.bincount(data[c]["train"].y, minlength=4) for c in CLIENTS)
@@ -192,15 +216,16 @@ def test_epochs_before_the_first_round_are_epochs_of_the_network_alone(whole):
 
 @pytest.mark.parametrize(("features", "weighted"), [(2, True), (3, True), (3, False)])
 def test_golden_fedgen_by_loops(features, weighted):
-    """Features f = a x, logits B f + b; two rounds of a full batch. In the second, heads are the mean, by rows or
-    not, of those of the first, of two groups of features; each row has a generated one beside
-    it, which moves the head alone."""
+    """Features f = a x, logits B f + b; two rounds of a full batch. Heads are first the server's, then the mean, by
+    rows or not, of those of the first round, of two groups of features; there each row has a generated one beside it,
+    which moves the head alone."""
     rate, weight, labels = 0.3, 0.7, {"c0": [0, 0, 1], "c1": [1, 0]}
     xs = {c: drawn(c, len(ys), 1) for c, ys in labels.items()}
     data = {c: {"train": Data(x=xs[c], y=torch.tensor(ys), classes=2)} for c, ys in labels.items()}
     method = FedGen(generated=weight, weighted=weighted, width=2, generator=SMALL, local=Training(batch=None, lr=rate))
     build = lambda: Halves(nn.Linear(1, features, bias=False), features, 2).double()  # noqa: E731
-    federation = Federation(method, star(list(labels)), {"client": {"model": build}}, data)
+    models = {role: {"model": build} for role in ("server", "client")}
+    federation = Federation(method, star(list(labels)), models, data)
     state = {c: {n: p.tolist() for n, p in federation.node(c).models["model"].named_parameters()} for c in labels}
     group = [i * 2 // features for i in range(features)]
 
@@ -224,6 +249,15 @@ def test_golden_fedgen_by_loops(features, weighted):
             for i in range(features):
                 big[k][i] -= rate * dbig[k][i]
 
+    first = federation.node("server").models["model"].head
+
+    def put(head):
+        for own in state.values():
+            own["head.weight"] = [[row[g] / group.count(g) for g in group] for row in head]
+            own["head.bias"] = [row[2] for row in head]
+
+    put([[*(sum(w for w, h in zip(row, group, strict=True) if h == g) for g in range(2)), bias]
+         for row, bias in zip(first.weight.tolist(), first.bias.tolist(), strict=True)])  # fmt: skip
     for c in labels:
         step(c, [])
     common = [[0.0] * 3 for _ in range(2)]
@@ -235,13 +269,12 @@ def test_golden_fedgen_by_loops(features, weighted):
     mail = sent(federation, "global", 2)[-1].body
     assert torch.allclose(mail["head"].double(), torch.tensor(common, dtype=torch.float64), atol=1e-6)
     assert mail["shares"].tolist() == pytest.approx([3 / 5, 2 / 5])
+    put(common)
     for c in labels:
         node = federation.node(c)
         node.round = 1
         asked, noise = SMALL.drawn(mail["shares"], len(labels[c]), node.rng("generated"))
         beside = generated(mail["generator"], asked.tolist(), noise.tolist(), 2)
-        state[c]["head.weight"] = [[common[k][g] / group.count(g) for g in group] for k in range(2)]
-        state[c]["head.bias"] = [common[k][2] for k in range(2)]
         step(c, list(zip(beside, asked.tolist(), strict=True)))
     found = local(federation).run(2)
     for c in labels:
@@ -301,7 +334,7 @@ class Nobody(Liar):
 @pytest.mark.parametrize("share", [1.0, 0.34])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(liar, share):
     method = FedGen(local=B16, generator=SMALL, fraction=share)
-    found = local(own_star(method, halves), network=liar).run(6)
+    found = local(headed_star(method), network=liar).run(6)
     assert found.rounds == 6
     refused = {row["incident"] for row in found.ledger.incidents} - {"skipped"}
     assert refused == ({"refused"} if liar in (Fewer, Endless) else set()) or liar is Huge
@@ -328,14 +361,14 @@ class NoShares(Strange):
 
 @pytest.mark.parametrize("liar", [StrangeGenerator, NoShares])
 def test_whoever_hears_of_no_generator_that_fits_trains_without(liar):
-    found = local(own_star(FedGen(local=B16, generator=SMALL), halves), network=liar).run(3)
-    quiet = local(own_star(FedGen(local=B16, generator=SMALL, generated=0.0), halves)).run(3)
+    found = local(headed_star(FedGen(local=B16, generator=SMALL)), network=liar).run(3)
+    quiet = local(headed_star(FedGen(local=B16, generator=SMALL, generated=0.0))).run(3)
     for client in CLIENTS:
         assert equal(model(found, client), model(quiet, client))
 
 
 def test_whoever_no_head_fits_keeps_its_own_and_says_so(caplog):
-    found = local(own_star(FedGen(local=B16, generator=SMALL), wide)).run(3)
+    found = local(headed_star(FedGen(local=B16, generator=SMALL), wide)).run(3)
     assert any(row["quantity"] == "misfit" for row in found.table)
     assert "set width, or take networks whose last layers read equally many" in caplog.text
 
@@ -363,7 +396,7 @@ def test_what_fedgen_needs_is_said_in_one_line():
         (unbiased, FedGen(local=B16), "FedGen needs networks whose head has a bias"),
     ):
         with pytest.raises(ReactionError, match=text) as caught:
-            local(own_star(method, build)).run(2)
+            local(headed_star(method, build)).run(2)
         assert "\n" not in str(caught.value)
     with pytest.raises(ReactionError, match="of the network there travels none: share the whole"):
         local(weights_star(FedGen(whole=True), Model(halves(), share="body"))).run(1)

@@ -129,7 +129,7 @@ def test_both_losses_by_loops_and_the_other_model_and_the_divisor_are_constants(
     for own, other in (("model", "mentee"), ("mentee", "model")):
         kl = sum(b * math.log(b / a) for q, r in zip(p[own], p[other], strict=True) for a, b in zip(q, r, strict=True))
         assert values[own]["ce"] == pytest.approx(task[own])
-        assert values[own]["kl"] == pytest.approx(0.7 * trust * kl / 5)
+        assert values[own]["kl"] == pytest.approx(0.7 * trust * kl / 5 / 4)
         assert values[own]["hidden"] == pytest.approx(1.3 * trust * apart)
 
     # d/dh of the hidden term alone is 2 (mean - other) / 15 times the weight, half of it for each of two neighbours

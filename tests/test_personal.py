@@ -13,13 +13,14 @@ from heterophony.engines.local_host import ReactionError
 from heterophony.fields import Family, Part, Shape, family, members_of, within
 from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, fedrep, lg_fedavg
 from heterophony.models.blocks import Network
+from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
 from heterophony.profile import Dropout
 from heterophony.record.metrics import measure
 from heterophony.topology import complete, star
 from test_limits import equal, scalar_net, squared
-from toys.federations import B16, CLIENTS, personal_star, weights_star
-from toys.world import halves, net, private
+from toys.federations import B16, CLIENTS, headed_star, personal_star, weights_star
+from toys.world import halves, net, private, wide
 
 MOMENTUM = Training(batch=16, momentum=0.9)
 
@@ -351,3 +352,53 @@ def test_figures_of_partial_rounds_do_not_depend_on_how_often_models_are_evaluat
         found.append((result.digest, figures))
     assert found[0] == found[1]
     assert found[0][1].acc is not None
+
+
+# -- networks that differ where nothing travels ----------------------------------------------------------------
+def test_heads_are_averaged_whatever_bodies_there_are():
+    found = local(headed_star(lg_fedavg(local=B16))).run(3)
+    heads = [{k: t for k, t in model(found, c).items() if k.startswith("head")} for c in CLIENTS]
+    sizes = [40.0, 48.0, 56.0]
+    for name, tensor in heads[0].items():
+        expected = sum(s * h[name].double() for s, h in zip(sizes, heads, strict=True)) / sum(sizes)
+        assert torch.allclose(model(found, "server")[name].double(), expected, atol=1e-6)
+        assert not torch.equal(tensor, heads[1][name])
+
+
+def test_a_head_of_groups_is_averaged_for_networks_of_different_widths():
+    """To each network it gives what the mean gives of the means of groups of its features."""
+    method = lg_fedavg(local=B16, width=4)
+    found, after = (headed_star(method, wide).run(n) for n in (2, 3))
+    common = found.state("server")["vars"]["head"]
+    assert common["head.weight"].shape == (4, 4)
+    parts = [grouped(loaded(method, found, c).head, 4) for c in CLIENTS]
+    mean = sum(s * p.double() for s, p in zip((40.0, 48.0, 56.0), parts, strict=True)) / 144
+    assert torch.allclose(torch.cat([common["head.weight"], common["head.bias"].unsqueeze(1)], 1).double(), mean)
+    assert after.ledger.bytes() == method.traffic(headed_star(method, wide), 3)
+
+
+def loaded(method, result, client):
+    node = headed_star(method, wide).node(client)
+    node.restore(result.state(client))
+    return node.models["model"]
+
+
+@pytest.mark.parametrize("method", [lg_fedavg(local=B16), FedPer(local=B16), FedAvg(local=B16), Ditto(local=B16)])
+def test_weights_that_cannot_be_averaged_are_one_line_before_anything_runs(method, tmp_path):
+    made = headed_star(method, wide)
+    if isinstance(method, Ditto):
+        made = replace(made, models={n: own | {"fork": own["model"]} for n, own in made.models.items()})
+    name = "head.weight is 4 x 8 at server, c0, 4 x 12 at c1 and 4 x 16 at c2: set width to at most 8, or"
+    if getattr(method, "part", "") != "head":
+        name = "body.0.weight is 8 x 8 at server, c0, 12 x 8 at c1 and 16 x 8 at c2: give all one network"
+    for run in (lambda: made.run(2, tmp_path / "run"), lambda: local(made).run(2)):
+        with pytest.raises(ValueError, match=f"averages weights of one shape, but {name}") as caught:
+            run()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_width_goes_with_a_head_alone():
+    for options in ({"part": "body", "width": 4}, {"part": "head", "width": 0}):
+        with pytest.raises(ValueError, match="width is a number >= 1 of groups that a head reads"):
+            FedPer(**options)

@@ -16,10 +16,11 @@ from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from heterophony.record.run import Run
 from heterophony.seeds import generator
+from heterophony.show import lines, summary
 from heterophony.topology import star, tree
 from test_limits import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
-from toys.world import net, points, private
+from toys.world import TESTS, net, points, private
 
 PLAIN = NodeOptimiser()
 HALF = NodeOptimiser(rate=0.5)
@@ -451,3 +452,18 @@ def test_the_last_models_of_all_levels_are_evaluated_whatever_their_own_count():
     table = local(federation).run(3).table.select(quantity="accuracy")
     last = {level: max(row["round"] for row in table.select(product=level)) for level in ("root", "inner", "leaf")}
     assert last == {"root": 2, "inner": 5, "leaf": 5}
+
+
+def test_the_best_round_of_a_tree_is_the_roots():
+    """Leaves count their trainings, of which an edge server asks for two before the root hears of them."""
+    tests = {name: {"test": data, "validation": points(f"{name} validation")} for name, data in TESTS.items()}
+    federation = replace(hierarchy(), tests=tests, homes=dict.fromkeys(LEAVES, "here"))
+    result = local(federation).run(3)
+    made = summary(federation.identity(), result)
+    validated = result.table.select(product="leaf", quantity="accuracy", split="validation")
+    rates = {r: sum(row["sum"] for row in validated if row["round"] == r) for r in range(6)}
+    training = max(rates, key=rates.__getitem__)
+    assert (made["best"]["training"], made["best"]["round"]) == (training, training // 2)
+    assert training > 2  # or a leaf's own count would be a round of the root's, too
+    said = next(line for line in lines(made) if line.startswith("best by validation"))
+    assert said.startswith(f"best by validation: the root's round {training // 2 + 1}, all domains ")

@@ -19,6 +19,7 @@ from typing import Any
 
 from heterophony import registry
 from heterophony.experiments import Experiment, shipped
+from heterophony.fields import Part, Weights
 from heterophony.message import Kind
 from heterophony.options import described
 from heterophony.reaction import Count, Each, Every, Reaction, Round
@@ -121,7 +122,12 @@ def _needs(entry: Entry) -> str:
     texts = [" Needs public data."] if base.public else []
     texts += [" Participants may have different classes."] if base.tasks else []
     kinds = {kind for role in base.models.values() for kind in role.values()}
-    texts += [" One network for all."] if kinds & {"same", "alike"} else []
+    averaged = [
+        field for kind in entry.sends() for field in kind.fields.values() if isinstance(field, Weights) and field.model
+    ]
+    if kinds & {"same", "alike"} and averaged:
+        part = all(isinstance(field, Part) for field in averaged)
+        texts += [" What travels of the networks must be alike." if part else " One network for all."]
     return "".join(texts)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
+from heterophony.alike import Unlike, unlike
 from heterophony.data.table import Data
 from heterophony.message import LINKS
 from heterophony.method import Method
@@ -152,6 +153,19 @@ class Federation:
                         " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
                     )
 
+    @cached_property
+    def unlike(self) -> Unlike | None:
+        """What travels and is not of one shape, though the method averages it."""
+        return unlike(self)
+
+    def check_alike(self) -> None:
+        """Raise where messages would not fit: every one would be refused, and the run stand still."""
+        if found := self.unlike:
+            hint = "give all one network, or use a method for different networks"
+            if found.width:
+                hint = f"set width to at most {found.width}, or give all one network"
+            raise ValueError(f"{type(self.method).__name__} averages weights of one shape, but {found.line}: {hint}")
+
     def of(self, table: Mapping[str, Any], node: str) -> Any:
         """An entry for a node: its own, or that of its role."""
         return table.get(node, table.get(self.topology.roles[node]))
@@ -259,6 +273,7 @@ class Federation:
 
         if not isinstance(rounds, int) or rounds < 1:
             raise ValueError(f"a run has a whole number of rounds, at least 1, got {rounds!r}")
+        self.check_alike()
         if out is None:
             return local(self, **options).run(rounds)
         with Run.create(Path(out), self.identity(), rounds) as run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -112,10 +112,14 @@ class Weights:
             except Refused as error:
                 raise Refused(f"{name}: {error}") from None
 
+    def wanted(self, receiver: Shape) -> Mapping[str, tuple[tuple[int, ...], torch.dtype]] | None:
+        """Names, shapes and dtypes of what this receiver takes; none where it has no such model."""
+        return receiver.weights.get(self.model or "")
+
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
         if self.model is None:
             return
-        wanted = receiver.weights.get(self.model)
+        wanted = self.wanted(receiver)
         if wanted is None:
             raise Refused(f"the receiver has no model {self.model!r}")
         if isinstance(value, Copied) and value.form is wanted:
@@ -136,14 +140,23 @@ class Weights:
 
 @dataclass(frozen=True)
 class Part(Weights):
-    """Weights of a part of a model; `part` names the hyper-parameter that says which sub-module that is."""
+    """Weights of a part of a model; `part` names the hyper-parameter that says which sub-module that is.
+
+    `width` names the one that says, if anything, in how many groups the features of this linear sub-module are.
+    """
 
     part: str = ""
+    width: str = ""
 
-    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+    def wanted(self, receiver: Shape) -> Mapping[str, tuple[tuple[int, ...], torch.dtype]] | None:
+        if (whole := super().wanted(receiver)) is None:
+            return None
         path = receiver.setting(self.part)
-        parts = {model: within(form, path) for model, form in receiver.weights.items()}
-        super().fits(value, replace(receiver, weights=parts))
+        found = within(whole, path)
+        groups = receiver.setting(self.width) if self.width else None
+        if groups is not None and (own := found.get(f"{path}.weight")):
+            found[f"{path}.weight"] = (own[0][0], groups), own[1]
+        return found
 
 
 def within(weights: Mapping[str, T], path: str) -> dict[str, T]:

@@ -30,7 +30,8 @@ class Method:
     For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
     start alike), the setting's "global", both "spliced" into one of which the global one travels, the "same" for
     everyone because parameters are averaged (or "alike": the same one, from the same start), or "each" architecture
-    there is; and which product is its `headline`.
+    there is; and which product is its `headline`. Of networks that are "same" or "alike", only what travels must be of
+    one shape: a federation in which it is not is refused.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()

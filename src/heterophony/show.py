@@ -53,7 +53,6 @@ def finish(spec: dict[str, Any], result: Result, folder: Path | None) -> dict[st
 def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]:
     recipe = spec.get("recipe") or {}
     homes, product = spec["homes"], spec["headline"]
-    best = best_round(table, homes, product)
     kinds = ledger.bytes()
     parents = recipe.get("parents")
     return {
@@ -62,7 +61,7 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         "seed": spec["seed"],
         "product": product,
         "metrics": measure(table, homes, product).as_dict(),
-        "best": None if best is None else {"round": best, **measure(table, homes, product, round=best).as_dict()},
+        "best": _best(spec, table, ledger),
         **({} if parents is None else {"levels": levels(table, parents, homes)}),
         **_clients(table, homes, product),
         **_drift(table, recipe, homes, product),
@@ -209,6 +208,21 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, str]:
     return known
 
 
+def _best(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any] | None:
+    """The best round by validation. Leaves of a tree count their trainings: then it is the root's round at that time,
+    and `training` is theirs."""
+    homes, product = spec["homes"], spec["headline"]
+    if (best := best_round(table, homes, product)) is None:
+        return None
+    found = {"round": best, **measure(table, homes, product, round=best).as_dict()}
+    chosen = [row for row in table if (row["product"], row["split"], row["round"]) == (product, "validation", best)]
+    root, end = next((n for n, role in spec["nodes"].items() if role == "root"), None), max(r["time"] for r in chosen)
+    if root is None or any(row["node"] == root for row in chosen):
+        return found
+    begun = [row["round"] for row in ledger.messages if row["from"] == root and row["time"] < end]
+    return found | {"round": max(begun), "training": best} if begun else found
+
+
 def lines(summary: dict[str, Any]) -> list[str]:
     """What goes below the table."""
     kinds = ", ".join(f"{kind} {size(n)}" for kind, n in summary["bytes"].items() if kind != "total") or "nothing"
@@ -217,10 +231,9 @@ def lines(summary: dict[str, Any]) -> list[str]:
         return [f"no round is finished yet: `{resume}` continues it"]
     text = [f"after {counted(summary['rounds'], 'round')}, product {summary['product']!r}; "
             f"worst participant on its own domain {percent(summary['metrics']['worst'])}"]  # fmt: skip
-    if summary["best"] is not None:
-        text.append(
-            f"best by validation: round {summary['best']['round'] + 1}, all domains {percent(summary['best']['acc'])}"
-        )
+    if (best := summary["best"]) is not None:
+        whose = "the root's " if "training" in best else ""
+        text.append(f"best by validation: {whose}round {best['round'] + 1}, all domains {percent(best['acc'])}")
     if found := summary.get("levels"):
         text.append("models of each level, mean over leaves: " + ", ".join(COLUMNS))
         text += [f"  {row['level']:8s}" + "".join(f"{percent(row[name]):>9s}" for name in COLUMNS) for row in found]

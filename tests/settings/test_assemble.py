@@ -288,6 +288,25 @@ def test_fccl_between_participants_with_the_same_network():
     assert set(networks(mixed)["M60"].values()) == {"LeNet5"}
 
 
+def test_only_what_travels_need_be_alike():
+    """Heads alone, or a part that the setting shares; of other networks one line says which shapes there are."""
+    mixed = assemble("lg-fedavg", setting(**{"models.participants": ["mlp", "lenet5"]}), changes={"width": 64})
+    assert networks(mixed) == {"server": {"model": "MLP"}, "M0": {"model": "MLP"}, "M20": {"model": "LeNet5"}}
+    head = 4 * 10 * 65
+    assert mixed.run(1).ledger.bytes() == {"global": 2 * head, "update": 2 * (head + 8)}
+    unlike = r"head\.weight is 10 x 84 at server, M0, 10 x 200 at M20, 10 x 120 at M40 and 10 x 64 at M60"
+    with pytest.raises(
+        SettingError, match=rf"lg-fedavg averages heads of one shape; .* {unlike}: set width to at most 64"
+    ):
+        assemble("lg-fedavg", Setting.load("rotated-mnist-mixed").model_copy(update={"methods": {}}))
+    with pytest.raises(SettingError, match="fedper averages parameters, so that all must have the same network"):
+        assemble("fedper", "rotated-mnist-mixed")
+    heads = {"models.participants": ["wrn-10-1", "wrn-16-1"], "models.share": "head"}
+    assert networks(assemble("ditto", "rotated-mnist-mixed", changes=heads))["M20"]["model"] == "WideResNet"
+    with pytest.raises(SettingError, match="ditto averages parameters"):
+        assemble("ditto", "rotated-mnist-mixed", changes=heads | {"models.share": ""})
+
+
 def test_a_run_of_fccl_records_how_everyones_outputs_correlate(tmp_path):
     options = ["--set", "data.test_rows=20", "--set", "models.participants=mlp", "--rounds", "1"]
     for method in ("fccl", "solo"):

@@ -164,6 +164,13 @@ def own_star(method, build=net, **options):
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
+def headed_star(method, build=halves, hidden=(8, 12, 16), **options):
+    """Different networks, and a server that has one like the first: all begin with its head."""
+    models = {c: {"model": Model(build(h), common=True)} for c, h in zip(CLIENTS, hidden, strict=True)}
+    models["server"] = {"model": Model(build(hidden[0]), common=True)}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
 def personal_star(method, server=("model",), client=("model",), build=net, **options):
     """A star whose nodes have these slots, all of one architecture."""
     models = {"server": dict.fromkeys(server, build()), "client": dict.fromkeys(client, build())}
@@ -381,10 +388,10 @@ METHODS = [
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
-    Row("fedgen", lambda **o: own_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), halves, **o)),
+    Row("fedgen", lambda **o: headed_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), **o)),
     Row(
         "fedgen-pooled",
-        lambda **o: own_star(FedGen(local=B16, generator=SMALL, width=4, weighted=False, fraction=0.67), wide, **o),
+        lambda **o: headed_star(FedGen(local=B16, generator=SMALL, width=4, weighted=False, fraction=0.67), wide, **o),
         rounds=4,
     ),
     Row(
@@ -417,6 +424,7 @@ METHODS = [
         rounds=4,
     ),
     Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
+    Row("lg-fedavg-pooled", lambda **o: headed_star(lg_fedavg(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),

@@ -87,6 +87,7 @@ class Engine:
                     self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
+                self.federation.check_alike()
                 if self.record is not None:
                     self.record.begin()
                 self._start()

@@ -1,22 +1,24 @@
 """FedGen: the server trains a generator of features from the clients' heads; the heads learn from what it makes.
 
 Leaves a client: its head after local training, and how many rows of each class it has; with `whole`, its whole network
-in the place of the head. Leaves the server: the mean of the heads (or networks), the generator's weights and the share
-of each class in all rows that it was told of. No rows, no features, no public data.
+in the place of the head. Leaves the server: the head of its own network, then the mean of the heads (or of networks),
+the generator's weights and the share of each class in all rows that it was told of. No rows, no features, no public
+data.
 Equations: The algorithm FedGen. A client minimises its cross-entropy and that of its head on features which the
 generator makes of labels, drawn by their shares, and of noise. The server minimises the cross-entropy of the mean of
 the clients' logits on such features. Heads are linear here, so that this mean is what the mean of the heads tells.
 Deviations: heads alone are averaged unless `whole` is set, so that networks may differ, which they mostly do here; the
-paper's main algorithm averages the whole network. A generated row stands beside each private row, drawn anew in each
-round, not in each step. Noise is normal (uniform in the authors' code), means are by examples. The generator's
-diversity loss is that of the authors' code for MNIST, and so are its sizes, steps and batch; its rate (0.0003 there) is
-ours, it has no BatchNorm, and Adam begins anew in each round. That code also weighs each head's loss at the server by
-who has how many rows of a label, gives clients a third term (KL between predictions from own and from generated
-features), weighs the second and third by 10, and lets weights and rates fade: we do not. With `width`, features are in
-so many groups of neighbours: a generated number stands for all features of its group, and the common head reads the
-means of groups; the paper's networks have one width. Heads of another shape than most are left out; a client whom one
-reaches that does not fit keeps its own, and says so. The server's training takes no virtual time; one that diverges
-begins anew. Private networks keep their optimiser from round to round, those of `whole` do not.
+paper's main algorithm averages the whole network. All begin with one head, since a mean of heads that never were alike
+says nothing, and networks of one architecture with one body: with `generated = 0` it is `lg-fedavg`, to the bit. A
+generated row stands beside each private row, drawn anew in each round, not in each step. Noise is normal (uniform in
+the authors' code), means are by examples. The generator's diversity loss is that of the authors' code for MNIST, and so
+are its sizes, steps and batch; its rate (0.0003 there) is ours, it has no BatchNorm, and Adam begins anew in each
+round. That code also weighs each head's loss at the server by who has how many rows of a label, gives clients a third
+term (KL between predictions from own and from generated features), weighs the second and third by 10, and lets weights
+and rates fade: we do not. With `width`, features are in so many groups of neighbours: a generated number stands for all
+features of its group, and the common head reads the means of groups; the paper's networks have one width. Heads of
+another shape than most are left out; a client whom one reaches that does not fit keeps its own, and says so. The
+server's training takes no virtual time; one that diverges begins anew. A client's optimiser begins anew in each round.
 Reference: Zhu, Hong and Zhou, Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021.
 """
 
@@ -58,7 +60,7 @@ class FedGen(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, HEAD, MODEL, UPDATE)
     memory = ("head", "generator", "shares", "shapes", "warned")
-    models = {"client": {"model": "own"}}
+    models = {"server": {"model": "alike"}, "client": {"model": "kin"}}
     headline = "personalised"
 
     generated: float = 1.0  # the weight of the loss on generated features
@@ -86,21 +88,26 @@ class FedGen(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        known = {"generator": server.vars.get("generator", {}), "shares": server.vars.get("shares", torch.zeros(0))}
+        if "model" not in server.slots:
+            raise DataError("FedGen's server needs a network: everyone begins with its head, or with all of it")
+        known = {"generator": server.vars.get("generator", {})}
         if not self.whole:
-            return GLOBAL(server.cohort(self.fraction), head=server.vars.get("head", torch.zeros(0, 0)), **known)
+            head = self.common(server)
+            shares = server.vars.get("shares", torch.zeros(len(head)))
+            return GLOBAL(server.cohort(self.fraction), head=head, shares=shares, **known)
         if self.wide(server) and "head.weight" not in server.slots["model"].form:
             raise DataError(
                 "FedGen's generator learns from heads, but of the network there travels none: share the whole"
             )
-        return MODEL(server.cohort(self.fraction, name="alike"), weights=server.weights(), **known)
+        shares = server.vars.get("shares", torch.zeros(0))
+        return MODEL(server.cohort(self.fraction, name="alike"), weights=server.weights(), shares=shares, **known)
 
     @on(Each(GLOBAL), role="client")
     def take(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
         yield from replaced(client, mail.head, width, "FedGen")
-        yield from self.learn(client, mail, keep="own")
+        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.learn(client, mail)
         own = head_of(client.models["model"], "FedGen")
         return HEAD(head=grouped(own, width), counts=counted(client.data[self.local.data]).float())
 
@@ -112,7 +119,7 @@ class FedGen(Method):
         yield from self.learn(client, mail)
         return UPDATE(weights=client.weights(), counts=counted(client.data[self.local.data]).float())
 
-    def learn(self, client: Node, mail: Message, keep: str | None = None) -> Steps:
+    def learn(self, client: Node, mail: Message) -> Steps:
         """Local training; with generated features, once there is a generator that fits."""
         data, width = client.data[self.local.data], self.wide(client)
         if self.fitting(mail, data, width):
@@ -121,9 +128,9 @@ class FedGen(Method):
             layers = {name: tensor.cpu() for name, tensor in mail.generator.items()}
             features = repeated(made(layers, labels, noise), own.in_features).to(own.weight.dtype)
             extra = {"features": features, "labels": labels}
-            yield self.local.fit("model", self.both, extra=extra, parts=("model.head",), keep=keep)
+            yield self.local.fit("model", self.both, extra=extra, parts=("model.head",))
         else:
-            yield self.local.fit("model", cross_entropy, keep=keep)
+            yield self.local.fit("model", cross_entropy)
         yield Mark("personalised")
 
     def fitting(self, mail: Message, data: Data, width: int) -> bool:
@@ -172,6 +179,12 @@ class FedGen(Method):
         own, made = nets["model"](batch.x), nets["model.head"](batch.features)
         return {"model": {"ce": ce(own, batch.y), "generated": self.generated * ce(made, batch.labels)}}
 
+    def common(self, server: Node) -> Tensor:
+        """The mean of the heads; before there is one, the head of the server's network, as it was drawn."""
+        width, own = self.wide(server), head_of(server.models["model"], "FedGen")
+        head: Tensor = server.vars["head"] if "head" in server.vars else grouped(own, width)
+        return head
+
     def wide(self, node: Node) -> int:
         """How many numbers are generated for this node's head."""
         return biased_width(node.models["model"], "FedGen", self.width)
@@ -180,14 +193,9 @@ class FedGen(Method):
         server, client = federation.first("server"), federation.first("client")
         classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
         table, told = 4 * classes * (self.wide(client) + 1), 4 * classes
-        known = (rounds - 1) * cohort * (self.generator.payload(classes, self.wide(client)) + told)
+        made = (rounds - 1) * cohort * self.generator.payload(classes, self.wide(client))
         if self.whole:
-            sent = rounds * cohort * server.payload()
-            return {"global": 0, "head": 0, "model": sent + known, "update": sent + rounds * cohort * told}
-        sent = cohort * table
-        return {
-            "global": (rounds - 1) * sent + known,
-            "head": rounds * (sent + cohort * told),
-            "model": 0,
-            "update": 0,
-        }
+            sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
+            return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
+        sent = rounds * cohort * (table + told)
+        return {"global": sent + made, "head": sent, "model": 0, "update": 0}

@@ -6,14 +6,15 @@ Equations: The algorithm FedGH. In each round the clients put the global head in
 network by cross-entropy and send their local averaged representations; the server takes a step of SGD on the
 cross-entropy of the global head for each pair of a representation and its class, client by client and class by class.
 Deviations: the head begins at zero, not at random (its loss is convex); before a first merge clients have nothing to
-put in, and train their own. The server's rate is ours, and it may take several passes (`head_epochs`). Gradients there
-are shortened to 50 as in the authors' code, which does so at the clients too. In that code the optimiser that steps for
-the server is that of a client's network, so that the global head never moves; ours is trained, in no virtual time. A
-client keeps its optimiser from round to round, as all private networks here.
-Representations are of the network after its local update, in evaluation mode. With `width`, features are averaged in so
-many groups of neighbours, and a head for as many is written out for each network's own features: the same outputs, for
-networks of different widths; the paper's have one. Tables of another shape than most are left out; a client whom a head
-reaches that does not fit keeps its own, and says so.
+put in, and train their own. The server's rate is ours, and it takes many small passes (`head_epochs`): both were chosen
+on rows of two settings that are neither trained on nor tested on (`benchmarks/defaults.py`). Gradients there are
+shortened to 50 as in the authors' code, which does so at the clients too. In that code the optimiser that steps for the
+server is that of a client's network, so that the global head never moves; ours is trained, in no virtual time. A client
+keeps its optimiser from round to round, as all private networks here. Representations are of the network after its
+local update, in evaluation mode. With `width`, features are averaged in so many groups of neighbours, and a head for as
+many is written out for each network's own features: the same outputs, for networks of different widths; the paper's
+have one. Tables of another shape than most are left out; a client whom a head reaches that does not fit keeps its own,
+and says so.
 Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM
 2023.
 """
@@ -55,8 +56,8 @@ class FedGH(Method):
     models = {"client": {"model": "own"}}
     headline = "personalised"
 
-    head_epochs: int = 1  # of the server, over what the clients have sent
-    head_lr: float = 0.1  # of its steps, one for each mean
+    head_epochs: int = 100  # of the server, over what the clients have sent
+    head_lr: float = 0.01  # of its steps, one for each mean
     width: int | None = None  # features are averaged in so many groups; none: taken as they are
     fraction: float = 1.0
     quorum: int | float = 1

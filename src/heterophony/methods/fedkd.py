@@ -5,7 +5,7 @@ of the mentor. Leaves the server: the mean of these changes, compressed again, t
 the whole mentee to all others (who begin, missed a round, or were not asked).
 Equations: Each model's loss is the sum of its cross-entropy, KL from the other's prediction and the mean squared
 distance of both models' features, the last two divided by the sum of both cross-entropies on the batch (adaptive mutual
-distillation and adaptive hidden loss). KL is summed over classes, mean over the batch. What travels keeps the fewest
+distillation and adaptive hidden loss). KL is the mean over the batch and over classes. What travels keeps the fewest
 singular values whose squares have a share T of their sum; T goes linearly from T_start = 0.95 to T_end = 0.98.
 Deviations: the paper's clients synchronise at each step; ours, as in the authors' code, after local training, by a
 plain mean. In each model's loss the other one and the adaptive divisor, at least 0.01, are constants: derived through
@@ -55,7 +55,7 @@ class FedKD(Method):
     models = {"server": {"model": "global"}, "client": {"model": "own", "mentee": "global"}}
     headline = "personalised"
 
-    distil: float = 1.0  # the weight of the adaptive KL; the paper's is 1
+    distil: float = 1.0  # the weight of the adaptive KL
     hidden: float = 1.0  # the weight of the adaptive hidden loss; 0: networks need no body and head
     energy: Scheduled = Ramp(0.95, 0.98, over=100)
     fraction: float = 1.0
@@ -126,7 +126,8 @@ class FedKD(Method):
         trust = 1 / sum(task.values()).detach().clamp_min(LEAST)  # type: ignore[union-attr]
         terms = {}
         for own, other in (PAIR, PAIR[::-1]):
-            terms[own] = {"ce": task[own], "kl": self.distil * trust * kl(logits[other], logits[own])}
+            apart = kl(logits[other], logits[own]) / logits[own].shape[-1]
+            terms[own] = {"ce": task[own], "kl": self.distil * trust * apart}
             if self.hidden:
                 width = min(hidden.shape[-1] for hidden in features.values())
                 apart = distance(pooled(features[other], width), pooled(features[own], width), "l2")

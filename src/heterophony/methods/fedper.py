@@ -6,11 +6,14 @@ Equations: the algorithms FedPer-Server and FedPer-Client; both parts are traine
 Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
 Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
 could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
-the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
+the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`. Only what travels need be alike: where the rest
+of networks differs, those of one architecture start alike, and all with the server's part.
 Reference: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
 """
 
 from __future__ import annotations
+
+import torch
 
 from heterophony.data.errors import DataError
 from heterophony.federation import Federation
@@ -20,24 +23,29 @@ from heterophony.message import Kind, Message, Send
 from heterophony.method import Method
 from heterophony.node import Node
 from heterophony.parts.aggregate import Named, mean
+from heterophony.parts.features import head_of
+from heterophony.parts.heads import biased_width, grouped, replaced
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.reaction import Each, Every, Round, on
 from heterophony.work import Loss, Mark, Steps
 
-GLOBAL = Kind("global", to="children", weights=Part("model", part="part"))
-UPDATE = Kind("update", to="parent", weights=Part("model", part="part"), examples=Scalar(low=0))
+PART = Part("model", part="part", width="width")
+GLOBAL = Kind("global", to="children", weights=PART)
+UPDATE = Kind("update", to="parent", weights=PART, examples=Scalar(low=0))
 
 
 class FedPer(Method):
-    """One network for all, of which a part is averaged; everyone has the rest, and so a model, of its own."""
+    """A part of the network is averaged; everyone has the rest, and so a model, of its own."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
+    memory = ("head",)
     models = {"server": {"model": "alike"}, "client": {"model": "alike"}}
     headline = "personalised"
 
     part: str = "body"  # the sub-module that travels
+    width: int | None = None  # features of a head that travels are in so many groups; none: taken as they are
     fraction: float = 1.0
     weighted: bool = True
     quorum: int | float = 1
@@ -51,6 +59,8 @@ class FedPer(Method):
         super().__post_init__()
         if self.alone is not None and self.alone < 0:
             raise ValueError(f"alone is a number of epochs >= 0, or none, got {self.alone}")
+        if self.width is not None and (self.width < 1 or self.part != "head"):
+            raise ValueError(f"width is a number >= 1 of groups that a head reads, got {self.width} of {self.part!r}")
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
@@ -59,7 +69,7 @@ class FedPer(Method):
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        client.load({**client.weights(), **mail.weights})
+        yield from self.put(client, mail.weights)
         yield from self.local.first(client, self.loss, self.initial_local)
         if self.alone is None:
             yield self.local.fit("model", self.loss)
@@ -73,14 +83,29 @@ class FedPer(Method):
         return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
 
     @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
-    def merge(self, server: Node, mail: Inbox) -> None:
+    def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             shares = [m.examples for m in mail] if self.weighted else None
-            server.load({**server.weights(), **mean([m.weights for m in mail], shares)})
+            common = mean([m.weights for m in mail], shares)
+            yield from self.put(server, common)
+            if self.width is not None:  # a head of groups would change in its last bits in the server's network
+                server.vars["head"] = common
         server.round += 1
+
+    def put(self, node: Node, weights: Named) -> Steps:
+        """Put what travels in its place."""
+        if self.width is None:
+            node.load({**node.weights(), **weights})
+        else:
+            table = torch.cat([weights["head.weight"], weights["head.bias"].unsqueeze(1)], 1)
+            yield from replaced(node, table, self.width, type(self).__name__)
 
     def shared(self, node: Node) -> Named:
         """The weights that travel."""
+        if self.width is not None:
+            biased_width(node.models["model"], type(self).__name__, self.width)
+            table = grouped(head_of(node.models["model"], type(self).__name__), self.width)
+            return node.vars.get("head") or {"head.weight": table[:, :-1], "head.bias": table[:, -1]}
         own = node.weights()
         if not (found := within(own, self.part)):
             known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))

@@ -70,7 +70,7 @@ def assemble(
         recipe["labels"] = {domain: list(names) for domain, names in world.labels.items()}
     if "root" in made.roles:
         recipe["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
-    return Federation(
+    federation = Federation(
         made,
         topology,
         models,
@@ -90,6 +90,8 @@ def assemble(
         leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
         untrained=world.report.untrained(),
     )
+    _check_alike(method, federation, chosen)
+    return federation
 
 
 def resolve(
@@ -155,14 +157,6 @@ def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[
 
 
 def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
-    slots = {slot for role in method.networks().values() for slot in role.values()}
-    different = sorted(set(setting.models.names))
-    if slots & {"same", "alike"} and setting.models.same is None and len(different) > 1:
-        raise SettingError(
-            f"{name} averages parameters, so that all must have the same network; {setting.name} has "
-            f"{', '.join(different)}: set models.same or models.participants to one of them, or use a method for "
-            "different networks"
-        )
     if world.tasks and not method.tasks:
         raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
     if method.public and world.reads == "sequences":
@@ -193,6 +187,22 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         _check_adaptors(name, setting, world)
     elif method.headline == "global" and setting.models.share:
         _check_whole(name, setting, world)
+
+
+def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
+    """What is averaged must have one shape; where that is a part, the rest of the networks may differ."""
+    if (found := federation.unlike) is None:
+        return
+    different, one = ", ".join(sorted(set(setting.models.names))), "set models.same or models.participants to one"
+    if found.width:
+        raise SettingError(
+            f"{name} averages heads of one shape; {setting.name} has {different}, and {found.line}: set width to at "
+            f"most {found.width}, or {one} of them"
+        )
+    raise SettingError(
+        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
+        "of them, or use a method for different networks"
+    )
 
 
 def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) -> dict[str, torch.Size]:

@@ -252,7 +252,7 @@ class ModelPart(Strict):
     global_: str | None = Field(default=None, alias="global")
     """The network that travels, or that a server has; the first participant's if not given."""
     same: str | None = None
-    """The network of methods that need one for all; the participants' own, if it is one, if not given."""
+    """The network of methods that average weights; the participants' own if not given, where what travels is alike."""
     share: str | tuple[str, ...] = ""
     """The part that travels: `body`, `head`, several such, or nothing for the whole."""
     buffers: Literal["shared", "private"] = "shared"
