@@ -50,6 +50,7 @@ class FedMD(Method):
     sample: int | None = None  # public rows a round; None: all
     fresh: bool = True  # other rows each round
     measure: Literal["l1", "l2", "ce"] = "l1"
+    reduction: Literal["mean", "sum"] = "mean"  # of l1 and l2 over a row's outputs; Eq. 1 prints a norm, which is a sum
     average: Literal["mean", "median", "trimmed"] = "mean"
     half: bool = False  # logits travel as float16
     initial_public: int = 0  # epochs before the first round, on labelled public data
@@ -111,7 +112,7 @@ class FedMD(Method):
         return self.distil.fit("model", self.distance, data="public", rows=rows, extra={"agreed": agreed})
 
     def distance(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure)}}
+        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure, self.reduction)}}
 
     def without_forgetting(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         """Eq. 4."""
