@@ -1,7 +1,7 @@
 """FedMD+Global in the small: how convolutions begin, and how strong Eq. 1's distance is, on validation images alone.
 
-`cifar10-dirichlet` with three clients and a server that have a WRN-10-1 each, images of 12x12, 4,000 private rows of which
-half are for validation, 1,200 public images of which 600 are drawn in a round. Test images are not asked for.
+`cifar10-dirichlet` with three clients and a server that have a WRN-10-1 each, images of 12x12, 4,000 private rows of
+which half are for validation, 1,200 public images of which 600 are drawn in a round. Test images are not asked for.
 
 python benchmarks/fedmd.py [--rounds 8] [--seeds 2] [--data FOLDER]
 """
@@ -33,10 +33,10 @@ STARTS = {"torch": "", "fan-out": "-fan-out"}
 ARMS = (
     ("fan-out", "mean", 0.1),
     ("torch", "mean", 0.1),
+    ("fan-out", "mean", 1.0),
     ("torch", "mean", 1.0),
-    ("torch", "sum", 0.1),
     ("fan-out", "sum", 0.1),
-    ("torch", "sum", 0.01),
+    ("torch", "sum", 0.1),
 )
 
 

@@ -1,4 +1,4 @@
-"""What BatchNorm's running statistics cost on few images: accuracy in evaluation mode before and after they are refreshed.
+"""What BatchNorm's running statistics cost on few images: accuracy in evaluation mode, before and after a refresh.
 
 A participant of FCCL's digits trains alone on its own images (USPS: 80, MNIST: 150) for 50 epochs, as before the first
 round of `fccl-digits`. Then its running statistics are taken anew from the same images (`refresh`). Accuracies are in

@@ -2,8 +2,9 @@
 
 Leaves a client: its logits on public rows that everyone knows by seed. Leaves the server: their average.
 Equations: Algorithm 1 and Eq. 1-4 of the second paper. The average is of logits before the softmax, the distance is L1
-(mean over elements; L2 and CE are options); LwoF adds beta times the soft cross-entropy at temperature rho with the
-client's own prediction before its local update, mean over the batch (the paper says neither rho nor the reduction).
+(L2 and CE are options), mean over rows and outputs; Eq. 1 prints the sum over outputs (`reduction`). LwoF adds beta
+times the soft cross-entropy at temperature rho with the client's own prediction before its local update, mean over the
+batch (the paper says neither rho nor the reduction).
 Deviations: the number of initial epochs is not given in the paper and is an option; the average may be a robust one.
 Where training augments images, LwoF's prediction before is of the images as they are.
 References: Li and Wang, FedMD, 2019; Shi, Radu and Yang, Closing the Gap between Client and Global Model Performance in

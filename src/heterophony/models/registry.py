@@ -24,7 +24,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "wide_resnet",
             "WideResNet",
             {"depth": depth},
-            f"wide ResNet of depth {depth} (FedMD+Global); any wrn-d-k with d = 6n + 4 works, -fan-out behind it for its authors' start",
+            f"wide ResNet of depth {depth} (FedMD+Global); any wrn-d-k with d = 6n + 4 works",
         )
         for depth in (10, 16, 22, 28, 34, 40)
     },
@@ -72,9 +72,9 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
 
     Of texts, `size` is the number of bytes and there is one channel.
 
-    `name` is one of `names()`, a `wrn-d-k` (`wrn-d-k-fan-out` begins as the network's authors have it), or
-    `module:callable`, which is imported and called with the same three keyword arguments. `SMALL + OWN` is two of them, spliced (FedMRL). Weights are drawn from torch's generator:
-    seed it first.
+    `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
+    or `module:callable`, which is imported and called with the same three keyword arguments. `SMALL + OWN` is two of
+    them, spliced (FedMRL). Weights are drawn from torch's generator: seed it first.
     """
     small, splice, own = name.partition(SPLICE)
     if splice:

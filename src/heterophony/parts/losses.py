@@ -40,7 +40,8 @@ def distance(
 ) -> Tensor:
     """How far logits are from a constant target, mean over rows.
 
-    Over a row's outputs, absolute (l1) or squared (l2) differences are averaged or summed. Soft cross-entropy is summed.
+    Over a row's outputs, absolute (l1) or squared (l2) differences are averaged or summed, and soft cross-entropy is
+    summed.
     """
     if kind == "ce":
         return soft_cross_entropy(target, logits)

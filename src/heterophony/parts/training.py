@@ -29,7 +29,7 @@ class Training:
     optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
     data: Literal["train", "own", "all"] = "train"
     steps: int | None = None
-    refresh: bool = False  # BatchNorm's running statistics are taken anew from the rows after each training
+    refresh: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or (self.batch is not None and self.batch < 1):
