@@ -51,8 +51,10 @@ def test_distances_by_loops_and_the_target_is_a_constant():
     expected = {"l1": sum(map(abs, gaps)) / 18, "l2": sum(g * g for g in gaps) / 18}
     for kind, value in expected.items():
         assert distance(target, z, kind).item() == pytest.approx(value, rel=1e-12)
+        assert distance(target, z, kind, "sum").item() == pytest.approx(3 * value, rel=1e-12)  # three outputs a row
     for kind in ("l1", "l2", "ce"):
         distance(target, z, kind).backward()
+    assert torch.equal(distance(target, z, "ce", "sum"), distance(target, z, "ce"))
     assert target.grad is None
     assert z.grad is not None
 
@@ -110,6 +112,18 @@ def test_lwof_with_beta_zero_is_fedmd_global():
     plain = local(logits_star(fedmd_global(**options))).run(3)
     assert local(logits_star(fedmd_global(lwof=0.0, rho=5.0, **options))).run(3).digest == plain.digest
     assert local(logits_star(fedmd_global(lwof=1.0, **options))).run(3).digest != plain.digest
+
+
+def test_a_sum_over_outputs_is_a_mean_with_as_many_times_the_rate():
+    """Eq. 1 prints a norm: of a row's four outputs here."""
+    mean_, sum_ = (
+        local(logits_star(FedMD(local=B16, distil=Training(batch=16, lr=rate), reduction=how))).run(2)
+        for how, rate in (("mean", 0.08), ("sum", 0.02))
+    )
+    assert mean_.digest != local(logits_star(FedMD(local=B16, distil=Training(batch=16, lr=0.02)))).run(2).digest
+    for client in CLIENTS:
+        a, b = (result.state(client)["models"]["model"] for result in (mean_, sum_))
+        assert all(torch.allclose(a[name], b[name], atol=1e-6) for name in a)
 
 
 def test_the_global_model_changes_nothing_for_the_clients():

@@ -21,6 +21,7 @@ COMMON = {
     "momentum": "of SGD",
     "weight_decay": "L2 penalty",
     "data": "what is seen: private rows, those and the own domain's public ones, or those and all public ones",
+    "refresh": "BatchNorm's running statistics are taken anew from the rows after training",
     "steps": "so many batches instead of whole epochs",
     "sample": "public rows of a round; none: all",
     "fresh": "other public rows in each round",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heterophony.parts.aggregate import Named
 from heterophony.parts.optimisers import Optimiser, sgd
+from heterophony.parts.statistics import running
 
 if TYPE_CHECKING:
     from heterophony.node import Node
@@ -32,6 +33,7 @@ class Fit:
     `transform` changes the gradient of the one model, or by name those of some of several; it is called with `aux`.
     `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
     The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
+    `refresh` helps where few steps were taken: running statistics lag behind the weights by about ten steps.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
     """
 
@@ -53,6 +55,7 @@ class Fit:
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
     once: bool = False  # such work is not asked for again: nothing is prepared that only pays later
+    refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
 
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:
@@ -82,7 +85,15 @@ class Fit:
 
     def samples(self, node: Node) -> float:
         """How many samples' worth of training it is: what the virtual clock charges."""
-        return float(sum(self.sizes(node)) * len(self.names))
+        trained = float(sum(self.sizes(node)) * len(self.names))
+        return trained + FORWARD_SHARE * self._refreshed(node)
+
+    def _refreshed(self, node: Node) -> int:
+        """How many rows go through the models when statistics are taken anew."""
+        if not self.refresh or not self.sizes(node):
+            return 0
+        rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
+        return rows * sum(bool(running(node.models[name])) for name in self.names)
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,21 @@ def test_any_wide_resnet_has_a_name() -> None:
     assert shapes[0] == shapes[1]
 
 
+def test_wide_resnets_begin_as_torch_draws_them_or_as_their_authors_do() -> None:
+    starts = {}
+    for name in ("wrn-16-4", "wrn-16-4-fan-out"):
+        torch.manual_seed(0)
+        starts[name] = [part for part in create(name, **SHAPE).modules() if isinstance(part, nn.Conv2d)]
+    for conv in starts["wrn-16-4"]:  # uniform within 1 / sqrt(fan-in), biases too
+        bound = (conv.in_channels * conv.kernel_size[0] ** 2) ** -0.5
+        assert 0.9 * bound < conv.weight.abs().max() <= bound
+        assert 0 < conv.bias.abs().max() <= bound
+    for conv in starts["wrn-16-4-fan-out"]:
+        expected = (2 / (conv.out_channels * conv.kernel_size[0] ** 2)) ** 0.5
+        assert conv.weight.std().item() == pytest.approx(expected, rel=0.1)
+        assert not conv.bias.any()
+
+
 @pytest.mark.parametrize("name", ["wrn-11-1", "wrn-4-1", "wrn-16-0"])
 def test_impossible_wide_resnets(name: str) -> None:
     text = refusal(name)

@@ -127,6 +127,15 @@ def alike_star(method=None, **options):
     return Federation(method, star(CLIENTS), models, data, TESTS, **options)
 
 
+def refreshed_star(**options):
+    """Networks with BatchNorm, whose statistics are taken anew after each training on private rows."""
+    on = replace(ADAM, refresh=True)
+    models = {"client": dict.fromkeys(("model", "previous", "pretrained"), normed)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    method = FCCL(pretrain=on, collaborate=ADAM, local=on)
+    return Federation(method, star(CLIENTS), models, data, TESTS, **options)
+
+
 def distilled_star(**options):
     """Two clients of one architecture and one of another; the server has a model of each."""
     models = {c: {"model": Model(net(h), common=True)} for c, h in zip(CLIENTS, (8, 8, 16), strict=True)}
@@ -429,6 +438,7 @@ METHODS = [
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),
     ),
+    Row("fccl-refreshed", refreshed_star, crash_rounds=1),
     Row("fccl-homogeneous", alike_star, crash_rounds=1),
     Row(
         "fccl-code",

@@ -330,6 +330,7 @@ class Cohort:
         for each in running:
             for place, job in zip(each.places, each.jobs, strict=True):
                 job.rows += loss_rows(job, answers[place])
+                self.eager.refresh(job)
         return answers
 
     def _answers(self, running: Sequence[Seated]) -> dict[int, Any]:

@@ -15,6 +15,7 @@ from heterophony.data.table import Data
 from heterophony.fault import told
 from heterophony.node import Node
 from heterophony.parts.optimisers import Descent
+from heterophony.parts.statistics import retaken, running
 from heterophony.record.score import score
 from heterophony.seeds import generator, seeded
 from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
@@ -77,12 +78,21 @@ class Eager:
 
         return ended
 
+    def refresh(self, job: Job) -> None:
+        """What a fit asks for after its last step, where another way has computed the steps."""
+        assert isinstance(job.work, Fit)
+        try:
+            refresh(job.node, job.work, self.precision)
+        except Exception as error:
+            raise located(job, error) from error
+
     def _begin(self, job: Job) -> Callable[[], Any]:
         node, work = job.node, job.work
         match work:
             case Fit():
                 with seeded(node.seed, node.id, node.round, "fit", job.tag):
                     fitted = fit(node, work, self.precision)
+                refresh(node, work, self.precision)
                 job.rows += loss_rows(job, fitted)
                 return lambda: fitted
             case Predict():
@@ -191,6 +201,24 @@ def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
         return _fit(node, work, models, precision)
 
 
+def refresh(node: Node, work: Fit, precision: str = "fp32") -> None:
+    """Take the running statistics of the trained models anew, where a fit asks for it and has taken a step.
+
+    Every way of computing does this here, on the node's own modules, after the fit. Rows come in an order that follows
+    from the seed, since a view may be sorted by class. They are split evenly into batches of at least the fit's size.
+    """
+    if not work.refresh or not work.sizes(node):
+        return
+    data = _rows(node, work)
+    order = torch.randperm(len(data), generator=generator(node.seed, node.id, work.data, "statistics"))
+    parts = torch.tensor_split(order.to(node.device), max(1, len(data) // (work.batch or len(data))))
+    for name in work.names:
+        network = node.models[name]
+        if running(network):
+            retaken(network, precise(network, precision), (data.take(part).x for part in parts))
+            node.slots[name].settle()
+
+
 def untrained(work: Fit, model: nn.Module) -> list[nn.Parameter]:
     """The parameters that a fit of a part of a model leaves as they are."""
     named = dict(model.named_parameters())
@@ -296,11 +324,15 @@ def transforms_of(work: Fit) -> Mapping[str, Transform]:
     return given if isinstance(given, Mapping) else {work.names[0]: given}
 
 
-def _batches(node: Node, work: Fit) -> Any:
+def _rows(node: Node, work: Fit) -> Data:
+    """What a fit trains on: the chosen rows of its view, with the further columns."""
     view = node.data.placed(work.data)
     data = view if work.rows is None else view.take(work.rows.to(node.device))
-    if work.extra:
-        data = data.with_columns(**on_device(node.device, work.extra))
+    return data.with_columns(**on_device(node.device, work.extra)) if work.extra else data
+
+
+def _batches(node: Node, work: Fit) -> Any:
+    data = _rows(node, work)
     sizes = work.sizes(node)
     while sizes:
         epoch = node.epochs.get(work.data, 0)

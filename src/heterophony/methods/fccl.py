@@ -7,8 +7,9 @@ by lambda_col), Eq. 3-7 (cross-entropy and KL from the previous round's and the 
 lambda_loc; KL summed over classes, mean over the batch). Table 3: parameters are averaged between the two phases.
 Deviations: Z-bar is computed once a round, as in Algorithm 1. The authors' code is `fccl_code`: Z-bar for every public
 batch (`sample` = one batch, `local_every` = batches a round; a round here is then one exchange), one's own part of it
-from the previous round's model (`zbar`), and a new optimiser for each of these batches (`renew`). The average of the
-weights is a plain mean; who is too late for it does not train in that round.
+from the previous round's model (`zbar`), and a new optimiser for each of these batches (`renew`). That code's
+matrix of correlations is (N - 1)/N of Eq. 1's, which is ours. The average of the weights is a plain mean; who is too
+late for it does not train in that round.
 Reference: Huang et al., Learn from Others and Be Yourself in Heterogeneous Federated Learning, CVPR 2022.
 """
 

@@ -2,8 +2,9 @@
 
 Leaves a client: its logits on public rows that everyone knows by seed. Leaves the server: their average.
 Equations: Algorithm 1 and Eq. 1-4 of the second paper. The average is of logits before the softmax, the distance is L1
-(mean over elements; L2 and CE are options); LwoF adds beta times the soft cross-entropy at temperature rho with the
-client's own prediction before its local update, mean over the batch (the paper says neither rho nor the reduction).
+(L2 and CE are options), mean over rows and outputs; Eq. 1 prints the sum over outputs (`reduction`). LwoF adds beta
+times the soft cross-entropy at temperature rho with the client's own prediction before its local update, mean over the
+batch (the paper says neither rho nor the reduction).
 Deviations: the number of initial epochs is not given in the paper and is an option; the average may be a robust one.
 Where training augments images, LwoF's prediction before is of the images as they are.
 References: Li and Wang, FedMD, 2019; Shi, Radu and Yang, Closing the Gap between Client and Global Model Performance in
@@ -50,6 +51,7 @@ class FedMD(Method):
     sample: int | None = None  # public rows a round; None: all
     fresh: bool = True  # other rows each round
     measure: Literal["l1", "l2", "ce"] = "l1"
+    reduction: Literal["mean", "sum"] = "mean"  # of l1 and l2 over a row's outputs; Eq. 1 prints a norm, which is a sum
     average: Literal["mean", "median", "trimmed"] = "mean"
     half: bool = False  # logits travel as float16
     initial_public: int = 0  # epochs before the first round, on labelled public data
@@ -111,7 +113,7 @@ class FedMD(Method):
         return self.distil.fit("model", self.distance, data="public", rows=rows, extra={"agreed": agreed})
 
     def distance(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure)}}
+        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure, self.reduction)}}
 
     def without_forgetting(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         """Eq. 4."""

@@ -77,9 +77,9 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
 
     Of texts, `size` is the number of bytes and there is one channel.
 
-    `name` is one of `names()`, a `wrn-d-k`, or `module:callable`, which is imported and called with the same
-    three keyword arguments. `SMALL + OWN` is two of them, spliced (FedMRL). Weights are drawn from torch's generator:
-    seed it first.
+    `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
+    or `module:callable`, which is imported and called with the same three keyword arguments. `SMALL + OWN` is two of
+    them, spliced (FedMRL). Weights are drawn from torch's generator: seed it first.
     """
     small, splice, own = name.partition(SPLICE)
     if splice:
@@ -92,8 +92,8 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
         return build(name, in_channels=in_channels, size=size, classes=classes)
     if ":" in name:
         return _imported(name, in_channels=in_channels, size=size, classes=classes)
-    if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)", name):
-        further = {"depth": int(wrn[1]), "width": int(wrn[2])}
+    if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)(?:-(fan-out))?", name):
+        further = {"depth": int(wrn[1]), "width": int(wrn[2]), "init": wrn[3] or "torch"}
         module, kind = "wide_resnet", "WideResNet"
     elif name in _TABLE:
         module, kind, further, _ = _TABLE[name]

@@ -32,13 +32,22 @@ def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
     return {name: {"ce": ce(net(batch.x), batch.y)} for name, net in nets.items()}
 
 
-def distance(target: Tensor, logits: Tensor, kind: Literal["l1", "l2", "ce"] = "l1") -> Tensor:
-    """How far logits are from a constant target: mean over elements (l1, l2) or soft cross-entropy, mean over rows."""
-    if kind == "l1":
-        return (logits - target.detach()).abs().mean()
-    if kind == "l2":
-        return (logits - target.detach()).pow(2).mean()
-    return soft_cross_entropy(target, logits)
+def distance(
+    target: Tensor,
+    logits: Tensor,
+    kind: Literal["l1", "l2", "ce"] = "l1",
+    over: Literal["mean", "sum"] = "mean",
+) -> Tensor:
+    """How far logits are from a constant target, mean over rows.
+
+    Over a row's outputs, absolute (l1) or squared (l2) differences are averaged or summed, and soft cross-entropy is
+    summed.
+    """
+    if kind == "ce":
+        return soft_cross_entropy(target, logits)
+    apart = logits - target.detach()
+    each = apart.abs() if kind == "l1" else apart.pow(2)
+    return each.mean() if over == "mean" else each.sum() / len(flat(each))
 
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:

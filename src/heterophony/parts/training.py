@@ -29,6 +29,7 @@ class Training:
     optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
     data: Literal["train", "own", "all"] = "train"
     steps: int | None = None
+    refresh: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or (self.batch is not None and self.batch < 1):
@@ -45,6 +46,7 @@ class Training:
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
         """The work order."""
         order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "steps": self.steps, "batch": self.batch}
+        order["refresh"] = self.refresh
         return Fit(models, loss, **{**order, "optimiser": self.build(), **more})
 
     def first(self, node: Node, loss: Loss, epochs: int) -> Steps:

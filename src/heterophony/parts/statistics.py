@@ -1,0 +1,42 @@
+"""BatchNorm's running statistics: which layers have them, and taking them anew from given batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def running(network: nn.Module) -> list[_BatchNorm]:
+    """Return the BatchNorm layers that keep running statistics."""
+    return [part for part in network.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
+
+
+def retaken(network: nn.Module, ask: Callable[[Tensor], Tensor], batches: Iterable[Tensor]) -> None:
+    """Replace the running statistics by the plain average over these batches, in which rows count alike.
+
+    `ask` is the network in the precision that it runs in. Only BatchNorm is in training mode: statistics are for
+    evaluation, where there is no dropout, and nothing is drawn at random. Modes are put back.
+    """
+    layers = running(network)
+    modes = [(part, part.training) for part in network.modules()]
+    momenta = [layer.momentum for layer in layers]
+    network.eval()
+    try:
+        for layer in layers:
+            layer.train()
+            layer.reset_running_stats()
+        seen = 0
+        for batch in batches:
+            seen += len(batch)
+            for layer in layers:
+                layer.momentum = len(batch) / seen  # so that the running average is the plain one
+            with torch.no_grad():
+                ask(batch)
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+        for part, training in modes:
+            part.training = training
