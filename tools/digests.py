@@ -18,9 +18,8 @@ import torch
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE / "tests"), str(HERE / "src")]
 
-from toys.federations import ROWS  # noqa: E402
-
 from heterophony.engines import local  # noqa: E402
+from toys.federations import ROWS  # noqa: E402
 
 
 def outcome(row):
