@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 T = TypeVar("T")
+NOT_FINITE = "not finite"  # in what is said of values that have diverged, and nowhere else
 
 
 class Refused(ValueError):
@@ -49,7 +50,7 @@ class Shape:
     def rows(self, name: str) -> tuple[int, int | None]:
         found = self.view(name)
         if found is None:
-            raise Refused(f"the receiver has no data view {name!r}")
+            raise Refused(f"the receiver has no data view {name!r}; a field names a view of its receiver, or none")
         return found
 
 
@@ -196,7 +197,7 @@ class LowRank(Weights):
             if slash and side == "left" and f"{name}/right" in value:
                 most = float(left.norm()) * float(value[f"{name}/right"].norm())
                 if not most <= torch.finfo(left.dtype).max:
-                    raise Refused(f"{name}: the product of its factors need not be finite")
+                    raise Refused(f"{name}: the product of its factors may be too large: {NOT_FINITE}")
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
         whole = dict(value)
@@ -344,8 +345,10 @@ class Scalar:
         return float(value)
 
     def sound(self, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise Refused(f"expected a finite number, got {value!r:.40}")
+        if not math.isfinite(value):
+            raise Refused(f"expected a finite number, got {value!r:.40}, which is {NOT_FINITE}")
         if isinstance(value, int) and abs(value) >= 2**53:  # sums of such need not be numbers that a float can hold
             raise Refused(f"expected a number that a float holds, got {value!r:.40}")
         if not self.low <= value <= self.high:
@@ -373,7 +376,7 @@ def _finite(value: Any) -> None:
         raise Refused("expected a float tensor")
     # A sum is finite only if all its terms are, and far cheaper; if it overflowed, look at each.
     if not math.isfinite(value.sum().item()) and not bool(torch.isfinite(value).all()):
-        raise Refused("holds values that are not finite")
+        raise Refused(f"holds values that are {NOT_FINITE}")
 
 
 def total(value: Mapping[str, Tensor]) -> Tensor | None:
