@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from heterophony import cli, registry
+from heterophony import Kind, cli, registry
+from heterophony.fields import Counts, PerClass, Shape
 from heterophony.settings import assemble
 
 PAGE = Path(__file__).parents[1] / "docs" / "add-a-method.md"
@@ -35,6 +37,17 @@ def test_the_commands_work(mine):
         assert found.exit_code == 0, (command, found.stderr)
     assert len(mine) == 4
     assert Path("runs/mine/result.json").exists()
+
+
+def test_what_the_page_sends_to_a_server_fits_it():
+    if not PAGE.exists():
+        pytest.skip("not in a checkout")
+    text = PAGE.read_text()
+    assert 'PerClass("train")' not in text
+    assert 'Kind("table", to="parent", means=PerClass(rows="counts"), counts=Counts)' in text
+    kind = Kind("table", to="parent", means=PerClass(rows="counts"), counts=Counts)
+    body = kind(means=torch.zeros(3, 4), counts=torch.ones(3)).body
+    kind.check(body, Shape())  # a server without any data
 
 
 def test_it_is_fedavg(mine):

@@ -385,6 +385,17 @@ def test_a_second_demo_does_not_change_what_the_first_took(small, tmp_path, monk
     assert said(call("show", tmp_path / "demo" / "solo" / "seed-0", "--json")) == before
 
 
+def test_a_demo_that_can_draw_no_page_says_so_before_it_runs(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "RUNS", (("solo", str(small), "alone", 1),))
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    answer = call("demo", "--out", tmp_path / "demo")
+    assert answer.exit_code == 0, answer.exception
+    first, *rest = answer.stderr.splitlines()
+    assert "no page of figures: a report needs plotly: pip install 'heterophony[report]'" in first
+    assert any(line.startswith("1 of 1: solo") for line in rest)
+    assert answer.stdout.splitlines()[-1].endswith(f"`heterophony report {tmp_path / 'demo'}` makes the page.")
+
+
 # -- going on ---------------------------------------------------------------------------------------------------
 def test_resume_of_a_finished_run_shows_it(example, finished):
     found = said(call("resume", finished, "--json"))
@@ -902,7 +913,7 @@ def test_files_that_predict_cannot_read(model, tmp_path):
     np.save(tmp_path / "plain.npy", np.zeros((1, 28, 28), np.uint8))
     (tmp_path / "plain.npy").rename(tmp_path / "plain.npz")
     refused(call("predict", model, tmp_path / "cut.png"), f"{tmp_path / 'cut.png'} cannot be read", "replace the file")
-    refused(call("predict", model, tmp_path / "plain.npz"), f"{tmp_path / 'plain.npz'} is no .npz of plain arrays")
+    refused(call("predict", model, tmp_path / "plain.npz"), f"{tmp_path / 'plain.npz'} is not an .npz file")
 
 
 def test_predict_reads_images_only(tmp_path):
@@ -980,6 +991,23 @@ def test_a_full_disk(example, tmp_path, monkeypatch, after):
     found = said(call("run", "fedavg", "--on", example.setting, "--out", out, "--json"))
     assert found["digest"] == example.said["digest"]
     assert tables(out) == tables(example.folder)
+
+
+@pytest.mark.parametrize("after", [0, 2, 5])
+def test_a_full_disk_names_the_file(example, tmp_path, monkeypatch, after):
+    """The error of a write has no file's name of its own."""
+    left, sync = [after], os.fsync
+
+    def full(handle):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    line = refused(call("run", "fedavg", "--on", example.setting, "--out", tmp_path / "out", "--json"), "make room")
+    named = Path(line.removeprefix("heterophony: ").partition(": no space left")[0])
+    assert tmp_path / "out" in named.parents
 
 
 def test_export_to_a_full_disk(example, tmp_path, monkeypatch):

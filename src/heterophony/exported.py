@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from torch import nn
 
 from heterophony import imported
 from heterophony.data import DataError, to_tensor
-from heterophony.data.sources.files import reading
+from heterophony.data.sources import npz
+from heterophony.data.sources.files import late, reading
 from heterophony.models import create
 from heterophony.models.registry import imports, reads
 from heterophony.record.disk import Disk
@@ -122,18 +122,13 @@ def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
     if path.suffix == ".npz":
-        if not zipfile.is_zipfile(path):
-            raise DataError(f"{path} is no .npz of plain arrays")
-        with reading(path), np.load(path, allow_pickle=False) as file:
+        with npz.opened(path) as file:
             arrays = {key: file[key] for key in ("x", "test_x") if key in file}
         if not arrays:
             raise DataError(f"{path}: there is no array `x` in it")
         found: np.ndarray[Any, np.dtype[np.uint8]] = next(iter(arrays.values()))
         return found[..., None] if found.ndim == 3 else found
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"{path}: reading image files needs pillow: pip install pillow, or give a .npz") from None
-    with reading(path), Image.open(path) as picture:
+    pillow = late("PIL.Image", "pillow", f"{path}: reading image files")
+    with reading(path), pillow.open(path) as picture:
         array = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB"))
     return array[None, ..., None] if array.ndim == 2 else array[None]

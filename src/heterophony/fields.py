@@ -15,6 +15,8 @@ from torch import Tensor
 T = TypeVar("T")
 LARGEST = 1e15  # of a float in a tensor: squares of as many as a network has can still be summed in float32
 WIDEST = 1e100  # of a number by itself: sums, squares and ratios of some are numbers still
+NOT_FINITE = "not finite"  # both in what is said of values that have diverged, and nowhere else
+TOO_LARGE = "the limit is"
 
 
 class Refused(ValueError):
@@ -51,7 +53,7 @@ class Shape:
     def rows(self, name: str) -> tuple[int, int | None]:
         found = self.view(name)
         if found is None:
-            raise Refused(f"the receiver has no data view {name!r}")
+            raise Refused(f"the receiver has no data view {name!r}; a field names a view of its receiver, or none")
         return found
 
 
@@ -211,7 +213,7 @@ class LowRank(Weights):
             if slash and side == "left" and f"{name}/right" in value:
                 most = float(left.norm()) * float(value[f"{name}/right"].norm())
                 if not most < min(LARGEST, torch.finfo(left.dtype).max):
-                    raise Refused(f"{name}: the product of its factors may be beyond the limit of {LARGEST:g}")
+                    raise Refused(f"{name}: the product of its factors may be too large: {TOO_LARGE} {LARGEST:g}")
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
         whole = dict(value)
@@ -359,8 +361,10 @@ class Scalar:
         return float(value)
 
     def sound(self, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             raise Refused(f"expected a finite number, got {value!r:.40}")
+        if not math.isfinite(value):
+            raise Refused(f"expected a finite number, got {value!r:.40}, which is {NOT_FINITE}")
         if abs(value) >= (2**53 if isinstance(value, int) else WIDEST):  # sums of such need not be numbers
             raise Refused(f"expected a number that a float holds, got {value!r:.40}")
         if not self.low <= value <= self.high:
@@ -389,9 +393,9 @@ def _usable(value: Any) -> None:
         raise Refused("expected a float tensor")
     low, high = (end.item() for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
     if not math.isfinite(low) or not math.isfinite(high):  # both are NaN if any value is
-        raise Refused("holds values that are not finite")
+        raise Refused(f"holds values that are {NOT_FINITE}")
     if max(-low, high) >= LARGEST:
-        raise Refused(f"holds {low if -low > high else high:.3g}, the limit is {LARGEST:g}")
+        raise Refused(f"holds {low if -low > high else high:.3g}, {TOO_LARGE} {LARGEST:g}")
 
 
 def total(value: Mapping[str, Tensor]) -> Tensor | None:

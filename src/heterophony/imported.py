@@ -7,6 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from heterophony import fault
+
 log = logging.getLogger(__name__)
 
 
@@ -37,9 +39,13 @@ def function(name: str, what: str) -> Any:
     try:
         found = importlib.import_module(module)
     except Exception as error:  # whatever the user's module does while it is imported
+        if _absent(module, error):
+            raise ValueError(
+                f"{what} {name!r}: cannot import module {module!r}, which must be in this folder or on PYTHONPATH "
+                f"({_reason(error)})"
+            ) from error
         raise ValueError(
-            f"{what} {name!r}: cannot import module {module!r}, which must be in this folder or on PYTHONPATH "
-            f"({_reason(error)})"
+            f"{what} {name!r}: module {module!r} was found, but importing it raised {_place(error)}"
         ) from error
     if not callable(made := getattr(found, attribute, None)):
         problem = "is not callable" if hasattr(found, attribute) else "does not exist"
@@ -53,7 +59,21 @@ def call(name: str, what: str, **arguments: Any) -> Any:
     try:
         return made(**arguments)
     except Exception as error:
-        raise ValueError(f"{what} {name!r}: the call failed ({_reason(error)})") from error
+        raise ValueError(f"{what} {name!r}: the call failed ({_place(error)})") from error
+
+
+def _absent(module: str, error: Exception) -> bool:
+    """Whether there is no such module; one that is there may itself import something that is not."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name is not None and f"{module}.".startswith(f"{error.name}.")
+    return not module or module.startswith(".")  # no name of a module at all
+
+
+def _place(error: Exception) -> str:
+    """What was raised, and where in the user's own files."""
+    if isinstance(error, SyntaxError):  # raised by who reads the file: its place is in its text
+        return _reason(error)
+    return " ".join(fault.told(error).split())
 
 
 def _reason(error: Exception) -> str:

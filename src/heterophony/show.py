@@ -72,11 +72,19 @@ def _about(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any]
         **({"diverged": lost} if (lost := diverged(table, product)) else {}),
         **_unmarked(table, product),
         "incidents": len(troubles := [row for row in ledger.incidents if row["incident"] != "joined"]),
+        **_refused(troubles),
         **({"skipped": skipped} if (skipped := sum(row["incident"] == "skipped" for row in troubles)) else {}),
         "leaks": spec.get("leaks", []),
         **({"untrained": spec["untrained"]} if "untrained" in spec else {}),
         **({"conflicts": fought} if (fought := conflicts(table)) else {}),
     }
+
+
+def _refused(troubles: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many messages were refused, and what the first refusal said."""
+    found = [row for row in troubles if row["incident"] == "refused"]
+    first = f"{found[0]['node']} refused {found[0]['detail']}" if found else ""
+    return {"refused": {"messages": len(found), "first": first}} if found else {}
 
 
 def _unmarked(table: Table, product: str) -> dict[str, Any]:
@@ -223,12 +231,13 @@ def _best(spec: dict[str, Any], table: Table, ledger: Ledger) -> dict[str, Any] 
     return found | {"round": max(begun), "training": best} if begun else found
 
 
-def lines(summary: dict[str, Any]) -> list[str]:
-    """What goes below the table."""
+def lines(summary: dict[str, Any], kept: bool = True) -> list[str]:
+    """What goes below the table. Of a run that is not `kept` in a folder, no other command can tell more."""
     kinds = ", ".join(f"{kind} {size(n)}" for kind, n in summary["bytes"].items() if kind != "total") or "nothing"
     resume = "Federation.resume" if summary["setting"] is None else "heterophony resume"
+    refused = [_refusals(found)] if (found := summary.get("refused")) else []
     if not summary["rounds"]:
-        return [f"no round is finished yet: `{resume}` continues it"]
+        return [f"no round is finished yet: `{resume}` continues it", *refused]
     text = [f"after {counted(summary['rounds'], 'round')}, product {summary['product']!r}; "
             f"worst participant on its own domain {percent(summary['metrics']['worst'])}"]  # fmt: skip
     if (best := summary["best"]) is not None:
@@ -265,13 +274,15 @@ def lines(summary: dict[str, Any]) -> list[str]:
     troubles = counted(summary["incidents"], "incident")
     if skipped := summary.get("skipped"):
         troubles += f", among them {counted(skipped, 'skipped merge')} (too few answers)"
-    troubles += ": see `heterophony ledger`" if summary["incidents"] else ""
+    if summary["incidents"]:
+        troubles += ": see `heterophony ledger`" if kept else ": with --out, `heterophony ledger` lists them"
     text.append(f"sent {size(summary['bytes']['total'])}: {kinds}; {troubles}")
     if fought := summary.get("conflicts"):
         share, cosine = (sum(own[key] for own in fought.values()) / len(fought) for key in ("share", "cosine"))
         text.append(
             f"what others teach went against local gradients in {percent(share)} of rounds, cosine {cosine:.2f}"
         )
+    text += refused
     text += [f"LEAKY: {leak}" for leak in summary["leaks"]]
     text += [f"UNTRAINED: {gap}" for gap in summary.get("untrained", [])]
     if summary.get("unchecked"):
@@ -281,6 +292,11 @@ def lines(summary: dict[str, Any]) -> list[str]:
     else:
         text.append(f"not finished: `{resume}` continues it")
     return text
+
+
+def _refusals(found: dict[str, Any]) -> str:
+    first = "the first: " if found["messages"] > 1 else ""
+    return f"REFUSED: {counted(found['messages'], 'message')}; {first}{found['first']}"
 
 
 def percent(value: float | None) -> str:

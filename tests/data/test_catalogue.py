@@ -1,10 +1,13 @@
 """Looking sets up by name, plain .npz files, and the texts of errors."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 from heterophony.data import DataError, known, load
 from heterophony.data.sources import ENTRIES, require
+from heterophony.data.sources.source import Source, empty, split
 
 RNG = np.random.default_rng(0)
 
@@ -116,7 +119,12 @@ def test_entries_are_complete_and_honest():
         ({"train_y": np.full(6, 10)}, r"every label must be in 0\.\.9, got 10\.\.10"),
         ({"train_y": np.zeros(6)}, "must be integers"),
         ({"train_index": np.zeros(6, np.int64)}, "twice"),
-        ({"train_y": np.array([object()] * 6)}, "allow_pickle"),
+        ({"train_y": np.array([object()] * 6)}, "an array in it holds Python objects"),
+        ({"train_y": np.full(6, -1)}, "every label must be 0 or more, got -1: number the classes from 0"),
+        (
+            {"train_y_coarse": np.arange(6)},
+            "coarse label for each image, but no classes: .* `classes_coarse`",
+        ),
     ],
 )
 def test_wrong_arrays_are_refused_in_one_line(tmp_path, change, text):
@@ -127,11 +135,18 @@ def test_wrong_arrays_are_refused_in_one_line(tmp_path, change, text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY"])
-def test_a_damaged_file_is_named(tmp_path, content):
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut short", b"\x93NUMPY", b"x,y\n1,2\n", pickle.dumps([1])])
+def test_what_is_no_npz_file_is_named_and_told_so(tmp_path, content):
     (tmp_path / "mnist.npz").write_bytes(content)
-    with pytest.raises(DataError, match=r"mnist\.npz"):
+    with pytest.raises(DataError, match=r"mnist\.npz is not an \.npz file, or is cut short") as caught:
         load("mnist", tmp_path)
+    assert "pickle" not in str(caught.value)
+
+
+def test_labels_without_classes_are_told_so():
+    images = split("mine/train", np.zeros((2, 8, 8), np.uint8), np.array([0, 1]))
+    with pytest.raises(DataError, match="there is a label for each image, but no classes: give their names"):
+        Source("mine", (), images, empty("mine/test", images))
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -198,7 +213,7 @@ def test_a_file_of_ones_own_may_name_its_classes_and_have_no_test_half(tmp_path)
             {"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([1, 2]), "classes": np.array(["a", "b"])},
             r"every label must be in 0\.\.1, got 1\.\.2",
         ),
-        ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([-1, 0])}, "every label must be in"),
+        ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([-1, 0])}, "every label must be 0 or more"),
         ({"train_x": np.zeros((0, 8, 8), np.uint8), "train_y": np.arange(0)}, "no rows"),
     ],
 )

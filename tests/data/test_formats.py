@@ -262,7 +262,7 @@ def test_mat_without_scipy_gives_a_hint(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     for name in ("train_32x32.mat", "test_32x32.mat"):
         (tmp_path / name).write_bytes(b"")
-    with pytest.raises(DataError, match=r"train_32x32\.mat \(svhn\) needs scipy: pip install scipy"):
+    with pytest.raises(DataError, match=r"train_32x32\.mat \(svhn\) needs scipy: pip install 'heterophony\[data\]'"):
         load("svhn", tmp_path)
 
 
@@ -402,5 +402,5 @@ def test_damaged_images_and_a_missing_pillow(tmp_path, monkeypatch):
         load("pacs/photo", tmp_path)
     picture(broken, (0, 0, 0))
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(DataError, match="reading image files needs pillow: pip install pillow"):
+    with pytest.raises(DataError, match=r"reading image files needs pillow: pip install 'heterophony\[data\]'"):
         load("pacs/photo", tmp_path)

@@ -338,6 +338,31 @@ def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog
     assert all(text.isprintable() for text in [*said, *made.host.trouble.values()])
 
 
+class Misfits(Direct):
+    """Everyone's weights lack a tensor that the coordinator's model has."""
+
+    def send(self, questions):
+        tickets = super().send(questions)
+        for ticket in tickets.values():
+            answer = codec.unpack(self.answers[ticket])
+            if "outcome" in answer:
+                body = answer["outcome"]["sends"][0][3]
+                less = dict(list(body["weights"].items())[1:])
+                self.answers[ticket] = _sends(answer, body={**body, "weights": less})
+        return tickets
+
+
+def test_a_deployment_in_which_everything_is_refused_goes_on_and_says_so(tmp_path, caplog):
+    case = CASES["fedavg"]
+    result = engine(case, Misfits(sites(case, tmp_path))).run(case.rounds)
+    assert result.rounds == 2
+    assert sum(row["incident"] == "refused" for row in result.ledger.incidents) == 8
+    said = [record.getMessage() for record in caplog.records if record.name == "heterophony.engine"]
+    assert [text.partition(": weights")[0] for text in said] == [
+        "every 'update' was refused so far, and the run goes on: server refused 'update' of round 0 from east"
+    ]
+
+
 def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
     case = CASES["fedavg"]
     courier = Forged(sites(case, tmp_path), refused=[FORGED])  # each had one message

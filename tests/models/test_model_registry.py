@@ -114,11 +114,29 @@ def test_own_network(own: str) -> None:
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import torch\n\nnet = 1 / 0\n", "ZeroDivisionError: division by zero (own_raises.py, line 3, in <module>)"),
+        ("def net(:\n", "SyntaxError: invalid syntax (own_raises.py, line 1)"),
+        ("import no_such_package\n", "ModuleNotFoundError: No module named 'no_such_package' (own_raises.py, line 1,"),
+    ],
+    ids=["raises", "cannot be read", "lacks another"],
+)
+def test_a_module_that_raises_is_not_called_missing(tmp_path, monkeypatch, text, said):
+    (tmp_path / "own_raises.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    told = refusal("own_raises:net")
+    assert f"module 'own_raises' was found, but importing it raised {said}" in told
+    assert "PYTHONPATH" not in told
+
+
 def test_own_network_refusals(own: str) -> None:
     assert "cannot import module 'no_such_module', which must be in this folder or on PYTHONPATH" in refusal(
         "no_such_module:net"
     )
-    assert "(RuntimeError: first line second line)" in refusal("own_broken:net")
+    assert "importing it raised RuntimeError: first line second line (own_broken.py, line" in refusal("own_broken:net")
     assert "cannot import module ''" in refusal(":net")
     assert "'absent' in module 'own_networks' does not exist" in refusal(f"{own}:absent")
     assert "'number' in module 'own_networks' is not callable" in refusal(f"{own}:number")

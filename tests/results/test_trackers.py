@@ -84,6 +84,47 @@ def test_nobody_is_told_where_nobody_is_to_be(small, tmp_path, monkeypatch):
     assert trackers.chosen("auto") == []
 
 
+def test_whoever_goes_on_with_a_run_tells_whom_it_began_with(small, tmp_path):
+    pytest.importorskip("tensorboard")
+    begin = ("run", "fedavg", "--on", small, "--rounds", 1, "--json", "--out")
+    said(call(*begin, tmp_path / "none", "--track", "none"))
+    said(call("resume", tmp_path / "none", "--rounds", 2, "--json"))
+    said(call("run", "fedavg", "--on", small, "--rounds", 3, "--json", "--out", tmp_path / "none"))
+    assert not (tmp_path / "none" / "tensorboard").exists()
+    said(call("resume", tmp_path / "none", "--rounds", 4, "--track", "tensorboard", "--json"))
+    assert 4 in numbers(tmp_path / "none")["global/accuracy"]
+    said(call(*begin, tmp_path / "some"))
+    before = set((tmp_path / "some" / "tensorboard").iterdir())
+    said(call("resume", tmp_path / "some", "--rounds", 2, "--track", "none", "--json"))
+    assert set((tmp_path / "some" / "tensorboard").iterdir()) == before
+    said(call("resume", tmp_path / "some", "--rounds", 3, "--json"))
+    assert set((tmp_path / "some" / "tensorboard").iterdir()) > before
+
+
+def test_a_tracker_that_is_unknown_is_refused_by_resume_too(small, tmp_path):
+    said(call("run", "solo", "--on", small, "--rounds", 1, "--out", tmp_path / "run", "--track", "none", "--json"))
+    refused(call("resume", tmp_path / "run", "--track", "paper"), "there is no tracker 'paper'")
+
+
+def test_a_full_disk_names_the_event_file(small, tmp_path):
+    pytest.importorskip("tensorboard")
+    tracker = trackers.TensorBoard(tmp_path, "title", {})
+    tracker.file.flush()
+    tracker.file.close()
+    tracker.path = tmp_path / "tensorboard" / "events"
+    with open("/dev/full", "wb", buffering=0) as tracker.file:
+        tracker.write = trackers_writer(tracker.file)
+        with pytest.raises(OSError, match="events") as caught:
+            tracker.log({"a": 1.0}, 1)
+    assert caught.value.filename == str(tracker.path)
+
+
+def trackers_writer(file):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    return RecordWriter(file)
+
+
 def test_a_tracker_that_is_not_there_is_one_line(small, tmp_path, monkeypatch):
     run = ("run", "solo", "--on", small)
     refused(call(*run, "--track", "paper", "--out", tmp_path / "run"), "there is no tracker 'paper'")

@@ -17,7 +17,7 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
     from heterophony import fault
     from heterophony.compute.eager import WorkError
     from heterophony.data import DataError
-    from heterophony.engines import Stalled
+    from heterophony.engines import Stalled, Unheard
     from heterophony.engines.local_host import ReactionError
 
     try:
@@ -28,9 +28,9 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
     except OSError as error:
         full = error.errno == errno.ENOSPC
         hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
-        complain(f"{error.filename or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
+        complain(f"{error.filename or folder or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
         raise typer.Exit(2) from None
-    except (ReactionError, WorkError) as error:
+    except (ReactionError, WorkError, Unheard) as error:
         cause = error.__cause__
         asked = isinstance(cause, DataError)
         if cause is not None and not asked:

@@ -50,12 +50,12 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
         )
 
 
-def tell(summary: dict[str, Any], as_json: bool) -> None:
+def tell(summary: dict[str, Any], as_json: bool, kept: bool = True) -> None:
     from heterophony import show as view
 
     if as_json:
         print(json.dumps(summary))
         return
     out.print(view.table(summary))
-    for line in view.lines(summary):
+    for line in view.lines(summary, kept):
         print(line)

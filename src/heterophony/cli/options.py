@@ -50,10 +50,10 @@ Trust = Annotated[
 ]
 Address = Annotated[str | None, typer.Option(help="Of a running Ray cluster: auto, or host:port (--engine ray).")]
 Track = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none; "
-        "auto is tensorboard if it is installed."
+        help="Who is told in the run folder: tensorboard, mlflow, wandb (by commas), none, or auto: tensorboard if it "
+        "is installed. If not given: what the run began with; auto for a new run."
     ),
 ]
 

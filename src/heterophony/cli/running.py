@@ -33,7 +33,7 @@ def run(
     workers: options.CpuWorkers = 0,
     data: options.DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folder, which can be resumed.")] = None,
-    track: options.Track = "auto",
+    track: options.Track = None,
     as_json: options.Json = False,
 ) -> None:  # fmt: skip
     """Run METHOD on a setting.
@@ -52,6 +52,8 @@ def run(
         options.engine_of(engine, address=address)
         if engine == "flower" and to is not None:  # before there is a folder
             raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
+        known = Run.spec(to) if to is not None and (to / "spec.json").exists() else {}
+        track = track or trackers.remembered(known)
         told = trackers.chosen(track)
         if told and track != "auto" and to is None:
             raise ValueError(f"--track {track} needs a run folder: --out")
@@ -67,8 +69,7 @@ def run(
             _finish(federation.identity(), result, None, as_json)
             return
         spec = federation.identity()
-        known = (to / "spec.json").exists()
-        with Run.open(to, spec) if known else Run.create(to, spec, wanted) as record:
+        with Run.open(to, spec) if known else Run.create(to, {**spec, "track": track}, wanted) as record:
             wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
             _finish(spec, execute(federation, engine, wanted, record, workers, told, address), to, as_json)
 
@@ -81,9 +82,11 @@ def resume(
     workers: options.CpuWorkers = 0,
     data: options.DataFolder = None,
     trust: options.Trust = False,
+    track: options.Track = None,
     as_json: options.Json = False,
 ) -> None:
     """Continue a run that was stopped, or extend a finished one with --rounds."""
+    from heterophony.record import trackers
     from heterophony.record.run import Run, RunError
     from heterophony.settings import reassemble
 
@@ -94,9 +97,10 @@ def resume(
             raise RunError(
                 f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
             )
+        told = trackers.chosen(track or trackers.remembered(spec))
         federation = reassemble(spec["recipe"], data, trust=trust, where=str(folder))
         with Run.open(folder, federation.identity()) as record:
-            result = execute(federation, engine, rounds or record.goal, record, workers, address=address)
+            result = execute(federation, engine, rounds or record.goal, record, workers, told, address)
             _finish(spec, result, folder, as_json)
 
 
@@ -128,4 +132,4 @@ def execute(
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
     from heterophony import show as view
 
-    tell(view.finish(spec, result, folder), as_json)
+    tell(view.finish(spec, result, folder), as_json, kept=folder is not None)

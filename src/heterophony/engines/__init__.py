@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from heterophony.compute.choice import FILE
+from heterophony.engines.doors import Unheard
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.engines.local_host import Compute, LocalHost
 from heterophony.engines.network import Network
@@ -12,7 +13,7 @@ from heterophony.federation import Federation
 if TYPE_CHECKING:
     from heterophony.record.run import Run
 
-__all__ = ["Engine", "Network", "Stalled", "flower", "local", "process", "ray"]
+__all__ = ["Engine", "Network", "Stalled", "Unheard", "flower", "local", "process", "ray"]
 
 
 def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:

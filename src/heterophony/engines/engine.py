@@ -6,6 +6,7 @@ or together with what a reaction is really executed: every host gives the same e
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from heterophony import codec
 from heterophony.compute.numerics import arithmetic
+from heterophony.engines.doors import Doors, Refusals, Unheard
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
 from heterophony.engines.host import Activation, Host, Outcome
 from heterophony.engines.network import Network
@@ -23,7 +25,7 @@ from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.fields import Refused
 from heterophony.mailbox import Inbox, Mailbox
-from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, ask_together
+from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Kind, Message, Send, ask_together
 from heterophony.reaction import Every, Round
 from heterophony.record.ledger import Ledger
 from heterophony.record.result import Result
@@ -32,6 +34,8 @@ from heterophony.topology import Links
 
 if TYPE_CHECKING:
     from heterophony.record.run import Run
+
+log = logging.getLogger("heterophony.engine")
 
 
 class Stalled(RuntimeError):
@@ -66,7 +70,7 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
-        self.table, self.ledger = Table(), Ledger()
+        self.table, self.ledger, self.doors = Table(), Ledger(), Doors()
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
@@ -93,6 +97,7 @@ class Engine:
                 self._start()
                 self._save()
             self._loop()
+            self._check_heard(ended=True)
             self._check_finished()
             self._save()
         return self._result(time.perf_counter() - began if self.record is None else self.record.seconds)
@@ -145,6 +150,7 @@ class Engine:
             if not self.queue.heap:
                 return
             self._wave(self.queue.moment)
+            self._check_heard()
             if self.progress is not None:
                 self.progress(self)
             if self.record is not None and self.record.due():
@@ -357,8 +363,11 @@ class Engine:
             kind.check(message.body, self.host.shape(box.node))
         except Refused as error:
             box.refuse(message)
-            self.ledger.incident(self.clock, box.node, "refused", f"{_describe(message)}: {error}")
+            reason = f"{_describe(message)}: {error}"
+            self.ledger.incident(self.clock, box.node, "refused", reason)
+            self.doors.refuse(message, reason)
         else:
+            self.doors.take(kind.name)
             box.take(message)
 
     def _through_bytes(self, message: Message, limit: int) -> Message:
@@ -386,6 +395,38 @@ class Engine:
         return self.boxes[node]
 
     # -- the end ---------------------------------------------------------------------------------------------
+    def _check_heard(self, ended: bool = False) -> None:
+        """End a simulation in which a kind of message was refused on every link that it can take, and never accepted.
+
+        What some links have not carried yet may still fit: it decides at the end. A deployment goes on, and says so.
+        """
+        for name, found in self.doors.refused.items():
+            if (ended or self._ways(self.kinds[name], found) <= found.links) and not self._elsewhere():
+                self._save()
+                anew = "" if self.record is None else "; when the method is mended, begin in another folder"
+                raise Unheard(f"no {name!r} was ever accepted: {found.first}{anew}")
+            if name not in self.doors.told and all(n in self.boxes and self.boxes[n].round for n in self.leads):
+                self.doors.told.add(name)
+                log.warning("every %r was refused so far, and the run goes on: %s", name, found.first)
+
+    def _ways(self, kind: Kind, found: Refusals) -> set[tuple[str, str]]:
+        """The links that a kind can still take, from all nodes of the roles that have sent it."""
+        topology = self.federation.topology
+        roles = {topology.roles[sender] for sender, _ in found.links}
+        able = {n for n in topology.roles if self._takes_part(n)}
+        withheld = {n for n, allowed in self.federation.egress.items() if kind.name not in allowed}
+        senders = [n for n, role in topology.roles.items() if role in roles and n in able - withheld]
+        return {(n, to) for n in senders for to in topology.static[n].group(kind.to) if to in able}
+
+    def _elsewhere(self) -> bool:
+        """Whether nodes are on other machines: this is a deployment."""
+        return any(self.host.shape(node) is None for node in self.boxes)
+
+    def _takes_part(self, node: str) -> bool:
+        """Whether a node is not gone for good, and no dropout keeps it from every round."""
+        weak = node in self.federation.dropout.always and not self.federation.topology.static[node].children
+        return not weak and math.isfinite(self.federation.profile(node).next_available(self.clock))
+
     def _check_finished(self) -> None:
         behind = [n for n in self.leads if n not in self.boxes or not self.finished(self.boxes[n])]
         alive = [n for n in behind if self._leads_on(n) and n not in self.host.others]
@@ -450,7 +491,8 @@ class Engine:
             here["pending"] = [activation_value(a) for a in self.pending]
             for activation in self.pending:
                 activation.recorded = True
-        return codec.pack({**here, "queue": self.queue.state(), "network": self.network.state(self.clock)})
+        here |= {"doors": self.doors.state(), "network": self.network.state(self.clock)}
+        return codec.pack({**here, "queue": self.queue.state()})
 
     def restore_queue(self, data: bytes) -> None:
         value = codec.unpack(data)
@@ -458,6 +500,7 @@ class Engine:
         self.pending = [activation_of(a) for a in value.get("pending", [])]
         self.queue.restore(value["queue"])
         self.network.restore(value["network"])
+        self.doors.restore(value.get("doors"), self.kinds)
 
 
 def _describe(message: Message) -> str:

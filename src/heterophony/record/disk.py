@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put a file's name into an error that has none: a full disk says so when the bytes are written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
 
 
 class Disk:
@@ -22,7 +35,7 @@ class Disk:
 
     def write(self, path: Path, data: bytes) -> None:
         """A new file, on the disk when this returns."""
-        with open(path, "wb", opener=self._open) as file:
+        with naming(path), open(path, "wb", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -44,7 +57,7 @@ class Disk:
         self.sync(new.parent)
 
     def append(self, path: Path, data: bytes) -> None:
-        with open(path, "ab", opener=self._open) as file:
+        with naming(path), open(path, "ab", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from heterophony.record.disk import naming
 from heterophony.record.metrics import measure
 
 if TYPE_CHECKING:
@@ -52,18 +53,21 @@ class TensorBoard:
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         now = time.time()
         name = f"events.out.tfevents.{now:.6f}.{socket.gethostname()}.{os.getpid()}"  # later ones sort behind
-        self.file = open(os.open(place / name, os.O_WRONLY | os.O_CREAT | BINARY, 0o600), "wb")  # noqa: SIM115
+        self.path = place / name
+        self.file = open(os.open(self.path, os.O_WRONLY | os.O_CREAT | BINARY, 0o600), "wb")  # noqa: SIM115 (closed by `close`)
         self.write, self.event, self.summary = RecordWriter(self.file), Event, Summary
         self.write.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         values = [self.summary.Value(tag=name, simple_value=value) for name, value in numbers.items()]
         event = self.event(wall_time=time.time(), step=round, summary=self.summary(value=values))
-        self.write.write(event.SerializeToString())
-        self.file.flush()
+        with naming(self.path):
+            self.write.write(event.SerializeToString())
+            self.file.flush()
 
     def close(self) -> None:
-        self.file.close()
+        with naming(self.path):
+            self.file.close()
 
 
 class MLflow:
@@ -129,6 +133,11 @@ def chosen(text: str) -> list[str]:
         if find_spec(KINDS[name][1]) is None:
             raise TrackerError(f"{name} is not installed: pip install 'heterophony[{name}]'")
     return names
+
+
+def remembered(spec: Mapping[str, Any]) -> str:
+    """What `--track` said when a run began; `spec` is that of its folder."""
+    return str(spec.get("track", "auto"))
 
 
 @contextmanager

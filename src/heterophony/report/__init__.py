@@ -1,5 +1,5 @@
 """What runs have to show: one page to look at, figures for papers, tables."""
 
-from heterophony.report.page import write
+from heterophony.report.page import lacking, write
 
-__all__ = ["write"]
+__all__ = ["lacking", "write"]

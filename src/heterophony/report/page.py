@@ -50,11 +50,20 @@ def write(
     }
 
 
-def _plotly() -> str:
+def lacking() -> str:
+    """What a page needs and is not installed, and how to get it; empty if nothing is."""
     try:
-        from plotly.offline import get_plotlyjs
+        import plotly.offline  # noqa: F401
     except ImportError:
-        raise ReportError("a report needs plotly: pip install 'heterophony[report]'") from None
+        return "a report needs plotly: pip install 'heterophony[report]'"
+    return ""
+
+
+def _plotly() -> str:
+    if told := lacking():
+        raise ReportError(told)
+    from plotly.offline import get_plotlyjs
+
     text: str = get_plotlyjs()
     return text
 

@@ -80,11 +80,11 @@ def verified(path: Path, md5: str | None) -> bytes:
 
 
 def late(module: str, package: str, what: str) -> Any:
-    """Import an optional module when it is first needed."""
+    """Import an optional module when it is first needed: the extra `data` has all of them."""
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise DataError(f"{what} needs {package}: pip install {package}") from None
+        raise DataError(f"{what} needs {package}: pip install 'heterophony[data]'") from None
 
 
 def _decompress(path: Path, file: File) -> dict[str, bytes]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,23 @@ class Npz:
 
 def read(entry: Entry, path: Path) -> Source:
     """The source that an `.npz` file holds; never unpickles."""
-    with reading(path), np.load(path, allow_pickle=False) as arrays:
+    with opened(path) as arrays:
         return source(entry, arrays)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Arrays]:
+    """The arrays of an `.npz` file; one line that names the file where it holds something else."""
+    with reading(path):
+        if not zipfile.is_zipfile(path):
+            raise DataError(f"{path} is not an .npz file, or is cut short: write it with numpy.savez")
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                yield arrays
+        except ValueError as error:
+            if "Object arrays" not in str(error):
+                raise
+            raise DataError("an array in it holds Python objects: save numbers and texts alone") from None
 
 
 def source(entry: Entry, arrays: Arrays) -> Source:

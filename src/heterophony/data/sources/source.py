@@ -70,9 +70,9 @@ class Source:
 
     def __post_init__(self) -> None:
         for half in (self.train, self.test):
-            _in_range(half.y, len(self.classes), "label")
+            _in_range(half.y, self.classes, "label", "classes")
             if half.coarse is not None:
-                _in_range(half.coarse, len(self.classes_coarse), "coarse label")
+                _in_range(half.coarse, self.classes_coarse, "coarse label", "classes_coarse")
 
 
 def split(
@@ -100,6 +100,13 @@ def _whole(column: npt.NDArray[Any]) -> Labels:
     return column.astype(np.int64)
 
 
-def _in_range(labels: Labels, classes: int, what: str) -> None:
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        raise DataError(f"every {what} must be in 0..{classes - 1}, got {labels.min()}..{labels.max()}")
+def _in_range(labels: Labels, classes: tuple[str, ...], what: str, names: str) -> None:
+    if not len(labels):
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0:
+        raise DataError(f"every {what} must be 0 or more, got {low}: number the classes from 0")
+    if not classes:
+        raise DataError(f"there is a {what} for each image, but no classes: give their names in `{names}`")
+    if high >= len(classes):
+        raise DataError(f"every {what} must be in 0..{len(classes) - 1}, got {low}..{high}")
