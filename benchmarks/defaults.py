@@ -2,7 +2,7 @@
 
 Two settings. `rotated-mnist-mixed`: accuracy on a participant's own validation digits. MNIST, six clients of a hundred
 digits each, by Dirichlet(0.3): accuracy on held-out rows of MNIST's training half, by each client's own classes. Four
-different networks in both, features in 64 groups. On the former, methods that put heads in place have two rates.
+different networks in both, features in 64 groups. On the former, `solo` and methods that average heads have two rates.
 
 python benchmarks/defaults.py [--seeds 3] [--only fedgen] [--out results/defaults] [--data DIR]
 """
