@@ -1,8 +1,9 @@
 """Defaults of FedGen, FedGH and FedKD: what they are worth on rows that are neither trained on nor anybody's test data.
 
-Two settings. `rotated-mnist-mixed`: accuracy on a participant's own validation digits. MNIST, six clients of a hundred
-digits each, by Dirichlet(0.3): accuracy on held-out rows of MNIST's training half, by each client's own classes. Four
-different networks in both, features in 64 groups. On the former, methods that put heads in place have two rates.
+Two settings. `rotated-mnist-mixed`: accuracy on a participant's own validation digits. MNIST, six clients who
+share 600 digits by Dirichlet(0.3): accuracy on held-out rows of MNIST's training half, by each client's own classes.
+Four different networks in both, features in 64 groups. On the former, `solo` and methods that average heads have two
+rates.
 
 python benchmarks/defaults.py [--seeds 3] [--only fedgen] [--out results/defaults] [--data DIR]
 """
