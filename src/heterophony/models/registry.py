@@ -24,7 +24,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
             "wide_resnet",
             "WideResNet",
             {"depth": depth},
-            f"wide ResNet of depth {depth} (FedMD+Global); any wrn-d-k with d = 6n + 4 works",
+            f"wide ResNet of depth {depth} (FedMD+Global); any wrn-d-k, d = 6n + 4, and wrn-d-k-fan-out",
         )
         for depth in (10, 16, 22, 28, 34, 40)
     },
