@@ -361,7 +361,7 @@ FIRST_OF_TWO = "server refused 'table' of round 0 from a: means: the receiver ha
 
 @pytest.mark.parametrize("engine", ["local", "process"])
 def test_a_method_that_nobody_can_hear_is_one_line_and_exit_1_and_the_folder_stays(call, engine):
-    for command in ((*RUN, "--out", "out", "--engine", engine), ("resume", "out", "--engine", engine)):
+    for command in ((*RUN, "--out", "out", "--engine", engine), ("resume", "out", "--trust", "--engine", engine)):
         answer = call(*command)
         assert answer.exit_code == 1, answer.exception
         (line,) = answer.stderr.splitlines()

@@ -76,7 +76,7 @@ def test_the_best_is_the_earliest_of_equals_and_the_least_loss():
 def test_who_diverged_is_remembered(setting, tmp_path):
     """Also when the trial is read from the file."""
     for _ in range(2):
-        (lost,) = tune("fedavg", setting, {"local.lr": [1e9]}, budget=1, rounds=1, tried=tmp_path / "tried.jsonl")
+        (lost,) = tune("solo", setting, {"local.lr": [1e9]}, budget=1, rounds=1, tried=tmp_path / "tried.jsonl")
         assert (lost.value, lost.diverged) == (None, ("0",))
 
 

@@ -271,12 +271,21 @@ def test_who_diverged_in_one_seed_is_not_the_best():
 
 
 def test_all_that_diverge_are_still_a_table(small, tmp_path):
-    words = ("compare", "solo", "fedavg", "--on", small, "--set", "lr=1e9", "--seeds", 1, "--out", tmp_path / "out")
+    words = ("compare", "solo", "finetune", "--on", small, "--set", "lr=1e9", "--seeds", 1, "--out", tmp_path / "out")
     table = " ".join(call(*words).stdout.split())
     assert "solo diverged" in table
     assert "none is best by all" in table
     shown = " ".join(call("show", tmp_path / "out" / "solo" / "seed-0").stdout.split())
     assert "DIVERGED: the outputs of a, b are no numbers any more" in shown
+
+
+def test_a_server_that_took_no_update_says_that_its_merges_were_skipped(small, tmp_path):
+    """Updates that are no numbers are refused, so that the server keeps the model that it began with."""
+    words = ("compare", "fedavg", "--on", small, "--set", "lr=1e9", "--seeds", 1, "--out", tmp_path / "out")
+    table = " ".join(call(*words).stdout.split())
+    assert "merges skipped for want of sound answers (`heterophony ledger` has why): fedavg" in table
+    shown = " ".join(call("show", tmp_path / "out" / "fedavg" / "seed-0").stdout.split())
+    assert "REFUSED: " in shown
 
 
 def test_options_that_were_tuned_are_for_all(small, tmp_path):

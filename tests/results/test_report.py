@@ -523,7 +523,9 @@ def test_a_setting_can_be_run_again_from_its_text(runs, tree_runs, tmp_path):
 HOW = ("--precision", "bf16", "--executor", "eager", "--no-deterministic", "--device", "cpu")
 
 
-@pytest.mark.parametrize("words", [HOW, (), ("--set", "local.momentum=0.5", "--set", "data.test_rows=10")])
+@pytest.mark.parametrize(
+    "words", [HOW, (), ("--set", "local.momentum=0.5", "--set", "data.test_rows=10"), ("--track", "none")]
+)
 def test_a_command_says_all_that_a_run_is(small, tmp_path, words):
     out = tmp_path / "run"
     assert call("run", "fedavg", "--on", small, "--rounds", 1, "--seed", 3, *words, "--out", out).exit_code == 0
@@ -547,7 +549,8 @@ def _again(folder, place):
     compute = {key: given[key] for key in ("device", "executor", "precision", "deterministic")}
     changes = dict(registry.parse(text) for text in given["set_"] or [])
     made = assemble(given["method"], str(place / given["on"]), seed=given["seed"], changes=changes, compute=compute)
-    return json.loads(json.dumps(made.identity()))
+    track = {"track": given["track"] or "auto"} if "track" in folder.spec else {}
+    return {**json.loads(json.dumps(made.identity())), **track}
 
 
 def test_the_page_needs_nothing_else(page):

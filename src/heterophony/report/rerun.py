@@ -22,7 +22,10 @@ def command(folder: Folder) -> str:
     words += ["--rounds", str(goal(folder))]
     for key, value in recipe.get("changes", {}).items():
         words += ["--set", f"{key}={_said(value)}"]
-    return shlex.join([*words, *_compute(recipe.get("compute", {}))])
+    words += _compute(recipe.get("compute", {}))
+    if (track := folder.spec.get("track", "auto")) != "auto":
+        words += ["--track", str(track)]
+    return shlex.join(words)
 
 
 def _compute(given: Mapping[str, Any]) -> list[str]:
