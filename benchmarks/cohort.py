@@ -17,16 +17,16 @@ from rounds import PflCnn
 from torch.utils.flop_counter import FlopCounterMode
 
 from heterophony import Data
+from heterophony.base.seeds import seeded
 from heterophony.compute.choice import COMPILED, COMPILED_LAST, LAST, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.numerics import numerics
+from heterophony.kernel.node import Node, Slot
+from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.work import Fit
 from heterophony.models import create
-from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import sgd
-from heterophony.seeds import seeded
-from heterophony.work import Fit
 
 WRNS = ["wrn-10-1"] * 6 + ["wrn-16-1"] * 4 + ["wrn-22-1"] * 4 + ["wrn-28-1"] * 4 + ["wrn-34-1"] * 2
 COHORTS = {

@@ -16,8 +16,8 @@ from pathlib import Path
 from tables import cell, collect, report
 
 from heterophony.data.stream import Drift
-from heterophony.record.drift import over_time
 from heterophony.settings import Setting, assemble
+from heterophony.tables.drift import over_time
 
 ANGLES = (0.0, 60.0, 120.0)
 VARIANTS = {

@@ -12,7 +12,7 @@ import platform
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 
-from heterophony.record.interval import interval
+from heterophony.tables.interval import interval
 
 # Alone, with what FedH2L has besides its peers: its own public digits, and its optimiser.
 EQUAL = {"local.data": "own", "local.optimiser": "amsgrad", "local.lr": 1e-3, "local.weight_decay": 1e-4}

@@ -27,12 +27,12 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation, engines
+from heterophony.base.seeds import generator
 from heterophony.engines import Engine
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.models import create
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 
 Make = Callable[..., Engine]
 

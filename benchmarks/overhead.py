@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import local
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.models import create
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 
 CLIENTS, ROWS, BATCH, ROUNDS, LR = 10, 320, 32, 3, 0.05
 

@@ -126,9 +126,9 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
 
     from heterophony import Data, Federation
     from heterophony.engines import local
+    from heterophony.kernel.topology import star
     from heterophony.methods import FedAvg
     from heterophony.parts.training import Training
-    from heterophony.topology import star
 
     clients, cohort, _, lr = CASES[case]
     x, y = tensors(case, "cpu")  # the engine places them

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tables import cell, collect, report
 
-from heterophony import tuning
-from heterophony.record.clients import gains, own
 from heterophony.settings import Setting, assemble
+from heterophony.studies import tuning
+from heterophony.tables.clients import gains, own
 
 MNIST = {
     "data.source": "mnist",

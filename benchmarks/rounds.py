@@ -24,12 +24,12 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import Engine, local
+from heterophony.kernel.topology import star
 from heterophony.methods import FML, FedAvg, fedmd_global
 from heterophony.models import create
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 
 
 class PflCnn(nn.Sequential):

@@ -28,11 +28,11 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import Engine, local
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedMD
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 
 CLIENTS, COHORT = (10, 100, 1_000, 10_000), 10
 WIDTHS, TRAINED = (86, 300, 980, 3_140), 10  # 1e4 to 1e7 parameters

@@ -24,10 +24,10 @@ from torch import nn
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.engines import local
+from heterophony.kernel.profile import hop
+from heterophony.kernel.topology import tree
 from heterophony.methods import hierfavg
 from heterophony.parts.training import Training
-from heterophony.profile import hop
-from heterophony.topology import tree
 
 MBIT = 1e6 / 8
 GB = 1e9

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from heterophony.record.interval import interval
+from heterophony.tables.interval import interval
 
 
 def collect(

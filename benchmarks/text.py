@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tables import cell, collect, report
 
-from heterophony.record.clients import own
-from heterophony.record.levels import COLUMNS, levels, perplexities
 from heterophony.settings import Setting, assemble
+from heterophony.tables.clients import own
+from heterophony.tables.levels import COLUMNS, levels, perplexities
 
 RANDOM = {"topology.by": "random"}
 LANGUAGES = {

@@ -9,8 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from heterophony import Kind, cli, registry
-from heterophony.fields import Counts, PerClass, Shape
+from heterophony import Kind, cli
+from heterophony.catalogue import registry
+from heterophony.kernel.fields import Counts, PerClass, Shape
 from heterophony.settings import assemble
 
 PAGE = Path(__file__).parents[1] / "docs" / "add-a-method.md"

@@ -12,10 +12,10 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.engines import Network, local
+from heterophony.kernel.topology import star
 from heterophony.methods import AFL, FedAvg
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
-from heterophony.topology import star
 from test_limits import equal, server
 from toys.federations import B16, weights_star
 from toys.watched import sent

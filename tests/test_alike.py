@@ -8,23 +8,23 @@ import torch.nn.functional as F
 from torch import nn
 
 from heterophony import Federation
+from heterophony.base.seeds import seeded
 from heterophony.compute.choice import key_of
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.signature import of_module
 from heterophony.engines import local
-from heterophony.method import Method
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node, Slot
+from heterophony.kernel.optimisers import Optimiser, adam, sgd
+from heterophony.kernel.reaction import Round, on
+from heterophony.kernel.topology import complete, star
+from heterophony.kernel.work import Fit, Mark
 from heterophony.methods import FML, IFCA, FedAvg, FedDF, FedH2L, Solo, fedmd_global
-from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import Optimiser, adam, sgd
 from heterophony.parts.retention import Remembering
 from heterophony.parts.training import Training
-from heterophony.reaction import Round, on
-from heterophony.record.run import Run
-from heterophony.seeds import seeded
-from heterophony.topology import complete, star
-from heterophony.work import Fit, Mark
+from heterophony.runs.run import Run
 from toys.world import PUBLIC, TESTS, net, normed, points
 
 WAYS = pytest.mark.parametrize("executor", ["branches", "stacked"])

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from heterophony import Data, Dropout, Federation
 from heterophony.engines import local
+from heterophony.kernel.topology import star
 from heterophony.methods import CFL, FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, products
 from heterophony.parts.training import Training
-from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
 from toys.federations import B16, METHODS, weights_star
 from toys.watched import sent

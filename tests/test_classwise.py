@@ -8,10 +8,12 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation, Kind, Refused
+from heterophony.base.seeds import generator
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
-from heterophony.fields import Counts, PerClass, Shape
-from heterophony.message import Body
+from heterophony.kernel.fields import Counts, PerClass, Shape
+from heterophony.kernel.message import Body
+from heterophony.kernel.topology import complete, star
 from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
 from heterophony.methods.fedgh import taught
 from heterophony.models.blocks import Network as Halves
@@ -20,8 +22,6 @@ from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototype
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import replaced
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, FEW, own_star
 from toys.watched import sent

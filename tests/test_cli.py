@@ -19,11 +19,13 @@ from click.testing import Result as Answer
 from PIL import Image as pil
 from typer.testing import CliRunner
 
-from heterophony import cli, demonstration, engines, exported, progress
+from heterophony import cli, engines
+from heterophony.base.disk import Disk
+from heterophony.cli import demonstration
 from heterophony.data import load, to_tensor
 from heterophony.models import create
-from heterophony.record.disk import Disk
-from heterophony.record.run import Run
+from heterophony.runs import exported, progress
+from heterophony.runs.run import Run
 from heterophony.settings import shipped
 from record.altering import altered
 
@@ -449,7 +451,7 @@ def test_the_refusal_says_what_differs(example, finished, change, was, asked):
     assert asked in line
 
 
-EVERY_WAVE = "from heterophony.record.run import Run; Run.due = lambda self: True"
+EVERY_WAVE = "from heterophony.runs.run import Run; Run.due = lambda self: True"
 
 
 def test_a_killed_run_goes_on_to_the_same_end(process, tmp_path):

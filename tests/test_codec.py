@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony import codec
+from heterophony.base import codec
 
 DTYPES = [
     torch.float32,

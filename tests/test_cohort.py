@@ -13,26 +13,27 @@ import pytest
 import torch
 from torch import nn
 
-from heterophony import Data, Federation, codec
+from heterophony import Data, Federation
+from heterophony.base import codec
+from heterophony.base.seeds import seeded
 from heterophony.compute import signature
+from heterophony.compute.captured_fit import CHUNKS, Rows, plan
 from heterophony.compute.choice import COMPILED, COMPILED_BRANCHES, STACKED, Choices, Way
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
-from heterophony.compute.kind import capacity
-from heterophony.compute.lane import CHUNKS, Rows, plan
+from heterophony.compute.fit_program import capacity
 from heterophony.compute.products import Product
 from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
+from heterophony.kernel.node import Node, Slot
+from heterophony.kernel.optimisers import Optimiser, adam, sgd
+from heterophony.kernel.topology import star
+from heterophony.kernel.work import Fit, Predict
 from heterophony.methods import FML, FedAvg, fedprox
-from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import Optimiser, adam, sgd
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
-from heterophony.seeds import seeded
-from heterophony.topology import star
-from heterophony.work import Fit, Predict
 from toys.federations import METHODS
 from toys.world import TESTS, net, points
 

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import seeded
 from heterophony.compute import cohort as cohort_module
 from heterophony.compute.choice import COMPILED, EVERY, PRODUCTS, STACKED
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.stack import Stack
 from heterophony.engines import local
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedMD
 from heterophony.parts.training import Training
-from heterophony.seeds import seeded
-from heterophony.topology import star
 from toys.federations import METHODS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

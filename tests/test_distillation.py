@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Data, Federation, Model, Profile, registry
+from heterophony import Data, Federation, Model, Profile
+from heterophony.base.seeds import generator
+from heterophony.catalogue import registry
 from heterophony.compute.eager import Eager, predict
-from heterophony.correlations import correlations
 from heterophony.engines import Network, local
-from heterophony.message import Body, Message
+from heterophony.kernel.message import Body, Message
+from heterophony.kernel.topology import star
+from heterophony.kernel.work import Fit
 from heterophony.methods import FCCL, FML, FedAvg, FedDF, FedMD, fccl_code, fccl_homogeneous, fedmd_global
 from heterophony.methods.fccl import correlation_loss
 from heterophony.parts.aggregate import combine, mean
@@ -19,9 +22,7 @@ from heterophony.parts.losses import cross_entropy, distance, soft_cross_entropy
 from heterophony.parts.public import public_rows
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
-from heterophony.work import Fit
+from heterophony.runs.correlations import correlations
 from toys.federations import ADAM, B16, CLIENTS, alike_star, distilled_star, logits_star, mutual_star, weights_star
 from toys.world import PUBLIC, private
 

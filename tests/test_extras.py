@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import heterophony
-from heterophony.record.trackers import KINDS
+from heterophony.runs.trackers import KINDS
 
 SOURCE = Path(heterophony.__file__).parent
 PROJECT = SOURCE.parents[1] / "pyproject.toml"

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Dropout, Federation, show
+from heterophony import Dropout, Federation
+from heterophony.kernel.topology import complete, star, tree
+from heterophony.kernel.work import Fit
 from heterophony.methods import BHFL, FedAsync, FedAvg, FedBuff, Solo
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
-from heterophony.record.run import RunError
-from heterophony.topology import complete, star, tree
-from heterophony.work import Fit
+from heterophony.runs import show
+from heterophony.runs.run import RunError
 from toys.world import TESTS, net, points
 
 CLIENTS = ["c0", "c1"]

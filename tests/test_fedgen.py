@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation, Model
+from heterophony.base.seeds import generator
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedGen, lg_fedavg
 from heterophony.models.blocks import Network as Halves
 from heterophony.parts.features import pooled
 from heterophony.parts.generator import Generator, likeness, made
 from heterophony.parts.heads import grouped, repeated, replaced
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, SMALL, headed_star, own_star, weights_star
 from toys.watched import sent

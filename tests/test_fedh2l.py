@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from heterophony import Data, Federation, Fit, Kind, Probabilities, Profile, Refused, Scalar
+from heterophony.base.seeds import generator
 from heterophony.compute.eager import fit
 from heterophony.engines import local, process
-from heterophony.mailbox import Inbox
-from heterophony.message import Body, Message
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Body, Message
+from heterophony.kernel.topology import complete, graph, ring
 from heterophony.methods import FedH2L, FedH2LAsync, Solo
 from heterophony.methods.fedh2l import TEACH, Mutual, Signal
 from heterophony.parts.training import Training
-from heterophony.record.metrics import conflicts
-from heterophony.seeds import generator
-from heterophony.topology import complete, graph, ring
+from heterophony.tables.metrics import conflicts
 from toys.federations import PEERS, STEP, peers, unhurried
 from toys.world import PUBLIC, net, points, private
 

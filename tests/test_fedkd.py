@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from heterophony import Data, Dropout, Federation, Kind, Model, Refused
+from heterophony.base.seeds import generator
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
-from heterophony.fields import LowRank, Shape
-from heterophony.message import Body
+from heterophony.kernel.fields import LowRank, Shape
+from heterophony.kernel.message import Body
+from heterophony.kernel.topology import complete, star
 from heterophony.methods import FedAvg, FedKD, Solo
 from heterophony.methods.fedkd import LEAST
 from heterophony.parts.aggregate import mean
 from heterophony.parts.lowrank import compressed, restored
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from heterophony import Data
+from heterophony.base.seeds import generator
 from heterophony.compute.eager import predict
 from heterophony.data.augment import CropFlip
 from heterophony.engines import Network, local
-from heterophony.fields import family
+from heterophony.kernel.fields import family
 from heterophony.methods import FedAvg, FedMatch
 from heterophony.methods.fedmatch import Unlabelled, nearest
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Sparse
-from heterophony.seeds import generator
 from heterophony.settings import SettingError, assemble
 from toys.federations import B16, CLIENTS, GENTLE, matched, weights_star
 from toys.world import PUBLIC, certain

@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from heterophony import Data, Federation, Model, exported
+from heterophony import Data, Federation, Model
+from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
 from heterophony.engines import Network, local
+from heterophony.kernel.topology import star
 from heterophony.methods import FedMRL, FedPer
 from heterophony.models import create
 from heterophony.models.blocks import Network as Halves
 from heterophony.models.registry import reads
 from heterophony.models.spliced import Spliced, within
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
+from heterophony.runs import exported
 from heterophony.settings import Setting, assemble, reassemble
-from heterophony.topology import star
 from test_limits import equal
 from toys.deployed import CASES
 from toys.federations import B16, CLIENTS, spliced_star

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heterophony import Data, Fit, Predict
+from heterophony.base.seeds import generator, seeded
 from heterophony.compute.eager import Eager, Job, WorkError, fit, predict
 from heterophony.data.augment import CropFlip
-from heterophony.node import Node, Slot, Views, laid_out
+from heterophony.kernel.node import Node, Slot, Views, laid_out
+from heterophony.kernel.optimisers import Descent, adam, sgd
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import Descent, adam, sgd
-from heterophony.seeds import generator, seeded
 from toys.world import normed, points
 
 

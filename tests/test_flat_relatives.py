@@ -9,13 +9,13 @@ import torch
 from heterophony import Data, Federation, Profile
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
 from heterophony.methods.scaffold import reach
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
-from heterophony.topology import star
 from test_limits import equal, scalar_net, server, squared
 from toys.federations import B16, buffered, contrasted, weights_star
 from toys.watched import sent

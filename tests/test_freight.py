@@ -10,25 +10,25 @@ import torch
 
 from heterophony import Data, Each, Every, Federation, Fit, Kind, Method, Round, Weights, on
 from heterophony.engines import local
+from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import sgd
-from heterophony.topology import star
 from toys.federations import B16, weights_star
 from toys.world import PUBLIC, TESTS, net, points, private
 
 pytest.importorskip("ray", reason="pip install 'heterophony[ray]'")
-from heterophony.engines import freight
+from heterophony.engines import shipping
 
 
 def travelled(federation):
     """As a worker gets it: with arrays that are marked as not to be written to."""
-    pickled, arrays, path = freight.load(federation)
+    pickled, arrays, path = shipping.load(federation)
     arrays = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    return freight.unload((pickled, arrays, path)), arrays
+    return shipping.unload((pickled, arrays, path)), arrays
 
 
 def packed(array):
@@ -46,11 +46,11 @@ def shared(tensor, arrays):
 def test_where_small_arrays_lie_is_no_matter():
     """A product rounds otherwise where its rows begin between two words."""
     federation = weights_star(FedAvg(local=B16))
-    pickled, arrays, path = freight.load(federation)
-    found = freight.unload((pickled, [packed(array) for array in arrays], path))
+    pickled, arrays, path = shipping.load(federation)
+    found = shipping.unload((pickled, [packed(array) for array in arrays], path))
     for node, views in federation.data.items():
         x, there = views["public"].x, found.data[node]["public"].x
-        assert there.data_ptr() % freight.ALIGNED == 0
+        assert there.data_ptr() % shipping.ALIGNED == 0
         network = federation.node(node).models["model"]
         assert torch.equal(network(x), network(there))
 

@@ -8,8 +8,8 @@ import torch
 from heterophony import Kind, Logits, Scalar, Weights
 from heterophony.engines import local
 from heterophony.engines.network import Network
-from heterophony.fields import LARGEST, Refused, Shape
-from heterophony.message import Body
+from heterophony.kernel.fields import LARGEST, Refused, Shape
+from heterophony.kernel.message import Body
 from heterophony.methods import Scaffold
 from toys.deployed import B16, CASES
 from toys.federations import weights_star

@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import local
+from heterophony.kernel.topology import star
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import star
 from toys.federations import B16, mutual_star, weights_star
 from toys.world import net, private
 

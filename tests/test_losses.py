@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from heterophony import Data
+from heterophony.base.seeds import generator
 from heterophony.parts.losses import cross_entropy, kl
-from heterophony.seeds import generator
 
 
 def softmax(row):

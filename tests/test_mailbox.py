@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterophony import Count, Each, Every, Kind, Method, Round, on
-from heterophony.mailbox import Mailbox
-from heterophony.message import Body, Message
-from heterophony.topology import Links
+from heterophony.kernel.mailbox import Mailbox
+from heterophony.kernel.message import Body, Message
+from heterophony.kernel.topology import Links
 
 MAIL = Kind("mail", to="parent")
 SIDE = Kind("side", to="parent")
@@ -212,7 +212,7 @@ def test_the_state_comes_back(order, arrived, expired):
     made.absent("mail", "z", 3)
     if expired:
         made.expire("react", 3.0)
-    from heterophony import codec
+    from heterophony.base import codec
 
     twin = Mailbox("me", "node", made.method)
     twin.restore(codec.unpack(codec.pack(made.state())))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from heterophony import Kind, Logits, Probabilities, Refused, Rows, Scalar, Weights
-from heterophony.fields import Shape
-from heterophony.message import Body, Message, ask_together
-from heterophony.node import Node, Slot
+from heterophony.kernel.fields import Shape
+from heterophony.kernel.message import Body, Message, ask_together
+from heterophony.kernel.node import Node, Slot
 
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 SHAPE = Shape({"model": {"w": ((2, 3), torch.float32), "b": ((3,), torch.float32)}}, {"public": (5, 4)}.get)

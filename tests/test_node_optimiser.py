@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterophony.base.seeds import generator
+from heterophony.kernel.by_level import check_complete, check_known, pick
 from heterophony.methods import FedAvg
-from heterophony.parts.levels import check_complete, check_known, pick
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moving
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.updates import cosine, norm
-from heterophony.seeds import generator
 from toys.federations import weights_star
 
 KINDS = ("sgd", "momentum", "adam", "yogi", "adagrad")

@@ -9,9 +9,9 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.engines import local
+from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.parts.training import Training
-from heterophony.topology import star
 from toys.federations import METHODS
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

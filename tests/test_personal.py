@@ -10,14 +10,14 @@ from torch import nn
 from heterophony import Data, Federation, Model, Refused
 from heterophony.engines import local
 from heterophony.engines.local_host import ReactionError
-from heterophony.fields import Family, Part, Shape, family, members_of, within
+from heterophony.kernel.fields import Family, Part, Shape, family, members_of, within
+from heterophony.kernel.profile import Dropout
+from heterophony.kernel.topology import complete, star
 from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, fedrep, lg_fedavg
 from heterophony.models.blocks import Network
 from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
-from heterophony.profile import Dropout
-from heterophony.record.metrics import measure
-from heterophony.topology import complete, star
+from heterophony.tables.metrics import measure
 from test_limits import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, headed_star, personal_star, weights_star
 from toys.world import halves, net, private, wide

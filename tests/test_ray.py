@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import cli, codec, engines
-from heterophony.engines import Network, freight, local, ray_host
-from heterophony.engines.elsewhere import Elsewhere
+from heterophony import cli, engines
+from heterophony.base import codec
+from heterophony.engines import Network, local, ray_host, shipping
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import ReactionError
 from heterophony.engines.placement import Placement
 from heterophony.engines.ray_worker import Order, Report, Worker
+from heterophony.engines.remote_body import Elsewhere
 from heterophony.methods import FedAvg
-from heterophony.record.run import Run
+from heterophony.runs.run import Run
 from toys.federations import B16, ROWS, weights_star
 from toys.fragile import fragile_star
 from toys.world import net
@@ -181,7 +182,7 @@ def test_a_raylet_killed_with_mail_in_flight(wave):
 # -- once ------------------------------------------------------------------------------------------------------
 def test_an_order_is_applied_to_the_state_it_is_for_and_to_no_other():
     """The same order again: refused by a worker whose node has moved on, and from its own state, the same answer."""
-    worker = Worker(freight.load(large_star()))
+    worker = Worker(shipping.load(large_star()))
     state = codec.pack(worker.host.state("server"))
     activation = Activation("server", 1, "begin", None, large_star().topology.links("server"), 0, 3, frozenset(), 0.0)
     first, *blobs = worker.work([Order(replace(activation), 0, None)], [])

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from heterophony import Data
+from heterophony.base.seeds import generator
 from heterophony.engines import Network, local
 from heterophony.methods import DSFL, RCFL
 from heterophony.methods.rcfl import label_by_label
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
 from heterophony.settings import SettingError, assemble
 from toys.federations import B16, CLIENTS, LABELS, logits_star, unlike_star
 from toys.world import PUBLIC

@@ -20,15 +20,15 @@ from heterophony import (
     Scalar,
     Weights,
     cli,
-    codec,
     on,
 )
+from heterophony.base import codec
 from heterophony.engines import Unheard, local, process
+from heterophony.kernel.topology import complete, star
 from heterophony.methods import FedAvg
 from heterophony.parts.training import Training
-from heterophony.record.run import Run
-from heterophony.show import lines, load
-from heterophony.topology import complete, star
+from heterophony.runs.run import Run
+from heterophony.runs.show import lines, load
 from toys.federations import B16, weights_star
 from toys.world import TESTS, net, private
 
@@ -293,9 +293,9 @@ def test_the_first_refusal_is_told_when_a_round_has_passed_without_any_success(c
 # -- on the command line -------------------------------------------------------------------------------------------
 TABLES = """
 from heterophony import Each, Every, Kind, Mark, Method, Round, Weights, on
-from heterophony.fields import Counts, PerClass
+from heterophony.kernel.fields import Counts, PerClass
 from heterophony.parts.classwise import by_label
-from heterophony.work import Predict
+from heterophony.kernel.work import Predict
 
 ASK = Kind("ask", to="children", weights=Weights("model"))
 TABLE = Kind("table", to="parent", means=PerClass({view}), held=Counts)

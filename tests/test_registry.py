@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import Method, on, registry
+from heterophony import Method, on
+from heterophony.catalogue import registry
+from heterophony.catalogue.registry import Entry, OptionError, all_methods, lookup, parse
 from heterophony.cli import app
+from heterophony.kernel.reaction import Round
 from heterophony.methods import FML, FedAvg, Solo
 from heterophony.parts.training import Training
-from heterophony.reaction import Round
-from heterophony.registry import Entry, OptionError, all_methods, lookup, parse
 
 
 class Drift(Method):

@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import local
+from heterophony.kernel.topology import complete
 from heterophony.methods import BHFL, Ditto, Solo
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.retention import Remembering, Retention
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Chain, Proximal
-from heterophony.seeds import generator
-from heterophony.topology import complete
 from test_limits import equal
 from toys.federations import bhfl, drifting_ditto, forgetful, hierarchy, peers, personal_star, streaming
 from toys.world import net, normed, points

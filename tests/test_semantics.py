@@ -25,11 +25,11 @@ from heterophony import (
 from heterophony.compute.eager import Eager
 from heterophony.engines import Network, Stalled, local, process
 from heterophony.engines.local_host import ReactionError
+from heterophony.kernel.topology import random_pairs, star
+from heterophony.kernel.work import Note
 from heterophony.methods import FedAvg, FedH2L, fedmd_global
 from heterophony.parts.aggregate import mean
 from heterophony.parts.training import Training
-from heterophony.topology import random_pairs, star
-from heterophony.work import Note
 from toys.federations import (
     AWAY,
     B16,
@@ -483,7 +483,7 @@ def test_a_variable_that_cannot_be_written_is_named():
         def begin(self, peer):
             peer.vars["things"] = {1, 2}
 
-    from heterophony.topology import complete
+    from heterophony.kernel.topology import complete
 
     with pytest.raises(
         ReactionError, match="node p0, round 0, reaction 'begin': TypeError: variable 'things': cannot write a set"
@@ -647,7 +647,7 @@ def test_a_message_that_its_sender_changes_is_an_error_that_names_the_sender(whe
     "lie", [{"sender": "c1"}, {"receiver": "c1"}, {"round": 5}, {"id": (99, 0)}, {"kind": "global"}]
 )
 def test_a_header_that_is_not_that_of_its_edge_is_refused(lie, monkeypatch):
-    from heterophony.message import Message
+    from heterophony.kernel.message import Message
 
     honest = Message.encode
 

@@ -3,9 +3,9 @@
 from heterophony import Each, Every, Kind, Method, Round, on
 from heterophony.engines.event import Absence
 from heterophony.engines.silence import REFUSES, SILENT, silent
-from heterophony.mailbox import Mailbox
-from heterophony.message import Body, Message
-from heterophony.topology import Links
+from heterophony.kernel.mailbox import Mailbox
+from heterophony.kernel.message import Body, Message
+from heterophony.kernel.topology import Links
 
 FIRST = Kind("first", to="parent")
 SECOND = Kind("second", to="parent")

@@ -8,17 +8,17 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation
+from heterophony.base.seeds import generator
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
-from heterophony.mailbox import Inbox
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.topology import complete, star
 from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
 from heterophony.methods.kt_pfl import divergence_slope
 from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.public import public_rows
 from heterophony.parts.training import Training
-from heterophony.seeds import generator
-from heterophony.topology import complete, star
 from test_limits import equal
 from toys.federations import B16, CLIENTS, logits_star
 from toys.watched import sent

@@ -7,20 +7,20 @@ import torch
 from torch import nn
 
 from heterophony import Data, Federation, Fit
+from heterophony.base.seeds import generator, seeded
 from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError, fit, predict, refresh
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
+from heterophony.kernel.node import Node, Slot
+from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.statistics import running
+from heterophony.kernel.topology import star
+from heterophony.kernel.work import FORWARD_SHARE
 from heterophony.methods import FML, FedAvg
 from heterophony.models import create
-from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import sgd
-from heterophony.parts.statistics import running
 from heterophony.parts.training import Training
-from heterophony.seeds import generator, seeded
-from heterophony.topology import star
-from heterophony.work import FORWARD_SHARE
 from toys.world import TESTS, certain, net, normed, points, private
 
 

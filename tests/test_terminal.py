@@ -5,8 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import cli, show
+from heterophony import cli
 from heterophony.cli import listing, terminal
+from heterophony.runs import show
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from heterophony import toml
+from heterophony.base import toml
 
 
 def test_values_are_written_as_toml_reads_them():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterophony.topology import Links, complete, graph, random_pairs, ring, star, tree
+from heterophony.kernel.topology import Links, complete, graph, random_pairs, ring, star, tree
 
 
 def test_star():

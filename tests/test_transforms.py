@@ -9,8 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from heterophony.base.seeds import generator
 from heterophony.parts.transforms import Gem, PCGrad, Project, Proximal
-from heterophony.seeds import generator
 
 # Zero, or large enough that its square does not vanish.
 numbers = st.floats(-10, 10).map(lambda x: x if abs(x) > 1e-6 else 0.0)

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterophony import Data, Federation, Model, Profile
+from heterophony.base.seeds import generator
 from heterophony.engines import local, process
+from heterophony.kernel.topology import star, tree
 from heterophony.methods import BHFL, FedAsync, FedAvg, bhfl_async, hierfavg
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
-from heterophony.record.run import Run
-from heterophony.seeds import generator
-from heterophony.show import lines, summary
-from heterophony.topology import star, tree
+from heterophony.runs.run import Run
+from heterophony.runs.show import lines, summary
 from test_limits import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
 from toys.world import TESTS, net, points, private

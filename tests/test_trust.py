@@ -11,10 +11,12 @@ import pytest
 import safetensors.torch
 from typer.testing import CliRunner
 
-from heterophony import cli, exported, tuning
-from heterophony.imported import Untrusted
-from heterophony.record.run import Run
+from heterophony import cli
+from heterophony.base.imported import Untrusted
+from heterophony.runs import exported
+from heterophony.runs.run import Run
 from heterophony.settings import reassemble
+from heterophony.studies import tuning
 from record.altering import altered
 
 SMALL = """

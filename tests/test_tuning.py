@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from heterophony.cli import app
 from heterophony.settings import Setting, SettingError
-from heterophony.tuning import Trial, best, combinations, edges, grid, options, read, tune, write
+from heterophony.studies.tuning import Trial, best, combinations, edges, grid, options, read, tune, write
 
 SMALL = """
 rounds = 2

@@ -8,17 +8,17 @@ import signal
 import pytest
 import torch
 
+from heterophony.base.seeds import seeded
 from heterophony.compute import workers
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.workers import Workers
 from heterophony.data.table import Data
 from heterophony.engines import local
+from heterophony.kernel.node import Node, Slot
+from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.work import Fit
 from heterophony.models import create
-from heterophony.node import Node, Slot
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import sgd
-from heterophony.seeds import seeded
-from heterophony.work import Fit
 from toys.federations import METHODS
 from toys.world import net, points
 

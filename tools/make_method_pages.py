@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from heterophony import registry
-from heterophony.experiments import Experiment, shipped
-from heterophony.fields import Part, Weights
-from heterophony.message import Kind
-from heterophony.options import described
-from heterophony.reaction import Count, Each, Every, Reaction, Round
-from heterophony.registry import Entry
+from heterophony.catalogue import registry
+from heterophony.catalogue.options import described
+from heterophony.catalogue.registry import Entry
+from heterophony.kernel.fields import Part, Weights
+from heterophony.kernel.message import Kind
+from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
+from heterophony.studies.experiments import Experiment, shipped
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "methods"

@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from heterophony.options import COMMON
+from heterophony.catalogue.options import COMMON
 from heterophony.parts.training import Training
 from heterophony.settings import setting
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation, Model
-    from heterophony.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
-    from heterophony.message import Kind
-    from heterophony.method import Method, MethodError
-    from heterophony.profile import Dropout, Profile
-    from heterophony.reaction import Count, Each, Every, Round, on
-    from heterophony.record.result import Result
-    from heterophony.work import Fit, Mark, Note, Predict
+    from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.kernel.message import Kind
+    from heterophony.kernel.method import Method, MethodError
+    from heterophony.kernel.profile import Dropout, Profile
+    from heterophony.kernel.reaction import Count, Each, Every, Round, on
+    from heterophony.kernel.work import Fit, Mark, Note, Predict
+    from heterophony.tables.result import Result
 
 __version__ = "0.1.0.dev0"
 
@@ -20,13 +20,13 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation", "Model"),
-    "fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
-    "message": ("Kind",),
-    "method": ("Method", "MethodError"),
-    "profile": ("Dropout", "Profile"),
-    "reaction": ("Count", "Each", "Every", "Round", "on"),
-    "record.result": ("Result",),
-    "work": ("Fit", "Mark", "Note", "Predict"),
+    "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "kernel.message": ("Kind",),
+    "kernel.method": ("Method", "MethodError"),
+    "kernel.profile": ("Dropout", "Profile"),
+    "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
+    "tables.result": ("Result",),
+    "kernel.work": ("Fit", "Mark", "Note", "Predict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

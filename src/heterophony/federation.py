@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from heterophony.alike import Unlike, unlike
+from heterophony.base.seeds import seeded
+from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
-from heterophony.message import LINKS
-from heterophony.method import Method
-from heterophony.node import Node, Slot, laid_out, share_of
-from heterophony.profile import Dropout, Profile
-from heterophony.reaction import Count, Each, Every
-from heterophony.seeds import seeded
-from heterophony.topology import Topology
-from heterophony.wording import listed, meant
+from heterophony.kernel.alike import Unlike, unlike
+from heterophony.kernel.message import LINKS
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node, Slot, laid_out, share_of
+from heterophony.kernel.profile import Dropout, Profile
+from heterophony.kernel.reaction import Count, Each, Every
+from heterophony.kernel.topology import Topology
 
 if TYPE_CHECKING:
-    from heterophony.record.result import Result
+    from heterophony.tables.result import Result
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class Federation:
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:
         """Run on the local engine; with `out`, into a run folder that can be resumed."""
         from heterophony.engines import local
-        from heterophony.record.run import Run
+        from heterophony.runs.run import Run
 
         if not isinstance(rounds, int) or rounds < 1:
             raise ValueError(f"a run has a whole number of rounds, at least 1, got {rounds!r}")
@@ -282,13 +282,13 @@ class Federation:
     def resume(self, out: str | Path, rounds: int | None = None, **options: Any) -> Result:
         """Continue a run folder where its last snapshot stands; `rounds` extends it."""
         from heterophony.engines import local
-        from heterophony.record.run import Run
+        from heterophony.runs.run import Run
 
         with Run.open(Path(out), self.identity()) as run:
             return self._finished(local(self, record=run, **options).run(rounds or run.goal), Path(out))
 
     def _finished(self, result: Result, out: Path) -> Result:
-        from heterophony.show import finish
+        from heterophony.runs.show import finish
 
         finish(self.identity(), result, out)
         return result

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from heterophony import Dropout, Profile, codec
+from heterophony import Dropout, Profile
+from heterophony.base import codec
 from heterophony.engines import local, process
-from heterophony.record.run import Run
+from heterophony.runs.run import Run
 from record.crashing import Photographer
 from toys.federations import ROWS
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heterophony import Data
+from heterophony.base.seeds import generator
 from heterophony.data.augment import CropFlip
-from heterophony.seeds import generator
 
 
 def by_loop(x, params, pad, fill):

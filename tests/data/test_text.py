@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heterophony.base.seeds import generator, seeded
 from heterophony.data import BaseIds, DataError, LeakageError, check_leakage, load
 from heterophony.data.text import chopped, padded, text_data
 from heterophony.models import create
 from heterophony.models.registry import reads
 from heterophony.parts.losses import ce, kl, soft_cross_entropy
-from heterophony.record.score import score
-from heterophony.seeds import generator, seeded
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.world import build
+from heterophony.tables.score import score
 
 TOPICS = ("geography", "politics", "sports")
 LANGUAGES = {"en": "the cat sat on the mat ", "de": "die katze lag im gras ", "fi": "kissa istui matolla "}
@@ -199,7 +199,7 @@ def families(federation):
 
 
 def test_one_language_a_subtree_and_perplexity_by_level(texts):
-    from heterophony import show
+    from heterophony.runs import show
 
     federation = assemble("bhfl", languages(), root=texts)
     assert families(federation) == {
@@ -223,8 +223,9 @@ def test_a_language_model_has_a_run_folder_and_a_report(texts, tmp_path):
     pytest.importorskip("plotly")
     from typer.testing import CliRunner
 
-    from heterophony import cli, toml
-    from heterophony.record.folder import Folder
+    from heterophony import cli
+    from heterophony.base import toml
+    from heterophony.runs.folder import Folder
 
     federation = assemble("bhfl", languages(), root=texts)
     path = tmp_path / "small.toml"

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
+from heterophony.deploy.node_server import Site
+from heterophony.deploy.node_store import Vault
 from heterophony.deploy.remote_host import RemoteHost
-from heterophony.deploy.site import Site
-from heterophony.deploy.vault import Vault
 from heterophony.engines import Engine
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from heterophony.base.toml import written
 from heterophony.compute.workers import die_with_parent
 from heterophony.deploy.folder import write
-from heterophony.toml import written
 from toys.deployed import NAMES
 
 ROOT = Path(__file__).parents[2]

@@ -3,10 +3,10 @@
 import pytest
 
 from deploy.direct import Direct
+from heterophony.deploy.node_server import Site
+from heterophony.deploy.node_store import Vault
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.remote_host import RemoteHost
-from heterophony.deploy.site import Site
-from heterophony.deploy.vault import Vault
 from heterophony.engines import Engine, local
 from toys.federations import METHODS
 

@@ -12,9 +12,9 @@ from flwr.common.serde import message_to_proto
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.deploy import flower
-from heterophony.fields import Refused
+from heterophony.kernel.fields import Refused
 
 CHUNK = flower.FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
 

@@ -17,16 +17,16 @@ pytest.importorskip("flwr", reason="needs heterophony[flower]")
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from heterophony.base.toml import written
 from heterophony.cli import app
 from heterophony.deploy import keys, status
-from heterophony.deploy.call import Call, DeployError, beside
 from heterophony.deploy.coordinator import Listen, public_keys
 from heterophony.deploy.folder import write
+from heterophony.deploy.named_function import Call, DeployError, beside
+from heterophony.deploy.node_store import Vault
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.deploy.vault import Vault
-from heterophony.toml import written
 from toys.deployed import CASES, NAMES
 
 runner = CliRunner()

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
 from deploy.test_folder import expired
-from heterophony.deploy import greeting, keys
+from heterophony.deploy import keys, preflight
 from heterophony.deploy.process import Stopped, log, stop_on_signals, wait_while
 
 
@@ -60,7 +60,7 @@ def date(ahead):
 def test_a_clock_that_is_off_is_said(ahead, text, place):
     words = ["HTTP/1.1 403 Forbidden", "Content-Length: 0", *([] if ahead is None else [date(ahead)])]
     with listener(place, *words) as port:
-        found = greeting.complaint(f"localhost:{port}", place / "ca.crt")
+        found = preflight.complaint(f"localhost:{port}", place / "ca.crt")
     assert (found is None) == (text is None)
     assert text is None or text in found
 
@@ -78,7 +78,7 @@ def test_a_certificate_that_does_not_hold_is_said(place, monkeypatch, tmp_path_f
 
 
 def seen(address, folder):
-    found = greeting.complaint(address, folder / "ca.crt")
+    found = preflight.complaint(address, folder / "ca.crt")
     assert found is not None
     assert "\n" not in found
     return found
@@ -100,7 +100,7 @@ def test_a_port_that_is_taken_is_waited_for_and_said_once(caplog):
         looks.append(None)
         if len(looks) == 3:
             door.close()
-        return greeting.taken("127.0.0.1", port)
+        return preflight.taken("127.0.0.1", port)
 
     wait_while(trouble, log, 0.01)
     assert len(looks) == 3

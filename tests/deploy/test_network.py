@@ -171,7 +171,7 @@ def test_a_wrong_key_a_missing_ca_and_plain_http_are_refused(tmp_path):
     from flwr.proto.control_pb2 import ListNodesRequest, UnregisterNodeRequest
 
     from heterophony.deploy import keys
-    from heterophony.deploy.call import DeployError
+    from heterophony.deploy.named_function import DeployError
 
     with Loopback(CASES["fedavg"], tmp_path) as ring:
         ring.start("serve")

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.plan import REAL_TIME
 from heterophony.engines import flower, local
 from heterophony.settings import assemble

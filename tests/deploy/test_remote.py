@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from deploy.direct import Direct, engine, site, sites
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.deploy import coordinator
 from heterophony.engines import local
 from heterophony.engines.engine import Stalled
-from heterophony.record.folder import Folder
-from heterophony.record.run import Run
+from heterophony.runs.folder import Folder
+from heterophony.runs.run import Run
 from toys.deployed import CASES, NAMES
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from deploy.direct import Direct, engine, site, sites
-from heterophony import codec
-from heterophony.deploy.call import DeployError
-from heterophony.deploy.vault import Vault
+from heterophony.base import codec
+from heterophony.base.disk import Disk
+from heterophony.deploy.named_function import DeployError
+from heterophony.deploy.node_store import Vault
 from heterophony.engines import local
-from heterophony.record.disk import Disk
 from record.crashing import Photographer
 from toys.deployed import CASES
 

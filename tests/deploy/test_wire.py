@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from deploy.loopback import Loopback
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.deploy import keys
 from heterophony.deploy.coordinator import Listen, public_keys, superlink
 from heterophony.deploy.remote_host import RemoteHost

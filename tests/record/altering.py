@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from heterophony.record.seal import KEY, digest, opened, sealed
+from heterophony.base.seal import KEY, digest, opened, sealed
 
 
 def altered(folder: Path, name: str, change):

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from heterophony.record.disk import Disk
+from heterophony.base.disk import Disk
 
 
 class Photographer(Disk):

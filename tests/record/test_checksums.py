@@ -5,12 +5,12 @@ import shutil
 
 import pytest
 
-from heterophony import show
+from heterophony.base.seal import digest, opened, sealed
 from heterophony.engines import local
 from heterophony.methods import FedAvg
-from heterophony.record.folder import Folder
-from heterophony.record.run import Run, RunError
-from heterophony.record.seal import digest, opened, sealed
+from heterophony.runs import show
+from heterophony.runs.folder import Folder
+from heterophony.runs.run import Run, RunError
 from record.altering import altered, outdated
 from toys.federations import B16, weights_star
 

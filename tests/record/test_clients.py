@@ -7,7 +7,7 @@ from test_levels import row
 from typer.testing import CliRunner
 
 from heterophony.cli import app
-from heterophony.record.clients import gains, line, own
+from heterophony.tables.clients import gains, line, own
 
 HOMES = {"a": "A", "b": "B"}
 

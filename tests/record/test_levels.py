@@ -1,7 +1,7 @@
 """The table of levels, from rows that can be added up by hand."""
 
-from heterophony.record.levels import levels
-from heterophony.record.table import Table
+from heterophony.tables.levels import levels
+from heterophony.tables.table import Table
 
 PARENTS = {"m": "root", "a": "m", "b": "m", "c": "root"}
 HOMES = {"a": "A", "b": "B", "c": "C"}

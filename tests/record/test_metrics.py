@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony.record.metrics import Metrics, best_round, best_rounds, conflicts, curve, measure
-from heterophony.record.table import Table
+from heterophony.tables.metrics import Metrics, best_round, best_rounds, conflicts, curve, measure
+from heterophony.tables.table import Table
 
 ENTRY = ("round", "acc", "wdp", "cdp", "inter")
 HEADLINES = ("acc", "wdp", "cdp", "intra", "inter", "loss", "top5", "f1", "calibration", "private")

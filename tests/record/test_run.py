@@ -11,7 +11,7 @@ import pytest
 
 from heterophony.engines import local
 from heterophony.methods import FedAvg
-from heterophony.record.run import Run, RunError
+from heterophony.runs.run import Run, RunError
 from record.altering import altered
 from toys.federations import B16, weights_star
 
@@ -66,7 +66,7 @@ def test_a_finished_run_resumes_to_itself(folder):
 
 
 def test_what_cannot_be_written_is_called_as_it_was_asked_for(tmp_path):
-    from heterophony.record.disk import Disk
+    from heterophony.base.disk import Disk
 
     (tmp_path / "there").mkdir()
     with pytest.raises(IsADirectoryError) as caught:
@@ -119,8 +119,8 @@ def test_a_damaged_run_is_one_clear_line_and_stays_as_it_is(folder, harm, text):
 def test_only_touched_nodes_are_rewritten(tmp_path):
     """With one client a round, a snapshot writes that client, the server and the queue, not the other clients."""
     from heterophony import Federation
-    from heterophony.record.disk import Disk
-    from heterophony.topology import star
+    from heterophony.base.disk import Disk
+    from heterophony.kernel.topology import star
     from toys.federations import CLIENTS
     from toys.world import net, private
 
@@ -150,7 +150,7 @@ import torch; torch.set_num_threads(1)
 from pathlib import Path
 from record.test_run import federation, ROUNDS
 from heterophony.engines import local
-from heterophony.record.run import Run
+from heterophony.runs.run import Run
 folder, made = Path({folder!r}), federation()
 known = (folder / "spec.json").exists()
 start = Run.open if known else Run.create

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony.record.score import score
+from heterophony.tables.score import score
 
 ALL = {"accuracy", "top5", "loss", "f1", "calibration"}
 

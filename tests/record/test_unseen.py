@@ -6,11 +6,11 @@ import pytest
 import torch
 from test_levels import row
 
-from heterophony import show
 from heterophony.data import DataError, LeakageError
-from heterophony.record.unseen import newcomers, unseen
+from heterophony.runs import show
 from heterophony.settings import Setting, assemble
 from heterophony.settings.world import build
+from heterophony.tables.unseen import newcomers, unseen
 
 SMALL = """
 [data]

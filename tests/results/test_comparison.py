@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from heterophony import campaign, comparison, engines
-from heterophony.campaign import Order
-from heterophony.record.folder import Folder, find
-from heterophony.record.run import Run
+from heterophony import engines
+from heterophony.runs.folder import Folder, find
+from heterophony.runs.run import Run
 from heterophony.settings import Setting
+from heterophony.studies import campaign, comparison
+from heterophony.studies.campaign import Order
 from record.altering import altered, resealed
 from results.conftest import call, refused, said
 

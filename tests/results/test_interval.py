@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from heterophony.record.interval import cdf, holm, interval, paired, quantile
+from heterophony.tables.interval import cdf, holm, interval, paired, quantile
 
 FIGURES = st.lists(st.floats(-1, 1), min_size=2, max_size=8)
 

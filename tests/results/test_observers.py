@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from heterophony.data.table import Data
-from heterophony.features import features, principal
-from heterophony.population import population
-from heterophony.record.folder import Folder
+from heterophony.runs.features import features, principal
+from heterophony.runs.folder import Folder
+from heterophony.runs.population import population
 from heterophony.settings import assemble
 from results.conftest import call, said
 
@@ -58,7 +58,7 @@ def test_maps_say_which_domain_and_class_a_point_is_of(runs):
 
 
 def test_looking_changes_nothing(small, runs, tmp_path, monkeypatch):
-    from heterophony import observers
+    from heterophony.runs import observers
 
     monkeypatch.setattr(observers, "begin", lambda *_: None)
     monkeypatch.setattr(observers, "end", lambda *_: None)

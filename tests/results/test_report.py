@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 import typer
 
-from heterophony import cli, engines, registry
-from heterophony.population import spread
-from heterophony.record.folder import Folder
-from heterophony.record.run import Run
+from heterophony import cli, engines
+from heterophony.catalogue import registry
+from heterophony.report import chapters as story
 from heterophony.report import figure as figure_module
-from heterophony.report import figures, interactive, palette, rerun, static, story, tables, ticks
+from heterophony.report import figures, interactive, palette, rerun, static, tables, ticks
 from heterophony.report.figure import Dots, Heat, Line
 from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
+from heterophony.runs.folder import Folder
+from heterophony.runs.population import spread
+from heterophony.runs.run import Run
 from heterophony.settings import Setting, assemble
 from record.altering import altered
 from results.conftest import call, refused, said
@@ -671,9 +673,9 @@ def test_a_run_that_was_started_from_python_is_shown_too(tmp_path):
     ],
 )
 def test_the_first_sentence_claims_no_test_that_was_not_made(seeds, p, said):
-    from heterophony.comparison import Comparison, Line
-    from heterophony.record.interval import Interval
     from heterophony.report.page import _finding
+    from heterophony.studies.comparison import Comparison, Line
+    from heterophony.tables.interval import Interval
 
     def line(label, mean, p):
         return Line(label, {"acc": Interval(mean, None, None, 1)}, {}, (), p, 1, 0.0, None, None)

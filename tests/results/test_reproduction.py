@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from heterophony import registry
-from heterophony.experiments import Experiment, ExperimentError, reproduction, shipped
-from heterophony.experiments.experiment import Column, Quick
-from heterophony.experiments.figures import Figure, figure
-from heterophony.experiments.verdict import DIFFERS, FEW, ORDER, WITHIN, claimed, probability, verdict
-from heterophony.record.folder import Folder
-from heterophony.record.interval import Interval, interval
-from heterophony.record.machine import machine
-from heterophony.record.metrics import curve
+from heterophony.base.machine import machine
+from heterophony.catalogue import registry
+from heterophony.runs.folder import Folder
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
+from heterophony.studies.experiments import Experiment, ExperimentError, reproduction, shipped
+from heterophony.studies.experiments.experiment import Column, Quick
+from heterophony.studies.experiments.figures import Figure, figure
+from heterophony.studies.experiments.verdict import DIFFERS, FEW, ORDER, WITHIN, claimed, probability, verdict
+from heterophony.tables.interval import Interval, interval
+from heterophony.tables.metrics import curve
 from record.altering import altered
 from results.conftest import call, refused, said
 

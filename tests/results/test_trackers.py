@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from heterophony.record import trackers
-from heterophony.record.folder import Folder
+from heterophony.runs import trackers
+from heterophony.runs.folder import Folder
 from results.conftest import call, refused, said
 
 

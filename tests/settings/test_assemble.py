@@ -7,7 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from heterophony import registry
+from heterophony.catalogue import registry
 from heterophony.cli import app
 from heterophony.data import DataError
 from heterophony.engines import Network, local
@@ -172,7 +172,7 @@ def test_clients_with_different_tasks_share_a_body_and_nothing_else(store, tmp_p
 
 
 def test_a_model_of_another_task_is_exported_with_its_own_classes(store, tmp_path):
-    from heterophony import exported
+    from heterophony.runs import exported
 
     small, root = tasks(store)
     assemble("fml", small, root=root).run(1, tmp_path / "run")
@@ -599,7 +599,7 @@ def test_a_recipe_does_not_hang_on_the_shipped_file():
 
 
 def test_a_run_resumes_from_its_folder_alone(tmp_path):
-    from heterophony.record.run import Run
+    from heterophony.runs.run import Run
 
     small = setting(**{"local.epochs": 1})
     assemble("fml", small, seed=2).run(1, tmp_path / "run")

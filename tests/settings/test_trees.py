@@ -6,9 +6,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from heterophony.catalogue.registry import OptionError
 from heterophony.cli import app
 from heterophony.engines import local
-from heterophony.registry import OptionError
 from heterophony.settings import Setting, SettingError, assemble, reassemble
 
 SMALL = """

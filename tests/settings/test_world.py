@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from heterophony.base.seeds import generator
 from heterophony.data import DataError, LeakageError, load, to_tensor
 from heterophony.data.augment import CropFlip
-from heterophony.seeds import generator
 from heterophony.settings import Setting
 from heterophony.settings.setting import DataPart
 from heterophony.settings.world import build

@@ -7,12 +7,12 @@ from typing import Any
 from torch import nn
 
 from heterophony import Data, Federation, Model
-from heterophony.deploy.call import Call
+from heterophony.deploy.named_function import Call
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import Plan
+from heterophony.kernel.topology import complete, star, tree
 from heterophony.methods import FCCL, FML, FedAvg, FedH2L, fedmd_global, hierfavg
 from heterophony.parts.training import Training
-from heterophony.topology import complete, star, tree
 from toys import world
 
 NAMES = ("north", "south", "east", "west")

@@ -9,6 +9,7 @@ import torch
 from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
+from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
 from heterophony.methods import (
     AFL,
     BHFL,
@@ -62,7 +63,6 @@ from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
 from heterophony.parts.training import Training
-from heterophony.topology import complete, random_pairs, ring, star, tree
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 

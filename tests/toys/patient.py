@@ -1,9 +1,9 @@
 """A star that does not wait for the slow, but takes their late answers with the next round."""
 
 from heterophony import Each, Every, Fit, Kind, Method, Note, Round, Weights, on
+from heterophony.kernel.optimisers import sgd
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
-from heterophony.parts.optimisers import sgd
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"))

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from heterophony import Data
+from heterophony.base.seeds import generator
 from heterophony.models.blocks import Network
-from heterophony.seeds import generator
 
 RULE = torch.randn(8, 4, generator=generator("toy rule"))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heterophony.cli import exporting, lists, looking, results, running, tuning
-from heterophony.deploy.commands import app as deploy
+from heterophony.cli.deploying import app as deploy
 
 app = typer.Typer(
     name="heterophony",

@@ -14,7 +14,7 @@ import typer
 @contextmanager
 def complaints(folder: Path | None = None) -> Iterator[None]:
     """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
-    from heterophony import fault
+    from heterophony.base import fault
     from heterophony.compute.eager import WorkError
     from heterophony.data import DataError
     from heterophony.engines import Stalled, Unheard

@@ -23,7 +23,7 @@ def export(
     model: Annotated[str | None, typer.Option(help="Which of its models; the first if not given.")] = None,
 ) -> None:
     """Write a model, as it was after the last round, to a file, with what is needed to load it."""
-    from heterophony import exported
+    from heterophony.runs import exported
 
     with complaints():
         exported.save(folder, node, to, model)
@@ -37,7 +37,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Classify images with an exported model."""
-    from heterophony import exported
+    from heterophony.runs import exported
 
     with complaints():
         found = exported.predict(model, images, trust)

@@ -28,8 +28,8 @@ def methods(
     as_json: Json = False,
 ) -> None:
     """List the methods; or of one what leaves a node, where it differs from its paper, and its options."""
-    from heterophony import registry
-    from heterophony.options import described
+    from heterophony.catalogue import registry
+    from heterophony.catalogue.options import described
 
     if name is not None:
         with complaints():

@@ -22,7 +22,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what a run has come to, finished or not."""
-    from heterophony import show as view
+    from heterophony.runs import show as view
 
     with complaints():
         found = view.load(folder)
@@ -31,7 +31,7 @@ def show(
 
 def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
     """Show what left each node of a run: messages and bytes by kind and edge, and what went wrong."""
-    from heterophony import show as view
+    from heterophony.runs import show as view
 
     with complaints():
         edges, incidents = view.ledger(folder)
@@ -51,7 +51,7 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
 
 
 def tell(summary: dict[str, Any], as_json: bool, kept: bool = True) -> None:
-    from heterophony import show as view
+    from heterophony.runs import show as view
 
     if as_json:
         print(json.dumps(summary))

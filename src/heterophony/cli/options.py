@@ -95,7 +95,8 @@ def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callab
 
 def tuned_changes(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
     """What was found, and the user's own changes before it, by whatever name they call an option."""
-    from heterophony import registry, tuning
+    from heterophony.catalogue import registry
+    from heterophony.studies import tuning
 
     entry = registry.lookup(method)
     found = tuning.options(path, setting, method)

@@ -27,7 +27,7 @@ from heterophony.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heterophony.experiments import Experiment
+    from heterophony.studies.experiments import Experiment
 
 
 def compare(
@@ -56,9 +56,10 @@ def compare(
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
     with complaints():
-        from heterophony import campaign, comparison, registry
-        from heterophony.record.disk import Disk
+        from heterophony.base.disk import Disk
+        from heterophony.catalogue import registry
         from heterophony.settings import Setting
+        from heterophony.studies import campaign, comparison
 
         setting = Setting.load(on)
         folder = to or Path("runs/compare") / setting.name
@@ -133,9 +134,9 @@ def reproduce(
     Example: heterophony reproduce fedh2l-table2 --quick
     """
     with complaints():
-        from heterophony import campaign
         from heterophony.data.sources import catalogue
-        from heterophony.experiments import Experiment, reproduction, shipped
+        from heterophony.studies import campaign
+        from heterophony.studies.experiments import Experiment, reproduction, shipped
 
         if name is None:
             known = [Experiment.load(name) for name in shipped()]
@@ -182,7 +183,7 @@ def reproduce(
 
 def _runs(experiment: Experiment, quick: bool) -> int:
     """How many runs a version has."""
-    from heterophony.experiments import reproduction
+    from heterophony.studies.experiments import reproduction
 
     wanted = reproduction.orders(experiment, reproduction.Version(quick), Path(), {}, None)
     return sum(map(len, wanted.values()))
@@ -201,7 +202,7 @@ def report(
     """
     with complaints():
         from heterophony import report as reports
-        from heterophony.show import counted
+        from heterophony.runs.show import counted
 
         found = reports.write(folders, to, figures=figures, title=title)
     if as_json:

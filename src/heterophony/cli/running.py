@@ -14,7 +14,7 @@ from heterophony.cli.looking import tell
 
 if TYPE_CHECKING:
     from heterophony.federation import Federation
-    from heterophony.record.result import Result
+    from heterophony.tables.result import Result
 
 
 def run(
@@ -40,9 +40,9 @@ def run(
 
     Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
     """
-    from heterophony import registry
-    from heterophony.record import trackers
-    from heterophony.record.run import Run
+    from heterophony.catalogue import registry
+    from heterophony.runs import trackers
+    from heterophony.runs.run import Run
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
@@ -86,8 +86,8 @@ def resume(
     as_json: options.Json = False,
 ) -> None:
     """Continue a run that was stopped, or extend a finished one with --rounds."""
-    from heterophony.record import trackers
-    from heterophony.record.run import Run, RunError
+    from heterophony.runs import trackers
+    from heterophony.runs.run import Run, RunError
     from heterophony.settings import reassemble
 
     with complaints(folder):
@@ -106,7 +106,7 @@ def resume(
 
 def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
     """Watch four networks learn four rotations of real digits, alone and from each other, for about two minutes."""
-    from heterophony import demonstration
+    from heterophony.cli import demonstration
 
     with complaints():
         demonstration.play(to, terminal.console())
@@ -121,7 +121,7 @@ def execute(
     told: list[str] | None = None,
     address: str | None = None,
 ) -> Result:
-    from heterophony import execution
+    from heterophony.runs import execution
 
     if federation.device == "cpu" and federation.threads == 1 and engine == "local":
         federation = replace(federation, workers=workers or execution.cores())
@@ -130,6 +130,6 @@ def execute(
 
 
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
-    from heterophony import show as view
+    from heterophony.runs import show as view
 
     tell(view.finish(spec, result, folder), as_json, kept=folder is not None)

@@ -35,8 +35,9 @@ def tune(
     Example: heterophony tune fedavg --on rotated-mnist --grid lr=0.01,0.05 --grid epochs=1,2 --budget 4
     """
     with complaints():
-        from heterophony import registry, tuning
+        from heterophony.catalogue import registry
         from heterophony.settings import Setting, SettingError
+        from heterophony.studies import tuning
 
         by = {"all": "acc", "wdp": "own"}.get(by, by)  # as papers call them
         if by not in ("acc", "own", "loss"):

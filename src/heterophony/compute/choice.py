@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from heterophony.record.disk import Disk
+from heterophony.base.disk import Disk
 
 log = logging.getLogger(__name__)
 FILE = "choices.json"

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from heterophony.compute import signature
+from heterophony.compute.captured_fit import DEPTHS, Lane, Pairs, Rows, Track
 from heterophony.compute.choice import (
     BRANCHES,
     COMPILED,
@@ -28,12 +29,11 @@ from heterophony.compute.choice import (
     key_of,
 )
 from heterophony.compute.eager import Eager, Job, loss_rows
-from heterophony.compute.kind import Kind, Signatures, kind_of
-from heterophony.compute.lane import DEPTHS, Lane, Pairs, Rows, Track
+from heterophony.compute.fit_program import Kind, Signatures, kind_of
 from heterophony.compute.stack import Stack, stackable
 from heterophony.data.table import Data
-from heterophony.node import Node, copy_into
-from heterophony.work import Fit
+from heterophony.kernel.node import Node, copy_into
+from heterophony.kernel.work import Fit
 
 log = logging.getLogger(__name__)
 

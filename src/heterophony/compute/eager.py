@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heterophony.base.fault import told
+from heterophony.base.seeds import generator, seeded
 from heterophony.data.table import Data
-from heterophony.fault import told
-from heterophony.node import Node
-from heterophony.parts.optimisers import Descent
-from heterophony.parts.statistics import retaken, running
-from heterophony.record.score import score
-from heterophony.seeds import generator, seeded
-from heterophony.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
+from heterophony.kernel.node import Node
+from heterophony.kernel.optimisers import Descent
+from heterophony.kernel.statistics import retaken, running
+from heterophony.kernel.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
+from heterophony.tables.score import score
 
 Net = Callable[[Tensor], Tensor]
 GPU_BATCH = 2048  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for

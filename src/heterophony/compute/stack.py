@@ -15,13 +15,13 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from heterophony.compute import signature
+from heterophony.compute.captured_fit import Lane, resident
 from heterophony.compute.compiled import compiled
 from heterophony.compute.eager import Job, backward, kept, nets_of, part_of, precise, teacher, terms_of
-from heterophony.compute.lane import Lane, resident
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
-from heterophony.node import Slot
-from heterophony.work import Fit
+from heterophony.kernel.node import Slot
+from heterophony.kernel.work import Fit
 
 
 def stackable(job: Job) -> bool:

@@ -24,11 +24,11 @@ from typing import Any
 
 import torch
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.memory import give_back_freed
-from heterophony.node import Node
-from heterophony.work import Fit, Fitted, Mark
+from heterophony.kernel.node import Node
+from heterophony.kernel.work import Fit, Fitted, Mark
 
 WORTHWHILE = 0.15  # seconds of work for which forking pays
 ALIGNED = 64

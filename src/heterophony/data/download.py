@@ -11,11 +11,11 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Any
 
+from heterophony.base.disk import Disk
 from heterophony.data.errors import DataError
 from heterophony.data.root import Folder, folder
 from heterophony.data.sources import Entry, lookup
 from heterophony.data.sources.files import locate
-from heterophony.record.disk import Disk
 
 LIMIT = 1 << 30
 _BLOCK = 1 << 20

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heterophony.base.wording import listed
 from heterophony.data.errors import DataError
-from heterophony.wording import listed
 
 VIEWS = ("train", "validation", "public", "proxy", "test", "private-test")
 # A private test set is a part of the test set by design (FML), so these two may overlap.

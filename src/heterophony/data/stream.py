@@ -11,9 +11,9 @@ from typing import Literal
 
 import torch
 
+from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
-from heterophony.seeds import generator
 
 Kind = Literal["sudden", "gradual", "recurring"]
 Item = tuple[int, int]  # concept, row of its pool

@@ -17,15 +17,15 @@ from typing import Any
 from filelock import FileLock, Timeout
 from pydantic import Field
 
-from heterophony.deploy import greeting, keys
-from heterophony.deploy.call import DeployError, beside, one_line
+from heterophony.base.disk import Disk
+from heterophony.deploy import keys, preflight
+from heterophony.deploy.named_function import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import PAUSE, Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
-from heterophony.record.disk import Disk
-from heterophony.record.run import Run
+from heterophony.runs.run import Run
 from heterophony.settings.setting import Strict
 
 FILE = "coordinator.toml"
@@ -95,7 +95,7 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
     stop_on_signals()
     run, child, failures, began = None, None, 0, 0.0  # when the child began, or may begin again
     try:
-        wait_while(lambda: greeting.taken(listen.host, listen.port), log)  # as coordinator.toml says
+        wait_while(lambda: preflight.taken(listen.host, listen.port), log)  # as coordinator.toml says
         link.start()
         while True:
             time.sleep(poll)
@@ -171,7 +171,7 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
 
 def run(folder: Path, plan: Plan, courier: Any) -> dict[str, Any]:
     """The federation, from its start or from its snapshot to its end; returns what is in result.json."""
-    from heterophony import show
+    from heterophony.runs import show
 
     federation = plan.coordinator()
     host = RemoteHost(plan, federation, courier)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterophony import codec
-from heterophony.deploy.call import DeployError
-from heterophony.fields import Refused
+from heterophony.base import codec
+from heterophony.deploy.named_function import DeployError
+from heterophony.kernel.fields import Refused
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid

@@ -10,9 +10,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from heterophony import toml
+from heterophony.base import toml
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 

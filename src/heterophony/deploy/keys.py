@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from heterophony.deploy.call import DeployError
+from heterophony.deploy.named_function import DeployError
 
 try:
     from cryptography import x509

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from heterophony.data.table import Data
-from heterophony.deploy.call import Call, DeployError
+from heterophony.deploy.named_function import Call, DeployError
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation, Model
 from heterophony.settings.setting import Strict

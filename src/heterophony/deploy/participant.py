@@ -13,19 +13,19 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from heterophony import codec
-from heterophony.deploy import greeting, keys
-from heterophony.deploy.call import DeployError, beside, permit
+from heterophony.base import codec
+from heterophony.base.disk import Disk
+from heterophony.deploy import keys, preflight
+from heterophony.deploy.named_function import DeployError, beside, permit
+from heterophony.deploy.node_server import Site
+from heterophony.deploy.node_store import Vault
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
-from heterophony.deploy.site import Site
-from heterophony.deploy.vault import Vault
-from heterophony.fields import Refused
-from heterophony.record.disk import Disk
+from heterophony.kernel.fields import Refused
 
-log = logging.getLogger("heterophony.node")
+log = logging.getLogger("heterophony.kernel.node")
 
 
 def site(folder: Path) -> Site:
@@ -70,7 +70,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
 
     def ended(code: int) -> None:
         announce()
-        why = greeting.complaint(here.plan.address, folder / "ca.crt")
+        why = preflight.complaint(here.plan.address, folder / "ca.crt")
         key_text = f"if this goes on, ask whether the coordinator has this node.pub as keys/{own.name}.pub"
         log.warning("%s: %s", own.name, why or key_text)
 
@@ -80,8 +80,8 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     stop_on_signals()
     child = None
     try:
-        wait_while(lambda: greeting.taken("127.0.0.1", own.port), log)  # `port` in organisation.toml
-        wait_while(lambda: greeting.complaint(here.plan.address, folder / "ca.crt"), log)
+        wait_while(lambda: preflight.taken("127.0.0.1", own.port), log)  # `port` in organisation.toml
+        wait_while(lambda: preflight.complaint(here.plan.address, folder / "ca.crt"), log)
         announce()
         supernode.start()
         while True:

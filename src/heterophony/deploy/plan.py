@@ -18,18 +18,19 @@ import torch
 from pydantic import Field, ValidationError, field_validator
 from torch import nn
 
-from heterophony import registry, toml
+from heterophony.base import toml
+from heterophony.catalogue import registry
 from heterophony.data.table import Data
-from heterophony.deploy.call import Call, DeployError
+from heterophony.deploy.named_function import Call, DeployError
 from heterophony.federation import Federation, Model
-from heterophony.method import Method
+from heterophony.kernel import by_level
+from heterophony.kernel.method import Method
+from heterophony.kernel.profile import Profile
+from heterophony.kernel.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
 from heterophony.models.spliced import Spliced, within
-from heterophony.parts import levels
-from heterophony.profile import Profile
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
 from heterophony.settings.setting import Strict
-from heterophony.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -129,7 +130,7 @@ class Plan(Strict):
                 made = tree(part.tree, part.residuals)
             except ValueError as error:
                 raise DeployError(f"{FILE}: links.tree: {error}") from None
-            levels.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
+            by_level.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
         elif "server" in method.roles:
             made = star(names)
         elif part.kind == "edges":

@@ -20,18 +20,18 @@ from socket import socket
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from heterophony import toml
+from heterophony.base import toml
 from heterophony.compute.workers import die_with_parent
 from heterophony.deploy import folder as folders
 from heterophony.deploy import keys
-from heterophony.deploy.call import DeployError
 from heterophony.deploy.coordinator import Listen, public_keys, superlink
+from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.organisation import FILE, SPLITS
 from heterophony.deploy.plan import REAL_TIME, Pace, Plan
 from heterophony.deploy.remote_host import Courier, RemoteHost
 from heterophony.engines.engine import Engine
 from heterophony.federation import Federation
-from heterophony.record.result import Result
+from heterophony.tables.result import Result
 
 MOST = 16  # participants: each takes two processes with torch or Flower in them
 START = 300.0  # seconds until everyone must be there

@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from heterophony import codec
-from heterophony.deploy.call import one_line, whole
+from heterophony.base import codec
+from heterophony.deploy.named_function import one_line, whole
+from heterophony.deploy.node_server import FORMAT
 from heterophony.deploy.plan import Plan
-from heterophony.deploy.site import FORMAT
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost
 from heterophony.engines.wire import mail_value
 from heterophony.federation import Federation
-from heterophony.fields import Refused, Shape
-from heterophony.mailbox import messages
-from heterophony.message import HEADER_LIMIT, Body, Message, Send
+from heterophony.kernel.fields import Refused, Shape
+from heterophony.kernel.mailbox import messages
+from heterophony.kernel.message import HEADER_LIMIT, Body, Message, Send
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.deploy import coordinator
-from heterophony.deploy.call import DeployError, one_line
+from heterophony.deploy.named_function import DeployError, one_line
+from heterophony.deploy.node_store import Vault
 from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.deploy.vault import Vault
-from heterophony.show import counted, size, written
+from heterophony.runs.show import counted, size, written
 
 
 def of(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from heterophony.engines.process_host import ProcessHost
 from heterophony.federation import Federation
 
 if TYPE_CHECKING:
-    from heterophony.record.run import Run
+    from heterophony.runs.run import Run
 
 __all__ = ["Engine", "Network", "Stalled", "Unheard", "flower", "local", "process", "ray"]
 

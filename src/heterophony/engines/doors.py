@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heterophony.fields import NOT_FINITE, TOO_LARGE
-from heterophony.message import Message
+from heterophony.kernel.fields import NOT_FINITE, TOO_LARGE
+from heterophony.kernel.message import Message
 
 
 class Unheard(RuntimeError):

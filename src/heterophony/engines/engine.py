@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
 from heterophony.engines.doors import Doors, Refusals, Unheard
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
@@ -23,17 +23,17 @@ from heterophony.engines.network import Network
 from heterophony.engines.silence import silent
 from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
-from heterophony.fields import Refused
-from heterophony.mailbox import Inbox, Mailbox
-from heterophony.message import HEADER_LIMIT, INVERSE, LINKS, Kind, Message, Send, ask_together
-from heterophony.reaction import Every, Round
-from heterophony.record.ledger import Ledger
-from heterophony.record.result import Result
-from heterophony.record.table import Table
-from heterophony.topology import Links
+from heterophony.kernel.fields import Refused
+from heterophony.kernel.mailbox import Inbox, Mailbox
+from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Kind, Message, Send, ask_together
+from heterophony.kernel.reaction import Every, Round
+from heterophony.kernel.topology import Links
+from heterophony.tables.ledger import Ledger
+from heterophony.tables.result import Result
+from heterophony.tables.table import Table
 
 if TYPE_CHECKING:
-    from heterophony.record.run import Run
+    from heterophony.runs.run import Run
 
 log = logging.getLogger("heterophony.engine")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from heterophony.message import Body, Message
+from heterophony.kernel.message import Body, Message
 
 
 @dataclass

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from heterophony.fields import Shape
-from heterophony.mailbox import Inbox
-from heterophony.message import Message, Send
-from heterophony.topology import Links
+from heterophony.kernel.fields import Shape
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Message, Send
+from heterophony.kernel.topology import Links
 
 
 @dataclass

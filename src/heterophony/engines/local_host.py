@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from heterophony import codec
+from heterophony.base import codec
+from heterophony.base.fault import told
 from heterophony.compute import executor
 from heterophony.compute.eager import Job
 from heterophony.engines.host import Activation, Outcome
-from heterophony.engines.parking import Parking
-from heterophony.fault import told
+from heterophony.engines.offload import Parking
 from heterophony.federation import Federation
-from heterophony.fields import Shape, Weights
-from heterophony.mailbox import Mail, messages, swapped
-from heterophony.message import Body, Kind, Message, Send
-from heterophony.node import Node
-from heterophony.topology import Links
-from heterophony.work import Fit, Mark, Work
+from heterophony.kernel.fields import Shape, Weights
+from heterophony.kernel.mailbox import Mail, messages, swapped
+from heterophony.kernel.message import Body, Kind, Message, Send
+from heterophony.kernel.node import Node
+from heterophony.kernel.topology import Links
+from heterophony.kernel.work import Fit, Mark, Work
 
 Compute = Callable[[Sequence[Job]], Iterable[Any]]
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from heterophony.federation import Federation
-from heterophony.message import Message
-from heterophony.profile import hop
+from heterophony.kernel.message import Message
+from heterophony.kernel.profile import hop
 
 
 class Network:

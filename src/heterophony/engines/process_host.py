@@ -13,14 +13,14 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.compute.eager import WorkError
 from heterophony.compute.workers import die_with_parent, leave_signals_to_parent
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
 from heterophony.engines.wire import mail_of, mail_value, outcome_value, sends_of
 from heterophony.federation import Federation
-from heterophony.fields import Shape
+from heterophony.kernel.fields import Shape
 
 
 class ProcessHost:

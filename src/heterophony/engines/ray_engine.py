@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterophony.engines.engine import Engine
 from heterophony.engines.ray_host import RayHost
-from heterophony.record.result import Result
+from heterophony.tables.result import Result
 
 
 class RayEngine(Engine):

@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.engines.blob import INLINE, Blob
-from heterophony.engines.elsewhere import Elsewhere
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.local_host import ReactionError, model_digest
 from heterophony.engines.placement import Placement
 from heterophony.engines.ray_pool import Member, Pool, connect, ray
 from heterophony.engines.ray_worker import Order, Report
+from heterophony.engines.remote_body import Elsewhere
 from heterophony.federation import Federation
-from heterophony.fields import Shape
-from heterophony.mailbox import swapped
-from heterophony.message import Body, Send
+from heterophony.kernel.fields import Shape
+from heterophony.kernel.mailbox import swapped
+from heterophony.kernel.message import Body, Send
 
 log = logging.getLogger(__name__)
 TRIES = 4  # a reaction whose workers die every time is to blame

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterophony.compute.workers import die_with_parent
-from heterophony.engines.freight import Freight, load
 from heterophony.engines.ray_worker import Worker
+from heterophony.engines.shipping import Freight, load
 from heterophony.federation import Federation
 
 log = logging.getLogger(__name__)

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from heterophony import codec
+from heterophony.base import codec
 from heterophony.compute.eager import Eager, WorkError
 from heterophony.compute.numerics import arithmetic
 from heterophony.engines.blob import INLINE
-from heterophony.engines.elsewhere import outline
-from heterophony.engines.freight import Freight, unload
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import LocalHost, ReactionError
-from heterophony.mailbox import swapped
-from heterophony.message import Body
+from heterophony.engines.remote_body import outline
+from heterophony.engines.shipping import Freight, unload
+from heterophony.kernel.mailbox import swapped
+from heterophony.kernel.message import Body
 
 
 @dataclass(frozen=True)

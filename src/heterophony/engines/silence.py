@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from heterophony.engines.event import Absence
-from heterophony.mailbox import Mailbox
-from heterophony.reaction import Every
+from heterophony.kernel.mailbox import Mailbox
+from heterophony.kernel.reaction import Every
 
 SILENT = "it has answered all that it was sent, and this did not come"
 REFUSES = "it has only refused and failed for longer than the federation's patience"

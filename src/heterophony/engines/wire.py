@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony.engines.host import Activation, Outcome
-from heterophony.fields import Refused
-from heterophony.mailbox import Inbox
-from heterophony.message import Body, Kind, Message, Send
-from heterophony.topology import Links
+from heterophony.kernel.fields import Refused
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Body, Kind, Message, Send
+from heterophony.kernel.topology import Links
 
 
 def outcome_value(outcome: Outcome) -> dict[str, Any]:

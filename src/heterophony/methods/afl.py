@@ -22,17 +22,17 @@ import math
 import torch
 
 from heterophony.federation import Federation
-from heterophony.fields import Scalar, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Scalar, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Note, Predict, Steps
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import ce, cross_entropy
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite

@@ -22,14 +22,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from heterophony.federation import Federation
-from heterophony.fields import Scalar, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.by_level import ByLevel, check_complete, pick, tables
+from heterophony.kernel.fields import Scalar, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Count, Each, Every, Round, on
+from heterophony.kernel.work import Loss, Mark, Predict, Steps
 from heterophony.parts.aggregate import Named, difference, mean, shifted
 from heterophony.parts.engagement import engage, release
-from heterophony.parts.levels import ByLevel, check_complete, pick, tables
 from heterophony.parts.losses import Mutual, cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names
 from heterophony.parts.retention import Retention
@@ -38,8 +40,6 @@ from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from heterophony.parts.tree_traffic import tree_messages
 from heterophony.parts.updates import norm, observe
-from heterophony.reaction import Count, Each, Every, Round, on
-from heterophony.work import Loss, Mark, Predict, Steps
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
 UP = Kind("up", to="parent", weights=Weights("model"), examples=Scalar(low=0))

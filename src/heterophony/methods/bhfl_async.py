@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heterophony.kernel.by_level import ByLevel
 from heterophony.methods.bhfl import BHFL
-from heterophony.parts.levels import ByLevel
 from heterophony.parts.node_optimiser import NodeOptimiser
 
 MIX = NodeOptimiser("sgd", rate=0.6)

@@ -25,18 +25,18 @@ from collections.abc import Generator
 from typing import Any
 
 from heterophony.federation import Federation
-from heterophony.fields import Scalar, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Scalar, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Loss, Mark, Note, Steps
 from heterophony.parts.aggregate import Named, mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, length, products
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import moving
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Loss, Mark, Note, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))

@@ -21,17 +21,17 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Probabilities
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Probabilities
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Fit, Mark, Steps
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
 from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Fit, Mark, Steps
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))

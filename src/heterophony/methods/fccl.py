@@ -25,18 +25,18 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Logits, Scalar, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Logits, Scalar, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Note, Predict, Steps
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import Nets, cross_entropy, kl
 from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))

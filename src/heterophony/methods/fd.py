@@ -22,16 +22,16 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Counts, PerClass
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Counts, PerClass
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Note, Predict, Steps
 from heterophony.parts.classwise import Table, by_label, fitting, merged, spread, unknown, usual
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Note, Predict, Steps
 
 TEACHERS = Kind("teachers", to="children", means=PerClass(rows="held", soft=True), held=Counts)
 MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=Counts)

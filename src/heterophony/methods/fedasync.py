@@ -10,18 +10,18 @@ Reference: Xie et al., Asynchronous Federated Optimization, 2019.
 from __future__ import annotations
 
 from heterophony.federation import Federation
-from heterophony.fields import Weights
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Weights
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Round, on
+from heterophony.kernel.work import Loss, Mark, Note, Steps
 from heterophony.parts.aggregate import difference, shifted
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
-from heterophony.reaction import Each, Round, on
-from heterophony.work import Loss, Mark, Note, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"))

@@ -11,17 +11,17 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 from __future__ import annotations
 
 from heterophony.federation import Federation
-from heterophony.fields import Scalar, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Scalar, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Loss, Mark, Steps, Transform
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Loss, Mark, Steps, Transform
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))

@@ -10,17 +10,17 @@ Reference: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregat
 from __future__ import annotations
 
 from heterophony.federation import Federation
-from heterophony.fields import Weights
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Weights
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Round, on
+from heterophony.kernel.work import Loss, Mark, Note, Steps
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moving
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Round, on
-from heterophony.work import Loss, Mark, Note, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 DELTA = Kind("delta", to="parent", weights=Weights("model"))

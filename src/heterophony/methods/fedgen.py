@@ -32,11 +32,13 @@ from torch import Tensor
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Counts, PerClass, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Counts, PerClass, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Steps
 from heterophony.parts.aggregate import mean
 from heterophony.parts.classwise import Table, agreed, counted
 from heterophony.parts.features import head_of
@@ -44,8 +46,6 @@ from heterophony.parts.generator import Generator, made
 from heterophony.parts.heads import biased_width, grouped, repeated, replaced
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Steps
 
 # A head is a row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass(rows="shares"), generator=Weights, shares=Counts)

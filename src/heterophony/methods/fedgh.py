@@ -27,18 +27,18 @@ import torch
 from torch import Tensor
 
 from heterophony.federation import Federation
-from heterophony.fields import Counts, PerClass
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Counts, PerClass
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import Table, agreed, by_label
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import biased_width, replaced
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Predict, Steps
 
 LONGEST = 50.0  # of the server's gradients: a liar's means may be huge
 

@@ -23,19 +23,19 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Probabilities, Rows, Scalar
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Probabilities, Rows, Scalar
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.optimisers import Optimiser
+from heterophony.kernel.reaction import Every, Round, on
+from heterophony.kernel.work import Fit, Mark, Note, Predict, Steps, Transform
 from heterophony.parts.aggregate import dot
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.optimisers import Optimiser
 from heterophony.parts.public import confidence, own_rows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Gem, PCGrad, Project
-from heterophony.reaction import Every, Round, on
-from heterophony.work import Fit, Mark, Note, Predict, Steps, Transform
 
 TEACH = Kind(
     "teach",

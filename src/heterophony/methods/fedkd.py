@@ -25,19 +25,19 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import LowRank, Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import LowRank, Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Steps
 from heterophony.parts.aggregate import difference, mean, shifted
 from heterophony.parts.features import features_of, pooled
 from heterophony.parts.losses import Nets, ce, cross_entropy, distance, kl
 from heterophony.parts.lowrank import compressed, restored
 from heterophony.parts.schedules import Ramp, Scheduled, at, ends
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("mentee"))
 STEP = Kind("step", to="children", update=LowRank("mentee"))

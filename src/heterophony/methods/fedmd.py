@@ -20,17 +20,17 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Logits
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Logits
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Fit, Mark, Predict, Steps
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
 from heterophony.parts.public import logits_traffic, outputs, public_rows
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Fit, Mark, Predict, Steps
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))

@@ -17,18 +17,18 @@ import torch
 
 from heterophony.data.errors import DataError
 from heterophony.federation import Federation
-from heterophony.fields import Part, Scalar, within
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Part, Scalar, within
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Loss, Mark, Steps
 from heterophony.parts.aggregate import Named, mean
 from heterophony.parts.features import head_of
 from heterophony.parts.heads import biased_width, grouped, replaced
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Loss, Mark, Steps
 
 PART = Part("model", part="part", width="width")
 GLOBAL = Kind("global", to="children", weights=PART)

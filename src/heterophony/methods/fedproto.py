@@ -24,17 +24,17 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Counts, PerClass
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Counts, PerClass
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import Table, agreed, by_label, fitting, merged, renewed, spread, unknown
 from heterophony.parts.features import misfit, pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Predict, Steps
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)

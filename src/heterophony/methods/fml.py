@@ -17,17 +17,17 @@ from torch import Tensor
 
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.fields import Weights
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Weights
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Mark, Steps
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, ce, cross_entropy, kl
 from heterophony.parts.schedules import Scheduled, at, ends
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Mark, Steps
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from heterophony.kernel.by_level import ByLevel
 from heterophony.methods.bhfl import BHFL
-from heterophony.parts.levels import ByLevel
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heterophony.federation import Federation
-from heterophony.fields import Family, Scalar, Weights, family, members_of
-from heterophony.mailbox import Inbox
-from heterophony.message import Kind, Message, Send
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
+from heterophony.kernel.mailbox import Inbox
+from heterophony.kernel.message import Kind, Message, Send
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.work import Loss, Mark, Note, Predict, Steps
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import ce, cross_entropy
 from heterophony.parts.training import Training
-from heterophony.reaction import Each, Every, Round, on
-from heterophony.work import Loss, Mark, Note, Predict, Steps
 
 MODELS = Kind("models", to="children", weights=Family("model", many="clusters"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), cluster=Scalar(low=0), examples=Scalar(low=0))

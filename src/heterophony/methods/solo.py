@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony.federation import Federation
-from heterophony.method import Method
-from heterophony.node import Node
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Round, on
+from heterophony.kernel.work import Loss, Mark, Steps
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
-from heterophony.reaction import Round, on
-from heterophony.work import Loss, Mark, Steps
 
 EVERYTHING = Training(data="all")
 

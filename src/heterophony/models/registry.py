@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from heterophony import imported
+from heterophony.base import imported
 
 # name: (module in this package, class, further arguments, summary); imported only when a network is made
 _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {

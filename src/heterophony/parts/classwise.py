@@ -11,7 +11,7 @@ from torch import Tensor
 
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
-from heterophony.node import Node
+from heterophony.kernel.node import Node
 
 
 class Table(NamedTuple):

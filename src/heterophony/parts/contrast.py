@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony.node import Node
+from heterophony.kernel.node import Node
 from heterophony.parts.classwise import Table, merged
 
 NEAR = 1e-12  # of squared distances: a root has no slope at zero

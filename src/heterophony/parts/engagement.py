@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from heterophony.node import Node
-from heterophony.seeds import derive
+from heterophony.base.seeds import derive
+from heterophony.kernel.node import Node
 
 
 def engage(node: Node, concurrency: float = 1.0) -> tuple[str, ...]:

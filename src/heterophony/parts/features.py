@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
-from heterophony.node import Node
-from heterophony.work import Note
+from heterophony.kernel.node import Node
+from heterophony.kernel.work import Note
 
 log = logging.getLogger(__name__)
 MISFIT = (

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.data.errors import DataError
-from heterophony.node import Node, copy_into
+from heterophony.kernel.node import Node, copy_into
+from heterophony.kernel.work import Steps
 from heterophony.parts.features import head_of, misfit, pooled, width_of
-from heterophony.work import Steps
 
 
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from heterophony.node import Node
+from heterophony.kernel.by_level import ByLevel, pick, values
+from heterophony.kernel.node import Node
 from heterophony.parts.aggregate import Named
-from heterophony.parts.levels import ByLevel, pick, values
 
 Rule = Literal["sgd", "momentum", "adam", "yogi", "adagrad"]
 State = dict[str, dict[str, Tensor]]

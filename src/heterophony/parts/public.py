@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
-from heterophony.node import Node
-from heterophony.seeds import generator
-from heterophony.work import Predict, Steps
+from heterophony.kernel.node import Node
+from heterophony.kernel.work import Predict, Steps
 
 
 def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:

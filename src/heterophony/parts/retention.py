@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from heterophony.data.table import Data
-from heterophony.node import Node, copy_into
+from heterophony.kernel.node import Node, copy_into
+from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.work import Fit, Loss, Predict, Steps
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import Nets, soft_cross_entropy
-from heterophony.parts.optimisers import sgd
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Chain
-from heterophony.work import Fit, Loss, Predict, Steps
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from heterophony.parts.optimisers import Optimiser, adam, sgd
-from heterophony.work import Fit, Loss, Steps
+from heterophony.kernel.optimisers import Optimiser, adam, sgd
+from heterophony.kernel.work import Fit, Loss, Steps
 
 if TYPE_CHECKING:
-    from heterophony.node import Node
+    from heterophony.kernel.node import Node
 
 
 @dataclass(frozen=True)

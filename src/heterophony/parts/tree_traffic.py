@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from heterophony.parts.levels import ByLevel, pick
-from heterophony.topology import Topology
+from heterophony.kernel.by_level import ByLevel, pick
+from heterophony.kernel.topology import Topology
 
 
 def tree_messages(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from heterophony.message import Message
+from heterophony.kernel.message import Message
+from heterophony.kernel.work import Note, Steps
 from heterophony.parts.aggregate import Named, dot, mean
-from heterophony.work import Note, Steps
 
 
 def norm(update: Named) -> float:

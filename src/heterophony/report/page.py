@@ -12,16 +12,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from heterophony.comparison import Comparison
-from heterophony.experiments.reproduction import slug
-from heterophony.record.disk import Disk
-from heterophony.record.folder import inside
+from heterophony.base.disk import Disk
 from heterophony.report import interactive, palette, rerun, tables
+from heterophony.report.chapters import Chapter, chapters, listed
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
-from heterophony.report.sheet import Sheet
-from heterophony.report.story import Chapter, chapters, listed
-from heterophony.show import counted
+from heterophony.report.printed_table import Sheet
+from heterophony.runs.folder import inside
+from heterophony.runs.show import counted
+from heterophony.studies.comparison import Comparison
+from heterophony.studies.experiments.reproduction import slug
 
 
 class ReportError(ValueError):

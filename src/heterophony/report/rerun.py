@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from heterophony import toml
-from heterophony.record.folder import Folder
-from heterophony.registry import parse
-from heterophony.report.story import goal
+from heterophony.base import toml
+from heterophony.catalogue.registry import parse
+from heterophony.report.chapters import goal
+from heterophony.runs.folder import Folder
 
 
 def command(folder: Folder) -> str:

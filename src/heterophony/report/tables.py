@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable
 from statistics import mean
 
-from heterophony import comparison
-from heterophony.population import FILE
-from heterophony.record.interval import Interval, interval
-from heterophony.report.sheet import Sheet
-from heterophony.report.story import Arm, Chapter
+from heterophony.report.chapters import Arm, Chapter
+from heterophony.report.printed_table import Sheet
+from heterophony.runs.population import FILE
+from heterophony.studies import comparison
+from heterophony.tables.interval import Interval, interval
 
 MOST = 40  # participants in a table; of more, those who are worst off
 

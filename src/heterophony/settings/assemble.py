@@ -11,23 +11,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from heterophony import imported, registry
+from heterophony.base import imported
+from heterophony.base.seeds import seeded
+from heterophony.base.wording import meant
+from heterophony.catalogue import registry
 from heterophony.data.root import folder
 from heterophony.federation import Federation, Model
-from heterophony.method import Method
+from heterophony.kernel import by_level
+from heterophony.kernel.method import Method
+from heterophony.kernel.node import Slot
+from heterophony.kernel.profile import Dropout, Profile
+from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
 from heterophony.models import create
 from heterophony.models.registry import SPLICE, reads
 from heterophony.models.spliced import within
-from heterophony.node import Slot
-from heterophony.parts import levels
 from heterophony.parts.training import Training
-from heterophony.profile import Dropout, Profile
-from heterophony.seeds import seeded
 from heterophony.settings import trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
-from heterophony.topology import Topology, complete, graph, random_pairs, ring, star
-from heterophony.wording import meant
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
@@ -290,7 +291,7 @@ def _topology(name: str, method: Method, setting: Setting, world: worlds.World, 
     if "root" in method.roles:
         topology = trees.grow(setting.topology, world, seed)
         depth = max(len(topology.path(node)) - 1 for node in participants)
-        levels.check_known(method, topology.roles, method.roles, depth)
+        by_level.check_known(method, topology.roles, method.roles, depth)
         return topology
     if "server" in method.roles:
         if part.kind is not None:

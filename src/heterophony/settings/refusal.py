@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from heterophony.wording import listed, meant
+from heterophony.base.wording import listed, meant
 
 TABLES = ("model_type", "model_attributes_type", "dict_type")
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from heterophony import toml
+from heterophony.base import toml
+from heterophony.base.wording import meant
 from heterophony.data import partitions
 from heterophony.data.sources import own as own_data
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
-from heterophony.wording import meant
 
 
 class SettingError(ValueError):

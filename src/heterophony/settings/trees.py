@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from heterophony.seeds import derive
+from heterophony.base.seeds import derive
+from heterophony.kernel.topology import Topology, names_below, tree
 from heterophony.settings.setting import SettingError, TopologyPart
 from heterophony.settings.world import World
-from heterophony.topology import Topology, names_below, tree
 
 
 def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:

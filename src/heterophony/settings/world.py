@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from heterophony.base.seeds import derive, generator
 from heterophony.data import (
     BaseIds,
     Data,
@@ -29,7 +30,6 @@ from heterophony.data.sources import own as own_data
 from heterophony.data.sources import require
 from heterophony.data.stream import Drift, Stream
 from heterophony.data.text import text_data
-from heterophony.seeds import derive, generator
 from heterophony.settings.setting import Concept, DataPart, Domain, Public
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from heterophony.base.wording import listed, meant
 from heterophony.data.errors import DataError
 from heterophony.data.root import ENVIRONMENT, Folder, folder
 from heterophony.data.sources import own
@@ -14,7 +15,6 @@ from heterophony.data.sources.entry import Entry, Reader
 from heterophony.data.sources.files import locate
 from heterophony.data.sources.npz import Npz
 from heterophony.data.sources.source import Source
-from heterophony.wording import listed, meant
 
 
 @dataclass(frozen=True)

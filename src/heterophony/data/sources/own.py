@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heterophony import imported
+from heterophony.base import imported
 from heterophony.data.errors import DataError
 from heterophony.data.sources import npz
 from heterophony.data.sources.entry import Entry

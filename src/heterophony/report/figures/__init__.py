@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heterophony.experiments.reproduction import slug
+from heterophony.report.chapters import Chapter
 from heterophony.report.figure import Figure
 from heterophony.report.figures import (
     bubbles,
@@ -19,7 +19,7 @@ from heterophony.report.figures import (
     tree,
     updates,
 )
-from heterophony.report.story import Chapter
+from heterophony.studies.experiments.reproduction import slug
 
 ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, updates, products, losses)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from heterophony.population import FILE, spread
+from heterophony.report.chapters import Chapter, some
 from heterophony.report.figure import Dots, Figure, Panel
-from heterophony.report.story import Chapter, some
-from heterophony.show import counted
+from heterophony.runs.population import FILE, spread
+from heterophony.runs.show import counted
 
 WIDEST = 22.0  # pixels across
 MOST = 40  # participants

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heterophony.population import spread
-from heterophony.record.folder import Folder
+from heterophony.report.chapters import Arm, Chapter, averaged, noted, some, thin
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, averaged, noted, some, thin
+from heterophony.runs.folder import Folder
+from heterophony.runs.population import spread
 
 QUANTITY = "gradients.cosine"
 MOST = 10  # participants: as many as there are colours

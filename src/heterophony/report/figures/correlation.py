@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heterophony.correlations import FILE
-from heterophony.population import spread
+from heterophony.report.chapters import Chapter, moment, some
 from heterophony.report.figure import Figure, Heat, Panel
-from heterophony.report.story import Chapter, moment, some
+from heterophony.runs.correlations import FILE
+from heterophony.runs.population import spread
 
 MOST = 4  # participants
 

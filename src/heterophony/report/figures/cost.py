@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from heterophony.record.folder import Folder
 from heterophony.report import ticks
+from heterophony.report.chapters import Arm, Chapter, lost
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, lost
-from heterophony.show import size
+from heterophony.runs.folder import Folder
+from heterophony.runs.show import size
 
 
 def draw(chapter: Chapter) -> list[Figure]:

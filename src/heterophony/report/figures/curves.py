@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from heterophony.report.chapters import Arm, Chapter, accuracies, band, lost, mean, told
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, accuracies, band, lost, mean, told
 
 WHAT = (("acc", "all domains"), ("wdp", "own domain"), ("cdp", "other domains"))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from heterophony.population import spread
-from heterophony.record.folder import Folder
+from heterophony.report.chapters import Arm, Chapter, listed, mean, some, told
 from heterophony.report.figure import Figure, Heat, Panel
-from heterophony.report.story import Arm, Chapter, listed, mean, some, told
+from heterophony.runs.folder import Folder
+from heterophony.runs.population import spread
 
 MOST = 20  # models and domains: more cannot be read
 

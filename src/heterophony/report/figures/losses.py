@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from heterophony.report.chapters import Arm, Chapter, Series, averaged, band, noted, told
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 
 def draw(chapter: Chapter) -> list[Figure]:

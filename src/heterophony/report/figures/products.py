@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heterophony.record.metrics import curve
+from heterophony.report.chapters import Arm, Chapter, accuracies, band, lost, told
 from heterophony.report.figure import Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, accuracies, band, lost, told
+from heterophony.tables.metrics import curve
 
 
 def draw(chapter: Chapter) -> list[Figure]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony.record.folder import Folder
-from heterophony.record.levels import COLUMNS
+from heterophony.report.chapters import Arm, Chapter, mean, told
 from heterophony.report.figure import Dots, Figure, Line, Panel
-from heterophony.report.story import Arm, Chapter, mean, told
+from heterophony.runs.folder import Folder
+from heterophony.tables.levels import COLUMNS
 
 TITLES = {"own": "a leaf's own data", "subtree": "its subtree's data", "union": "all data", "proxy": "proxy data"}
 MOST = 40  # nodes in words

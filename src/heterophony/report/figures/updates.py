@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from heterophony.report.chapters import Arm, Chapter, Series, averaged, band, noted, told
 from heterophony.report.figure import Figure, Line, Panel
 from heterophony.report.figures.tree import ancestry
-from heterophony.report.story import Arm, Chapter, Series, averaged, band, noted, told
 
 WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
 

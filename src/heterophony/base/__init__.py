@@ -1,0 +1,1 @@
+"""What every room may use: bytes without pickle, seeds, files on disk, TOML, wording of errors."""

@@ -1,0 +1,80 @@
+"""What a user has written and names: `module:callable`, of a module in the current folder or on PYTHONPATH."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from heterophony.base import fault
+
+log = logging.getLogger(__name__)
+
+
+class Untrusted(ValueError):
+    """A file names code that is not ours, and nobody has said that it may run."""
+
+
+def permit(named: Sequence[tuple[str, str]], where: str, trust: bool) -> None:
+    """Raise unless nothing is imported (what it is, its name) that a file names, or its reader trusts whoever wrote it.
+
+    Importing a module runs it, whatever the name behind the colon is.
+    """
+    if not named:
+        return
+    modules = ", ".join(dict.fromkeys(name.partition(":")[0] for _, name in named))
+    texts = ", ".join(dict.fromkeys(f"{what} {name!r}" for what, name in named))
+    if not trust:
+        raise Untrusted(
+            f"{where} names {texts}, which would import and run {modules}: "
+            "if you trust whoever wrote it, add --trust (in Python trust=True)"
+        )
+    log.warning("importing %s, as %s names %s", modules, where, texts)
+
+
+def function(name: str, what: str) -> Any:
+    """The function; whatever goes wrong is one line that says of which network, method or data it was."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # whatever the user's module does while it is imported
+        if _absent(module, error):
+            raise ValueError(
+                f"{what} {name!r}: cannot import module {module!r}, which must be in this folder or on PYTHONPATH "
+                f"({_reason(error)})"
+            ) from error
+        raise ValueError(
+            f"{what} {name!r}: module {module!r} was found, but importing it raised {_place(error)}"
+        ) from error
+    if not callable(made := getattr(found, attribute, None)):
+        problem = "is not callable" if hasattr(found, attribute) else "does not exist"
+        raise ValueError(f"{what} {name!r}: {attribute!r} in module {module!r} {problem}")
+    return made
+
+
+def call(name: str, what: str, **arguments: Any) -> Any:
+    """What the function returns."""
+    made = function(name, what)
+    try:
+        return made(**arguments)
+    except Exception as error:
+        raise ValueError(f"{what} {name!r}: the call failed ({_place(error)})") from error
+
+
+def _absent(module: str, error: Exception) -> bool:
+    """Whether there is no such module; one that is there may itself import something that is not."""
+    if isinstance(error, ModuleNotFoundError):
+        return error.name is not None and f"{module}.".startswith(f"{error.name}.")
+    return not module or module.startswith(".")  # no name of a module at all
+
+
+def _place(error: Exception) -> str:
+    """What was raised, and where in the user's own files."""
+    if isinstance(error, SyntaxError):  # raised by who reads the file: its place is in its text
+        return _reason(error)
+    return " ".join(fault.told(error).split())
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

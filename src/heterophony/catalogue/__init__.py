@@ -1,0 +1,1 @@
+"""Methods by name, and the options that a command line or a settings file may set."""

@@ -1,0 +1,75 @@
+"""The demo: four different networks on four rotations of real digits, alone and together, and a tree beside them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from heterophony.runs import show
+from heterophony.settings import Setting
+from heterophony.studies import campaign
+from heterophony.studies.campaign import Order
+
+MIXED, TREE = "rotated-mnist-mixed", "rotated-mnist"
+# Method, setting, what happens, rounds: fewer than the settings', so that the whole is over in about two minutes.
+RUNS: tuple[tuple[str, str, str, int | None], ...] = (
+    ("solo", MIXED, "each network alone", 6),
+    ("fedmd", MIXED, "agree on public digits", 6),
+    ("fml", MIXED, "a common network travels", 6),
+    ("fccl", MIXED, "correlate public logits", 6),
+    ("fedh2l", MIXED, "peers teach peers", 80),
+    ("bhfl", TREE, "a tree, LeNet5 for all", 8),
+)
+
+
+def orders(folder: Path) -> list[Order]:
+    """The runs, one seed each."""
+    found = []
+    for method, name, _, rounds in RUNS:
+        setting = Setting.load(name)
+        found.append(Order(method, method, setting, folder / method / "seed-0", 0, rounds, {}, {"device": "cpu"}))
+    return found
+
+
+def play(folder: Path, console: Console) -> None:
+    """Run or reuse the demo's runs, print what came out, and make the report."""
+    from heterophony import report
+
+    began = time.perf_counter()
+    if lacking := report.lacking():  # said before the runs, which take minutes
+        print(
+            f"The demo will run and print its table, but make no page of figures: {lacking}",
+            file=sys.stderr,
+            flush=True,
+        )
+    console.print(
+        "Four participants, each with 650 real digits that are turned by 0, 20, 40 or 60 degrees; LeNet5, MLP, CNN and "
+        "wide ResNet.",
+        highlight=False,
+    )
+    done = {order.label: found for order, found in campaign.run(orders(folder))}
+    grid = Table(
+        title="Accuracy on test digits of all, the own and the others' rotations (per cent)", title_justify="left"
+    )
+    for column in ("method", "what happens", "all", "own", "others", "worst", "sent"):
+        grid.add_column(column, justify="left" if column in ("method", "what happens") else "right")
+    for name, setting, what, _ in RUNS:
+        if setting != RUNS[0][1]:
+            grid.add_section()  # one network for all: another game
+        metrics = done[name]["metrics"]
+        figures = [show.percent(metrics[key]).removesuffix(" %") for key in ("acc", "wdp", "cdp", "worst")]
+        grid.add_row(name, what, *figures, show.size(done[name]["bytes"]["total"]))
+    console.print(grid)
+    print(
+        "Alone, each knows its own rotation. Together they learn the others': no image moves, and no private network."
+    )
+    seconds = time.perf_counter() - began
+    if lacking:
+        print(f"{seconds:.0f} s. The runs are in {folder}; with plotly, `heterophony report {folder}` makes the page.")
+        return
+    page = report.write([folder], title="Four networks, four rotations, five ways to learn together")
+    print(f"{seconds:.0f} s. Look at the figures: {page['page']}")

@@ -1,0 +1,159 @@
+"""`heterophony deploy`: write a federation's folders, run its two ends, see what is going on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heterophony.cli.complaints import complaints
+
+app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    method: Annotated[str, typer.Option(help="A method; `heterophony methods` lists them.")],
+    participants: Annotated[str, typer.Option(help="Their names, with commas between.")],
+    address: Annotated[str, typer.Option(help="HOST:PORT at which nodes find the coordinator.")] = "127.0.0.1:8443",
+    listen: Annotated[str, typer.Option(help="HOST:PORT of the SuperLink itself, behind nginx.")] = "127.0.0.1:8000",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 10,
+    seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
+    common: Annotated[str | None, typer.Option(help="module:callable of the network that travels.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method.")] = None,
+) -> None:
+    """Write a ready federation: certificates, keys, plan, start scripts, units, and a README for everyone.
+
+    Example: heterophony deploy init ward --method fml --participants north,south --common nets:meme
+    """
+    from heterophony.catalogue import registry
+
+    with complaints():
+        from heterophony.deploy import folder as folders
+
+        options: dict[str, Any] = {}
+        for text in set_ or []:
+            key, value = registry.parse(text)
+            *tables, last = registry.lookup(method).full_name(key).split(".")
+            inner = options
+            for table in tables:
+                inner = inner.setdefault(table, {})
+            inner[last] = value
+        names = [name.strip() for name in participants.split(",") if name.strip()]
+        plan = folders.write(
+            folder,
+            method,
+            names,
+            address=address,
+            listen=listen,
+            rounds=rounds,
+            seed=seed,
+            common=common,
+            options=options,
+        )
+    print(f"wrote {folder}: federation {plan.id}; {folder / 'README.md'} says how to go on")
+
+
+@app.command()
+def serve(folder: Folder) -> None:
+    """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
+    _speak()
+    with complaints():
+        from heterophony.deploy.coordinator import serve
+
+        code = serve(folder)
+    raise typer.Exit(code)
+
+
+@app.command()
+def node(folder: Folder) -> None:
+    """Take part: keep a SuperNode connected and answer, until stopped."""
+    _speak()
+    with complaints():
+        from heterophony.deploy.participant import participate
+
+        participate(folder.resolve())
+
+
+@app.command()
+def check(folder: Folder) -> None:
+    """Load a participant's model and data, and say what would leave it. Nothing is sent."""
+    with complaints():
+        from heterophony.deploy.participant import site
+        from heterophony.deploy.plan import FILE, Plan
+
+        for field, call in Plan.load(folder / FILE).calls().items():  # before any of them runs
+            print(f"the plan runs {call.call} here ({field}), with {call.arguments or 'no arguments'}", flush=True)
+        here = site(folder.resolve())
+        own = here.federation.node(here.name)
+        for name, slot in own.slots.items():
+            size = sum(tensor.numel() for tensor in slot.module.parameters())
+            sent = sum(tensor.nbytes for tensor in slot.shared().values())
+            print(f"model {name!r}: {size:,} parameters; its weights are {sent:,} bytes of a message that has them")
+        for name in own.data:
+            print(f"data {name!r}: {len(own.data[name]):,} rows")
+        if (test := here.federation.private_tests.get(here.name)) is not None:
+            print(f"private test: {len(test):,} rows")
+        allowed = here.egress.kinds
+        links = here.federation.topology.static[here.name]
+        for kind in (kind for kind in here.federation.method.kinds if links.group(kind.to)):
+            status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
+            print(f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}")
+        print(f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}")
+        print(f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}")
+
+
+@app.command()
+def key(
+    folder: Folder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
+) -> None:
+    """Make a new key for a participant; its public half goes to the coordinator, the other stays."""
+    with complaints():
+        from heterophony.deploy import keys
+        from heterophony.deploy.named_function import DeployError
+
+        if (folder / "node.key").exists() and not force:
+            raise DeployError(f"{folder / 'node.key'} is there already, and would be lost: say --force to replace it")
+        keys.node(folder)
+    print(f"wrote {folder / 'node.key'}, which stays here, and {folder / 'node.pub'}: send that to the coordinator")
+
+
+@app.command()
+def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")]) -> None:
+    """Make a new certificate of the server, for the address in federation.toml; the old one has expired, say."""
+    with complaints():
+        from heterophony.deploy import keys
+        from heterophony.deploy.plan import FILE, Plan
+
+        host = Plan.load(folder / FILE).address.rpartition(":")[0]
+        keys.server(folder, host)
+    print(f"wrote {folder / 'server.key'} and {folder / 'server.pem'} for {host}: restart serve, and nginx -s reload")
+
+
+@app.command()
+def status(
+    folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+) -> None:
+    """Tell what is going on, from a coordinator's or a participant's folder."""
+    with complaints():
+        from heterophony.deploy import status as view
+
+        found = view.of(folder.resolve())
+    if as_json:
+        print(json.dumps(found))
+    else:
+        for line in view.lines(found):
+            print(line)
+
+
+def _speak() -> None:
+    """With times: these processes run for days."""
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    ours = logging.getLogger("heterophony")
+    ours.setLevel(logging.INFO)
+    ours.handlers.clear()  # the command line's own has no times

@@ -1,5 +1,0 @@
-"""The papers' tables, one short file each, and what runs them: `heterophony reproduce NAME`."""
-
-from heterophony.experiments.experiment import Experiment, ExperimentError, shipped
-
-__all__ = ["Experiment", "ExperimentError", "shipped"]

@@ -1,0 +1,1 @@
+"""What a method is made of: messages, reactions, nodes, work, mailboxes, topologies."""

@@ -1,0 +1,107 @@
+"""What must be alike where networks may differ: the weights that travel between models which a method averages."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
+
+from heterophony.base.seeds import seeded
+from heterophony.kernel.fields import Part, Shape, Weights
+from heterophony.kernel.node import Slot
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+    from heterophony.kernel.method import Method
+
+NAMED = 3  # nodes of one shape that are named
+
+
+class Unlike(NamedTuple):
+    """Weights that travel and have different shapes."""
+
+    line: str  # which weights, of which shape at which node
+    width: int  # the largest value of the method's option `width` that would make them alike; 0: none
+
+
+def unlike(federation: Federation) -> Unlike | None:
+    """Compare what travels of all networks that the method wants alike; nothing is built where there is one only."""
+    method, found = federation.method, _networks(federation)
+    for kind in method.sends() if len(found) > 1 else ():
+        for field in kind.fields.values():
+            if not isinstance(field, Weights) or field.model is None:
+                continue
+            shapes: dict[str, dict[str, tuple[int, ...]]] = {}
+            for nodes, model in found.values():
+                held = Shape({field.model: _form(model)}, setting=method.setting)
+                owner = ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
+                shapes[owner] = {name: shape for name, (shape, _) in (field.wanted(held) or {}).items()}
+            if apart := _apart(shapes):
+                return Unlike(apart, _width(method, field, shapes.values()))
+    return None
+
+
+def _networks(federation: Federation) -> dict[Hashable, tuple[list[str], Any]]:
+    """Each network that is to be as all others, and the nodes that have it."""
+    words = federation.method.networks()
+    found: dict[Hashable, tuple[list[str], Any]] = {}
+    for node, role in federation.topology.roles.items():
+        given = federation.of(federation.models, node) or {}
+        for slot, word in words.get(role, {}).items():
+            if word in ("same", "alike") and slot in given:
+                nodes, _ = found.setdefault(_key(given[slot]), ([], given[slot]))
+                if node not in nodes[-1:]:
+                    nodes.append(node)
+    return found
+
+
+def _key(model: Any) -> Hashable:
+    """Equal for factories that are one object, or one function of the same names and numbers."""
+    build = model if isinstance(model, nn.Module) else getattr(model, "build", model)
+    made: Hashable = id(build)
+    if isinstance(build, partial) and all(isinstance(v, Hashable) for v in (*build.args, *build.keywords.values())):
+        made = (build.func, build.args, tuple(sorted(build.keywords.items())))
+    return made, *_travels(model)
+
+
+def _travels(model: Any) -> tuple[tuple[str, ...], str]:
+    """Which parts travel, and whether buffers do: as `federation.Model` says, or all."""
+    if isinstance(model, nn.Module):
+        return ("",), "shared"
+    share = getattr(model, "share", "")
+    return ((share,) if isinstance(share, str) else tuple(share)), getattr(model, "buffers", "shared")
+
+
+def _form(model: Any) -> Mapping[str, Any]:
+    if isinstance(model, nn.Module):
+        return Slot(model).form
+    with seeded("only to see what travels"):
+        module = getattr(model, "build", model)()
+    return Slot(module, *_travels(model)).form
+
+
+def _width(method: Method, field: Weights, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> int:
+    """The fewest features that a head reads which travels, where heads differ in nothing else."""
+    heads = [own.get("head.weight", ()) for own in shapes]
+    if not (isinstance(field, Part) and field.width and method.setting(field.part) == "head"):
+        return 0
+    alike = len({head[:1] for head in heads}) == 1 and all(len(head) == 2 for head in heads)
+    return min(head[1] for head in heads) if alike else 0
+
+
+def _apart(shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> str:
+    """The first weights that are not of one shape at all owners."""
+    for name in dict.fromkeys(name for own in shapes.values() for name in own):
+        by_shape: dict[tuple[int, ...] | None, list[str]] = {}
+        for owner, own in shapes.items():
+            by_shape.setdefault(own.get(name), []).append(owner)
+        if len(by_shape) > 1:
+            said = [f"{_size(shape)} at {', '.join(owners)}" for shape, owners in by_shape.items()]
+            return f"{name} is {', '.join(said[:-1])} and {said[-1]}"
+    return ""
+
+
+def _size(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else " x ".join(map(str, shape)) or "one number"

@@ -1,0 +1,145 @@
+"""A method: frozen hyper-parameters plus reactions, checked when the class is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+
+from heterophony.kernel.by_level import pick, values
+from heterophony.kernel.message import Kind
+from heterophony.kernel.reaction import Count, Every, Reaction, Round
+
+if TYPE_CHECKING:
+    from heterophony.federation import Federation
+
+
+NETWORKS = ("own", "kin", "global", "spliced", "same", "alike", "each")  # what `models` may say
+
+
+class MethodError(TypeError):
+    """A method that cannot work as it is written."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Method:
+    """Base of all methods. A subclass becomes a frozen dataclass of its hyper-parameters.
+
+    It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
+    which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
+    For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
+    start alike), the setting's "global", both "spliced" into one of which the global one travels, the "same" for
+    everyone because parameters are averaged (or "alike": the same one, from the same start), or "each" architecture
+    there is; and which product is its `headline`. Of networks that are "same" or "alike", only what travels must be of
+    one shape: a federation in which it is not is refused.
+    """
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    kinds: ClassVar[tuple[Kind, ...]] = ()
+    memory: ClassVar[tuple[str, ...]] = ()
+    models: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    headline: ClassVar[str] = ""
+    public: ClassVar[bool] = False  # whether it needs public data
+    tasks: ClassVar[bool] = False  # whether participants may have different classes
+    correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
+    reactions: ClassVar[tuple[Reaction, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__bases__ != (Method,):
+            raise MethodError(f"{cls.__name__}: a method is varied by its parts, so inherit from Method alone")
+        cls.reactions = tuple(_reactions(cls))
+        dataclass(frozen=True, kw_only=True)(cls)
+        _check(cls)
+
+    def __post_init__(self) -> None:
+        """Numbers that many methods have, checked once for all."""
+        for fraction in values(getattr(self, "fraction", None)):
+            if fraction is not None and not 0 < fraction <= 1:
+                raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
+        for quorum in values(getattr(self, "quorum", None)):
+            if quorum is not None and (quorum < 0 or (isinstance(quorum, float) and not 0 < quorum <= 1)):
+                raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
+        for deadline in values(getattr(self, "deadline", None)):
+            if deadline is not None and not deadline > 0:
+                raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
+        for name, least in (("initial_local", 0), ("initial_public", 0), ("local_every", 1)):
+            if (given := getattr(self, name, least)) < least:
+                raise ValueError(f"{name} is a whole number >= {least}, got {given}")
+        sample = getattr(self, "sample", None)
+        if sample is not None and sample < 1:
+            raise ValueError(f"sample is a number of rows >= 1, got {sample}")
+
+    def networks(self) -> Mapping[str, Mapping[str, str]]:
+        """The `models` that it needs with these options."""
+        return self.models
+
+    def sends(self) -> tuple[Kind, ...]:
+        """The `kinds` that leave a node with these options."""
+        return self.kinds
+
+    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
+        """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
+        raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
+
+    def setting(self, value: Any, *names: str) -> Any:
+        """A trigger's number: as written, or the hyper-parameter of that name; of a table, the node's own entry."""
+        return pick(getattr(self, value) if isinstance(value, str) else value, *names)
+
+
+def _reactions(cls: type[Method]) -> list[Reaction]:
+    found = []
+    for name, function in vars(cls).items():
+        if hasattr(function, "reacts"):
+            trigger, roles = function.reacts
+            found.append(Reaction(name, trigger, cls.roles if roles is None else roles))
+    return found
+
+
+def _check(cls: type[Method]) -> None:
+    def fail(text: str) -> None:
+        raise MethodError(f"{cls.__name__}{text}")
+
+    if not cls.roles:
+        fail(" declares no roles")
+    names = [kind.name for kind in cls.kinds]
+    if len(set(names)) != len(names):
+        fail(f" declares a kind twice: {', '.join(names)}")
+    taken: dict[tuple[str, str], str] = {}
+    # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
+    swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
+    for reaction in cls.reactions:
+        where = f".{reaction.name}"
+        for role in reaction.roles:
+            if role not in cls.roles:
+                fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
+            for waker in [kind.name for kind in reaction.kinds] + ["Round"] * isinstance(reaction.trigger, Round):
+                other = taken.setdefault((role, waker), reaction.name)
+                if other != reaction.name and not (waker in swept[other] and waker in swept[reaction.name]):
+                    fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")
+        for kind in reaction.kinds:
+            if kind not in cls.kinds:
+                fail(f"{where}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
+        _check_numbers(cls, reaction, fail)
+    if deaf := set(names) - {kind for _, kind in taken}:
+        fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
+    for role, needed in cls.models.items():
+        if role not in cls.roles:
+            fail(f".models: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
+        for name, word in needed.items():
+            if word not in NETWORKS:
+                fail(f".models: {role}.{name} = {word!r}; it is one of {', '.join(NETWORKS)}")
+    if not any(isinstance(reaction.trigger, Round) for reaction in cls.reactions):
+        fail(": nothing begins a round; attach a reaction to Round")
+
+
+def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
+    trigger = reaction.trigger
+    numbers: dict[str, Any] = {}
+    if isinstance(trigger, Every):
+        numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline}
+    elif isinstance(trigger, Count):
+        numbers = {"n": trigger.n}
+    for key, value in numbers.items():
+        if isinstance(value, str) and value not in {f.name for f in fields(cls)}:  # type: ignore[arg-type]
+            fail(f".{reaction.name}: {key} names {value!r}, which is no hyper-parameter")

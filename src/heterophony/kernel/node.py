@@ -1,0 +1,347 @@
+"""One participant: its models, its data, its variables. A reaction reads and writes its own node only."""
+
+from __future__ import annotations
+
+import random
+from collections import UserDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heterophony.base import codec
+from heterophony.base.seeds import derive, generator
+from heterophony.data.stream import Stream
+from heterophony.data.table import Data
+from heterophony.kernel.fields import Copied, Form, Shape, form_of
+from heterophony.kernel.topology import Links
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for a model on a node: which module lives there and what of it may travel.
+
+    `share` names the sub-modules whose weights are messages' business ("" is the whole). Float buffers (BatchNorm's
+    statistics) travel with them unless `buffers` is "private"; integer buffers never travel.
+    """
+
+    module: nn.Module
+    share: tuple[str, ...] = ("",)
+    buffers: str = "shared"
+
+    def __post_init__(self) -> None:
+        self.settle()  # looks its buffers up, before the module runs and may assign others
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the model may travel."""
+        return "" in self.share
+
+    def shared(self) -> dict[str, Tensor]:
+        """The tensors that travel, live."""
+        return self._shared
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that changes: parameters and all buffers, live."""
+        return self._tensors
+
+    @property
+    def settled(self) -> bool:
+        """Whether the module's buffers are those it had."""
+        return all(owner._buffers[leaf] is buffer for owner, leaf, buffer in self._buffers)
+
+    def settle(self) -> None:
+        """After the module has run: the value of a buffer that it assigned anew goes where the buffer is."""
+        for owner, leaf, buffer in () if self.settled else self._buffers:
+            if (assigned := owner._buffers[leaf]) is not buffer:
+                with torch.no_grad():
+                    buffer.copy_(assigned)  # type: ignore[arg-type]
+                owner._buffers[leaf] = buffer
+
+    @cached_property
+    def form(self) -> Form:
+        """Of the tensors that travel."""
+        return form_of(self._shared)
+
+    # Walking through a module costs more than training a small one for a step, so both are looked up once.
+    @cached_property
+    def _shared(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = dict(self.module.named_parameters())
+        if self.buffers == "shared":
+            found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+        if self.whole:
+            return found
+        kept = {part: [n for n in found if n == part or n.startswith(part + ".")] for part in self.share}
+        if empty := [part for part, names in kept.items() if not names]:
+            raise ValueError(f"share names {empty[0]!r}, but the model has no such part with weights")
+        return {n: found[n] for names in kept.values() for n in names}
+
+    @cached_property
+    def _buffers(self) -> list[tuple[nn.Module, str, Tensor]]:
+        found = ((part, leaf, b) for part in self.module.modules() for leaf, b in part._buffers.items())
+        return [(part, leaf, buffer) for part, leaf, buffer in found if buffer is not None]
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+
+def laid_out(module: nn.Module, layout: torch.memory_format) -> None:
+    """Lay the module's weights out anew; where a dimension is one, both layouts have the strides that gradients get."""
+    for tensor in module.parameters():
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format).contiguous(memory_format=layout)
+
+
+def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy many tensors, on a GPU in few launches."""
+    pairs = list(zip(targets, sources, strict=True))
+    with torch.no_grad():
+        if pairs and pairs[0][0].device.type == "cpu":
+            for to, of in pairs:
+                to.copy_(of)
+            return
+        alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
+        for to, of in pairs:
+            if of.is_cuda and to.is_cuda:
+                group = alike.setdefault(to.dtype, ([], []))
+                group[0].append(to)
+                group[1].append(of)
+            else:
+                to.copy_(of, non_blocking=to.is_cuda)  # towards the CPU it would not be there yet
+        for targets, sources in alike.values():
+            torch._foreach_copy_(targets, sources)
+
+
+def copied(tensors: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
+    """A contiguous copy, written at once: the tensors are parts of one."""
+    live = list(tensors.values())
+    if len({tensor.dtype for tensor in live}) != 1:
+        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
+    with torch.no_grad():
+        flat = torch._utils._flatten_dense_tensors(live)  # type: ignore[no-untyped-call]
+        flat = flat.clone() if len(live) == 1 else flat  # of one tensor it is no copy
+        parts = torch._utils._unflatten_dense_tensors(flat, live)  # type: ignore[no-untyped-call]
+        return Copied(dict(zip(tensors, parts, strict=True)), flat, form)
+
+
+class Variables(UserDict[str, Any]):
+    """What a node remembers between reactions. Only names that the method declares in `memory`."""
+
+    def __init__(self, declared: Iterable[str]) -> None:
+        self.declared = frozenset(declared)
+        super().__init__()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name not in self.declared:
+            known = ", ".join(sorted(self.declared)) or "none"
+            raise KeyError(f"undeclared variable {name!r}: name it in the method's memory (declared: {known})")
+        super().__setitem__(name, value)
+
+
+class Views(UserDict[str, Any]):
+    """A node's data by name, on the CPU, where reactions read them; a factory is called when first needed.
+
+    A stream is what it is in the node's present round.
+    """
+
+    def __init__(self, views: Mapping[str, Any], device: str = "cpu", now: Callable[[], int] = lambda: 0) -> None:
+        self.device, self.now = device, now
+        super().__init__(views)
+
+    def placed(self, name: str) -> Data:
+        """A view on the node's device, where work reads it."""
+        if self.device == "cpu":
+            return self[name]
+        return self[name].placed(self.device)
+
+    def __getitem__(self, name: str) -> Data:
+        found = self.data[name]
+        if isinstance(found, Data):
+            return found
+        if isinstance(found, Stream):
+            return found.at(self.now())
+        made: Data = found()
+        self.data[name] = made
+        return made
+
+
+class Node:
+    """One participant as its reactions see it."""
+
+    __slots__ = (
+        "data",
+        "device",
+        "epochs",
+        "groups",
+        "id",
+        "links",
+        "optimisers",
+        "role",
+        "round",
+        "seed",
+        "shared",
+        "slots",
+        "vars",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        role: str,
+        *,
+        slots: Mapping[str, Slot] | None = None,
+        data: Mapping[str, Data | Callable[[], Data]] | None = None,
+        memory: Iterable[str] = (),
+        links: Links | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+    ) -> None:
+        self.id, self.role, self.seed, self.device = id, role, seed, device
+        self.slots = dict(slots or {})
+        self.data = Views(data or {}, device, lambda: self.round)
+        self.vars = Variables(memory)
+        self.links = links or Links()
+        self.round = 0
+        self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
+        self.optimisers: dict[str, dict[str, Any]] = {}
+        self.shared = False  # whether its models lie in memory that forked processes can write to
+        self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
+
+    # -- place in the network --------------------------------------------------------------------------------
+    @property
+    def parent(self) -> str | None:
+        return self.links.parent[0] if self.links.parent else None
+
+    @property
+    def children(self) -> tuple[str, ...]:
+        return self.links.children
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self.links.peers
+
+    def cohort(self, fraction: float = 1.0, of: str = "children", name: str = "cohort") -> tuple[str, ...]:
+        """Draw a share of a link's members (at least one), and make it a group that `Every` can wait for."""
+        members = self.links.group(of)
+        if not 0 < fraction <= 1:
+            raise ValueError(f"a cohort is a share in (0, 1], got {fraction}")
+        size = share_of(len(members), fraction)
+        if size < len(members):
+            # random.sample costs as much as it draws, not as much as there are idle nodes
+            draw = random.Random(derive(self.seed, self.id, self.round, name))
+            members = tuple(members[i] for i in sorted(draw.sample(range(len(members)), size)))
+        self.groups[name] = members
+        return members
+
+    # -- models ----------------------------------------------------------------------------------------------
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        """The modules themselves, by name."""
+        return {name: slot.module for name, slot in self.slots.items()}
+
+    def weights(self, model: str = "model") -> dict[str, Tensor]:
+        """A copy of what the model shares, where the model is."""
+        return copied(self.slots[model].shared(), self.slots[model].form)
+
+    def payload(self, model: str = "model") -> int:
+        """Bytes of what the model shares."""
+        return self.slots[model].form.payload
+
+    def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
+        """Overwrite what the model shares; its private part stays."""
+        shared = self.slots[model].shared()
+        if weights.keys() != shared.keys():
+            odd = ", ".join(sorted(weights.keys() ^ shared.keys())[:3])
+            raise ValueError(f"node {self.id}: weights do not match model {model!r}: {odd}")
+        copy_into(shared.values(), [weights[name] for name in shared])
+
+    def copy(self, source: str, target: str) -> None:
+        """Make one model equal to another of the same architecture, private parts and all buffers included."""
+        of, to = self.slots[source].tensors(), self.slots[target].tensors()
+        copy_into(to.values(), [of[name] for name in to])
+
+    # -- randomness ------------------------------------------------------------------------------------------
+    def rng(self, purpose: str) -> torch.Generator:
+        """A generator that follows from (seed, node, round, purpose)."""
+        return generator(self.seed, self.id, self.round, purpose)
+
+    def order(self, view: str, rows: int) -> Tensor:
+        """The next random order of a view: it follows from (seed, node, view, that view's epoch counter)."""
+        epoch = self.epochs.get(view, 0)
+        self.epochs[view] = epoch + 1
+        return torch.randperm(rows, generator=generator(self.seed, self.id, view, epoch))
+
+    # -- state -----------------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Any]:
+        """All that must survive between reactions, as plain values and live tensors."""
+        return {
+            "round": self.round,
+            "vars": dict(self.vars),
+            "away": away(dict(self.vars)),  # which variables lie on the device: a snapshot brings them back there
+            "epochs": self.epochs,
+            "optimisers": self.optimisers,
+            "models": {name: slot.tensors() for name, slot in self.slots.items()},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a state, which is the node's from then on."""
+        self.round = state["round"]
+        self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
+        self.epochs, self.optimisers = state["epochs"], state["optimisers"]
+        with torch.no_grad():
+            for name, slot in self.slots.items():
+                known = state["models"].get(name, {})
+                if odd := known.keys() ^ slot.tensors().keys():
+                    raise ValueError(f"node {self.id}: model {name!r} is not the network that was saved: {min(odd)}")
+                for key, tensor in slot.tensors().items():
+                    tensor.copy_(known[key])
+
+    def check(self) -> None:
+        """Raise unless every variable can be written to a snapshot or sent to another process."""
+        if not self.vars.data:
+            return
+        self.vars.data = codec.contiguous(self.vars.data)
+        for name, value in self.vars.items():
+            try:
+                codec.packed_size(value)
+            except TypeError as error:
+                raise TypeError(f"variable {name!r}: {error}") from None
+
+    @property
+    def shape(self) -> Shape:
+        """What the node's door must know to check its mail."""
+
+        def view(name: str) -> tuple[int, int | None] | None:
+            return (len(self.data[name]), self.data[name].classes) if name in self.data else None
+
+        return Shape({name: slot.form for name, slot in self.slots.items()}, view)
+
+
+def share_of(members: int, fraction: float) -> int:
+    """How many a share of so many are: at least one."""
+    return min(members, max(1, round(fraction * members)))
+
+
+def away(value: Any, path: str = "") -> list[str]:
+    """The paths of tensors that are not on the CPU."""
+    if isinstance(value, Tensor):
+        return [] if value.device.type == "cpu" else [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    return [found for key, item in items for found in away(item, f"{path}/{key}")]
+
+
+def moved(value: Any, away: set[str], device: str, path: str = "") -> Any:
+    """The value with the tensors of these paths on the device."""
+    if not away:
+        return value
+    if isinstance(value, Tensor):
+        return value.to(device) if path in away else value
+    if isinstance(value, list | tuple):
+        return type(value)(moved(item, away, device, f"{path}/{i}") for i, item in enumerate(value))
+    if isinstance(value, dict):
+        return {key: moved(item, away, device, f"{path}/{key}") for key, item in value.items()}
+    return value

@@ -1,0 +1,94 @@
+"""Which mail wakes which function: triggers, and `on`, which attaches a function to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from heterophony.kernel.message import Kind
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Round:
+    """The node begins a round: at the start, and whenever a reaction has raised `node.round`.
+
+    Held back when the run has had its rounds: on nodes of the leading role, which then take no more mail either, each
+    when it has done them; on the others when all of those have. Raising the number sets it going again.
+    With `also`, the reaction gets an inbox too, whose `also` is all mail of these kinds that has come since: so a node
+    that waits for nobody hears of the others.
+    """
+
+    also: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Each:
+    """Every single message of this kind, in the order of arrival."""
+
+    kind: Kind
+    also: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Every:
+    """One message from each member of a group: a window, keyed by the node's round.
+
+    `of` is a link ("children", "peers", ...) or a group that a reaction set (`node.cohort`). The window fires when
+    all have answered, or `deadline` virtual seconds after it opened, with at least `quorum` messages (an int is a
+    count, a float in (0, 1] a share of the group). A missing, refused or withheld message is the answer "absent".
+    Below the quorum the window is re-armed once; then the reaction gets no mail and the round is recorded as skipped.
+    Mail for a past window is dropped, or, with `late="accept"`, stands behind the mail of the next one and tells its
+    staleness. `quorum` and `deadline` may name a hyper-parameter of the method. The window of a link opens when the
+    node's round begins, that of a group when the reaction that set it ends.
+    """
+
+    kind: Kind
+    of: str
+    quorum: int | float | str = 1
+    deadline: float | str | None = None
+    late: Literal["drop", "accept"] = "drop"
+    also: tuple[Kind, ...] = ()
+
+
+@dataclass(frozen=True)
+class Count:
+    """Any `n` messages of this kind, whoever sent them and however stale. `n` may name a hyper-parameter."""
+
+    kind: Kind
+    n: int | str
+    also: tuple[Kind, ...] = ()
+
+
+Trigger = Round | Each | Every | Count
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """A function of a method, what wakes it, and on which roles."""
+
+    name: str
+    trigger: Trigger
+    roles: tuple[str, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of mail it consumes."""
+        return self.trigger.also if isinstance(self.trigger, Round) else (self.trigger.kind, *self.trigger.also)
+
+
+def on(trigger: Trigger | type[Round], role: str | tuple[str, ...] | None = None) -> Callable[[F], F]:
+    """Attach a function to a trigger, on one role, several, or (None) all roles of the method.
+
+    The function gets the node and its mail (one message for `Each`, a list for `Every` and `Count`; no second
+    argument for a `Round` that sweeps nothing along), yields work, and returns messages.
+    """
+    roles = (role,) if isinstance(role, str) else role
+
+    def attach(function: F) -> F:
+        function.__dict__["reacts"] = (trigger() if isinstance(trigger, type) else trigger, roles)
+        return function
+
+    return attach

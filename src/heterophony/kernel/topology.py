@@ -1,0 +1,200 @@
+"""Who is linked to whom: star, peers, trees, residual links."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from heterophony.base.seeds import derive
+
+
+@dataclass(frozen=True)
+class Links:
+    """A node's neighbours. `ancestors` and `descendants` are the ends of its residual links only."""
+
+    parent: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    ancestors: tuple[str, ...] = ()
+    descendants: tuple[str, ...] = ()
+
+    @cached_property
+    def _sets(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(self.group(name)) for name in self.__dataclass_fields__}
+
+    def group(self, name: str) -> tuple[str, ...]:
+        found: tuple[str, ...] = getattr(self, name)
+        return found
+
+    def has(self, name: str, node: str) -> bool:
+        """Whether `node` is at the other end; does not depend on how many neighbours there are."""
+        return node in self._sets[name]
+
+    def without(self, nodes: set[str]) -> Links:
+        """The links as they are while `nodes` have not joined yet."""
+        kept = {name: tuple(n for n in self.group(name) if n not in nodes) for name in self.__dataclass_fields__}
+        return Links(**kept)
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Roles and links of all nodes. With `pairs`, the peers are matched anew at random each round."""
+
+    roles: Mapping[str, str]
+    static: Mapping[str, Links] = field(repr=False)
+    pairs: bool = False
+
+    def __post_init__(self) -> None:
+        check_names(self.roles)
+
+    def links(self, node: str, round: int = 0, seed: int = 0) -> Links:
+        """A node's links in a round (only random pairs depend on round and seed)."""
+        if not self.pairs:
+            return self.static[node]
+        partner = _matching(tuple(self.roles), seed, round).get(node)
+        return Links(peers=() if partner is None else (partner,))
+
+    @property
+    def digest(self) -> str:
+        """A hash of who is linked to whom."""
+        text = repr((self.pairs, sorted(self.static.items())))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def route(self, sender: str, receiver: str) -> tuple[str, ...]:
+        """The nodes that a message passes, both ends included: residual links use the tree's own edges."""
+        links = self.static[sender]
+        if receiver in links.ancestors:
+            return tuple(self._upwards(sender, receiver))
+        if receiver in links.descendants:
+            return tuple(reversed(self._upwards(receiver, sender)))
+        return (sender, receiver)
+
+    def path(self, node: str) -> tuple[str, ...]:
+        """A node and all above it, the root last."""
+        path = [node]
+        while above := self.static[path[-1]].parent:
+            path.append(above[0])
+        return tuple(path)
+
+    def _upwards(self, node: str, ancestor: str) -> list[str]:
+        path = [node]
+        while path[-1] != ancestor:
+            above = self.static[path[-1]].parent
+            if not above:
+                raise ValueError(f"{ancestor} is not above {node} in the tree")
+            path.append(above[0])
+        return path
+
+    def with_residuals(self, pairs: Iterable[tuple[str, str]]) -> Topology:
+        """The same tree with residual links, each given as (ancestor, descendant).
+
+        Between neighbours it makes sense on the way up: it takes single children's updates past the average.
+        """
+        static = dict(self.static)
+        for upper, lower in pairs:
+            for end in (upper, lower):
+                if end not in static:
+                    raise ValueError(f"a residual link from {upper} to {lower}: there is no node {end!r}")
+            if len(self._upwards(lower, upper)) < 2 or lower in static[upper].descendants:
+                raise ValueError(f"a residual link joins two nodes once, got {upper} and {lower}")
+            static[upper] = replace(static[upper], descendants=(*static[upper].descendants, lower))
+            static[lower] = replace(static[lower], ancestors=(*static[lower].ancestors, upper))
+        return replace(self, static=static)
+
+
+@lru_cache(maxsize=8)
+def _matching(nodes: tuple[str, ...], seed: int, round: int) -> dict[str, str]:
+    """Random pairs of a round, both ways."""
+    everyone = list(nodes)
+    random.Random(derive(seed, "pairs", round)).shuffle(everyone)
+    pairs = list(zip(everyone[::2], everyone[1::2], strict=False))
+    return dict(pairs) | {b: a for a, b in pairs}
+
+
+def check_names(nodes: Iterable[str]) -> None:
+    """Raise unless these can be ids of nodes, and so names of folders."""
+    for node in nodes:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", node):
+            raise ValueError(f"node id {node!r}: use letters, digits, '.', '_' and '-'")
+
+
+def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:
+    ids = tuple(f"{prefix}{i}" for i in range(nodes)) if isinstance(nodes, int) else tuple(nodes)
+    if len(set(ids)) != len(ids) or not ids:
+        raise ValueError(f"node ids must be different and at least one, got {list(ids)[:5]}")
+    return ids
+
+
+def star(clients: int | Sequence[str], server: str = "server") -> Topology:
+    """One server, many clients."""
+    ids = _ids(clients, "c")
+    if server in ids:
+        raise ValueError(f"a client cannot be called {server!r}: that is the server")
+    static = {server: Links(children=ids), **{c: Links(parent=(server,)) for c in ids}}
+    return Topology({server: "server", **dict.fromkeys(ids, "client")}, static)
+
+
+def complete(peers: int | Sequence[str]) -> Topology:
+    """Everyone talks to everyone, without a server."""
+    ids = _ids(peers, "p")
+    return Topology(dict.fromkeys(ids, "peer"), {i: Links(peers=tuple(j for j in ids if j != i)) for i in ids})
+
+
+def graph(edges: Iterable[tuple[str, str]]) -> Topology:
+    """Peers on the given undirected edges."""
+    near: dict[str, list[str]] = {}
+    for a, b in edges:
+        if a == b:
+            raise ValueError(f"an edge joins two different peers, got {a!r} twice")
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    return Topology(
+        dict.fromkeys(sorted(near), "peer"),
+        {n: Links(peers=tuple(dict.fromkeys(near[n]))) for n in sorted(near)},
+    )
+
+
+def ring(peers: int | Sequence[str]) -> Topology:
+    """Everyone talks to two neighbours."""
+    ids = _ids(peers, "p")
+    if len(ids) < 3:
+        return complete(ids)
+    return graph((ids[i], ids[(i + 1) % len(ids)]) for i in range(len(ids)))
+
+
+def random_pairs(peers: int | Sequence[str]) -> Topology:
+    """Peers matched in pairs, anew each round; with an odd number one stays alone."""
+    return replace(complete(peers), pairs=True)
+
+
+def names_below(node: str, below: Any) -> tuple[str, ...]:
+    """The children of a node of a nested spec; it may be None where there are none."""
+    if not isinstance(below, Mapping | list | tuple | None) or not all(isinstance(child, str) for child in below or ()):
+        raise ValueError(f"below {node!r} there is a list of names or a table, got {below!r:.80}")
+    return tuple(below or ())
+
+
+def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> Topology:
+    """A tree from a nested spec, such as `{"root": {"e0": ["l0", "l1"], "e1": ["l2"]}}`."""
+    if len(spec) != 1:
+        raise ValueError(f"a tree has one root, got {list(spec)}")
+    roles: dict[str, str] = {}
+    static: dict[str, Links] = {}
+
+    def grow(node: str, below: Any, above: tuple[str, ...]) -> None:
+        if node in roles:
+            raise ValueError(f"node {node!r} stands in the tree twice")
+        children = names_below(node, below)
+        roles[node] = "leaf" if not children else "inner" if above else "root"
+        static[node] = Links(parent=above, children=children)
+        for child in children:
+            grow(child, below[child] if isinstance(below, Mapping) else (), (node,))
+
+    ((root, below),) = spec.items()
+    grow(root, below, ())
+    return Topology(roles, static).with_residuals(residuals)

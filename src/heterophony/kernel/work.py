@@ -1,0 +1,151 @@
+"""What a node may ask to be computed. A reaction yields work; the engine decides where and when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from heterophony.kernel.optimisers import Optimiser, sgd
+from heterophony.kernel.statistics import running
+from heterophony.parts.aggregate import Named
+
+if TYPE_CHECKING:
+    from heterophony.kernel.node import Node
+
+# loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
+Loss = Callable[[Mapping[str, Callable[[Tensor], Tensor]], Any], Any]
+# transform(gradients, parameters, **aux) -> gradients. No data-dependent branches: it may run in a captured graph.
+Transform = Callable[..., dict[str, Tensor]]
+
+FORWARD_SHARE = 1 / 3  # a forward pass costs about a third of a training step
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Train models in place on a data view.
+
+    All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
+    without gradients; `parts` are sub-modules of either that it may ask too (what "model.body" gives are features).
+    `only` names the sub-modules of the one model that are trained; its other parameters are neither moved nor decayed.
+    `transform` changes the gradient of the one model, or by name those of some of several; it is called with `aux`.
+    `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
+    The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
+    `refresh` helps where few steps were taken: running statistics lag behind the weights by about ten steps.
+    `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
+    """
+
+    models: str | tuple[str, ...]
+    loss: Loss
+    data: str = "train"
+    epochs: int = 1
+    steps: int | None = None  # this many batches instead of whole epochs
+    batch: int | None = None  # None: all rows at once
+    drop_last: bool = False
+    optimiser: Optimiser = field(default_factory=lambda: sgd(0.1))
+    keep: str | Mapping[str, str] | None = None
+    rows: Tensor | None = None
+    extra: Named = field(default_factory=dict)
+    teachers: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None  # None, or "": the whole
+    transform: Transform | Mapping[str, Transform] | None = None
+    aux: Mapping[str, Any] = field(default_factory=dict)
+    answer: Literal["gradient", "displacement"] | None = None
+    once: bool = False  # such work is not asked for again: nothing is prepared that only pays later
+    refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
+
+    def __post_init__(self) -> None:
+        if callable(self.transform) and len(self.names) > 1:
+            raise ValueError("several models: give their transforms by name, transform={'local': ...}")
+        if self.only is not None and len(self.names) > 1:
+            raise ValueError("several models: `only` names parts of one")
+        if self.epochs < 0 or (self.steps or 0) < 0 or (self.batch is not None and self.batch < 1):
+            given = f"epochs = {self.epochs}, steps = {self.steps}, batch = {self.batch}"
+            raise ValueError(f"a fit needs epochs and steps >= 0 and batch >= 1, or None for all rows, got {given}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.models,) if isinstance(self.models, str) else self.models
+
+    def trains(self, parameter: str) -> bool:
+        """Whether it is among those that step."""
+        return self.only is None or any(f"{parameter}.".startswith(f"{part}." if part else "") for part in self.only)
+
+    def sizes(self, node: Node) -> list[int]:
+        """The sizes of the batches it will take, in order."""
+        rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
+        batch = self.batch or max(rows, 1)
+        epoch = [batch] * (rows // batch) + ([rows % batch] if rows % batch and not self.drop_last else [])
+        if self.steps is None or not epoch:
+            return epoch * self.epochs
+        return (epoch * (self.steps // len(epoch) + 1))[: self.steps]
+
+    def samples(self, node: Node) -> float:
+        """How many samples' worth of training it is: what the virtual clock charges."""
+        trained = float(sum(self.sizes(node)) * len(self.names))
+        return trained + FORWARD_SHARE * self._refreshed(node)
+
+    def _refreshed(self, node: Node) -> int:
+        """How many rows go through the models when statistics are taken anew."""
+        if not self.refresh or not self.sizes(node):
+            return 0
+        rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
+        return rows * sum(bool(running(node.models[name])) for name in self.names)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The answer to a `Fit`."""
+
+    losses: Mapping[str, Mapping[str, float]]  # per model, the mean of each term over the steps
+    steps: int
+    gradient: dict[str, Tensor] | None = None
+    displacement: dict[str, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Predict:
+    """What a model, or a part of it ("model.body"), gives for a data view, in evaluation mode and without gradients."""
+
+    model: str
+    data: str
+    rows: Tensor | None = None
+    batch: int = 512
+
+    def samples(self, node: Node) -> float:
+        return FORWARD_SHARE * (len(node.data[self.data]) if self.rows is None else len(self.rows))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The model is, at this moment, a product of the method ("local", "global", ...): evaluate it.
+
+    Every so many rounds, that is, as the federation says; one that does not come again (`once`) whenever it is.
+    """
+
+    product: str
+    model: str = "model"
+    once: bool = False
+
+    def samples(self, node: Node) -> float:
+        return 0.0  # an observer takes no virtual time
+
+
+@dataclass(frozen=True)
+class Note:
+    """Write a number into the evaluation table: a gradient's norm, a cosine, a staleness."""
+
+    quantity: str
+    value: float
+    n: int = 1
+
+    def samples(self, node: Node) -> float:
+        return 0.0
+
+
+Work = Fit | Predict | Mark | Note
+# What a reaction with work in it is to a type checker: yields work or early messages, returns messages.
+Steps = Generator[Any, Any, Any]

@@ -1,1 +1,0 @@
-"""What a run leaves behind: the evaluation table, the ledger, snapshots, the run folder."""

@@ -1,0 +1,284 @@
+"""The runs of a report, by setting and method, with what several figures need of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from heterophony.report import palette
+from heterophony.runs.folder import Folder, find
+from heterophony.runs.run import Run, RunError
+from heterophony.runs.show import counted
+from heterophony.tables.metrics import curve
+
+POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its options on a setting: one run a seed."""
+
+    label: str
+    runs: tuple[Folder, ...]
+
+    @property
+    def first(self) -> Folder:
+        return self.runs[0]
+
+    @property
+    def method(self) -> str:
+        return str(self.first.summary["method"])
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.spec["seed"] for run in self.runs]
+
+    @cached_property
+    def curves(self) -> list[list[dict[str, Any]]]:
+        """Of each seed, the accuracies by round."""
+        return [curve(run.table, run.homes, run.headline) for run in self.runs]
+
+    @property
+    def rounds(self) -> int:
+        """Those of a whole run: one that is not finished is not at its end."""
+        return max(map(goal, self.runs))
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """All arms on one setting."""
+
+    setting: str
+    arms: tuple[Arm, ...]
+    colors: dict[str, str]
+    unfinished: tuple[str, ...] = ()  # each run that is on its way, and how far it is
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        return self.arms[0].first.recipe
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        return [(arm.label, self.colors[arm.label]) for arm in self.arms]
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several seeds of anything."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
+    @property
+    def bands(self) -> str:
+        """A sentence on what surrounds a curve."""
+        return " Bands reach from the lowest to the highest seed." if self.several else ""
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether all first seeds are the same."""
+        return len({arm.seeds[0] for arm in self.arms}) == 1
+
+    @property
+    def same_rounds(self) -> bool:
+        """Whether a round of one can be compared with a round of another."""
+        return len({arm.rounds for arm in self.arms}) == 1
+
+
+def chapters(places: Sequence[Path]) -> list[Chapter]:
+    """The runs at and below these places; a colour belongs to one label throughout."""
+    named = _named([Folder(path) for path in find(list(places))])
+    arms = {(title, label): runs for (title, name), own in named.items() for label, runs in _arms(name, own).items()}
+    if not arms:
+        raise RunError(f"{places[0]}: no run there has finished a round yet")
+    labels = list(dict.fromkeys(label for _, label in arms))
+    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, arms)))
+    settings = list(dict.fromkeys(setting for setting, _ in arms))
+    settings.sort(key=lambda setting: -sum(title == setting for title, _ in arms))  # what is compared stands first
+    found = []
+    for place, setting in enumerate(settings):
+        own = [Arm(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
+        own.sort(key=lambda arm: _rank(arm.label, arms))
+        waiting = [_progress(label, run) for (title, label), runs in named.items() if title == setting for run in runs]
+        if not place:  # of a setting with nothing to show there is no chapter
+            waiting += [
+                _progress(f"{label} on {title}", run)
+                for (title, label), runs in named.items()
+                if title not in settings
+                for run in runs
+            ]
+        found.append(Chapter(setting, tuple(own), colors, tuple(line for line in waiting if line)))
+    return found
+
+
+def goal(folder: Folder) -> int:
+    """The rounds that a run has had, or is to have."""
+    return int(folder.summary["rounds"]) if folder.summary["finished"] else Run(folder.path).goal
+
+
+def _progress(label: str, folder: Folder) -> str:
+    """Which run it is and how far, if it is not at its end."""
+    if folder.summary["finished"]:
+        return ""
+    whole = goal(folder)
+    return f"{label}, seed {folder.spec['seed']}: {folder.summary['rounds']} of {counted(whole, 'round')}"
+
+
+def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
+    """(title, method or folder) -> runs, by seed."""
+    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
+    twice = {key[0] for key in keys if keys.count(key) > 1}
+    blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
+    found: dict[tuple[str, str], list[Folder]] = {}
+    for folder, (title, label, _) in zip(folders, keys, strict=True):
+        if title in twice and sum(name == title for name, _ in blocks) > 1:
+            title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
+        found.setdefault((title, label), []).append(folder)
+    return {key: sorted(runs, key=lambda run: run.spec["seed"]) for key, runs in found.items()}
+
+
+def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
+    """label -> runs that differ in their seed alone; of a run that is on its way only where nothing else is known."""
+    alike: dict[str, list[Folder]] = {}
+    for folder in folders:
+        alike.setdefault(_terms(folder), []).append(folder)
+    known = []
+    for runs in alike.values():
+        finished = [run for run in runs if run.summary["finished"]]
+        known += finished or [run for run in runs if run.summary["rounds"]]
+    same = len({_terms(run) for run in known}) == 1
+    parts: dict[int, list[Folder]] = {}
+    for run in known:
+        parts.setdefault(run.summary["rounds"] if same else 0, []).append(run)
+    found: dict[str, list[Folder]] = {}
+    common = os.path.commonpath([run.path.absolute().parent for run in known]) if known else ""
+    for rounds, runs in sorted(parts.items()):
+        label = f"{name}, {counted(rounds, 'round')}" if len(parts) > 1 else name
+        if same and len({run.spec["seed"] for run in runs}) == len(runs):
+            found[label] = runs
+            continue
+        for run in runs:  # no seeds of one thing: each stands for itself
+            found[f"{label}, {run.path.absolute().relative_to(common)}"] = [run]
+    return found
+
+
+def _terms(folder: Folder) -> str:
+    """What two runs have in common if they are seeds of one arm."""
+    recipe = {key: folder.recipe.get(key) for key in ("method", "setting", "changes")}
+    return json.dumps([folder.spec["settings"], recipe, folder.spec.get("precision")], sort_keys=True)
+
+
+def _label(folder: Folder) -> str:
+    """METHOD/seed-N, as `compare` lays them out, is named by its folder; any other run by its method."""
+    if folder.path.name.startswith("seed-"):
+        return folder.path.parent.name
+    return str(folder.summary["method"])
+
+
+def _block(folder: Folder) -> str:
+    """The folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
+    place = folder.path.parent
+    return place.parent.name if folder.path.name.startswith("seed-") else place.name
+
+
+def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int, str]:
+    """Methods as the registry lists them, so that reports look alike; all others after them, by name."""
+    from heterophony.catalogue import registry
+
+    method = next((str(runs[0].summary["method"]) for (_, name), runs in groups.items() if name == label), label)
+    known = list(registry.all_methods())
+    return (known.index(method) if method in known else len(known), label)
+
+
+# -- series over rounds ----------------------------------------------------------------------------------------
+Series = dict[int, float | None]  # round -> value; None where it is no number
+Values = list[float | None]
+
+
+def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Values | None]:
+    """Rounds that all seeds have, their mean, and from the lowest to the highest seed; None where one of them is."""
+    rounds = thin(sorted(set.intersection(*map(set, series))) if series else [])
+    seeds = [[one[r] for one in series] for r in rounds]
+    if len(series) < 2:
+        return rounds, [mean(own) for own in seeds], None, None
+    low, high = ([None if None in own else end(own) for own in seeds] for end in (min, max))  # type: ignore[type-var]
+    return rounds, [mean(own) for own in seeds], low, high
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Undefined where one of them is."""
+    known = list(values)
+    return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
+
+
+def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
+    """Per cent by round, from when all participants have been evaluated."""
+    found: Series = {}
+    for at in points:
+        if found or at[figure] is not None:
+            found[at["round"]] = None if at[figure] is None else 100 * at[figure]
+    return found
+
+
+def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
+    return "no number" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def lost(chapter: Chapter) -> str:
+    """A sentence on whose curves have gaps."""
+    found = []
+    for arm in chapter.arms:
+        seeds = [
+            str(run.spec["seed"])
+            for run, points in zip(arm.runs, arm.curves, strict=True)
+            if run.summary.get("diverged") or None in accuracies(points).values()
+        ]
+        if seeds:
+            found.append(f"{arm.label} (seed {', '.join(seeds)})")
+    return f" A curve has a gap where the outputs of a seed are no numbers: {listed(found)}." if found else ""
+
+
+def thin(rounds: list[int]) -> list[int]:
+    """At most so many, evenly, with the first and the last."""
+    if len(rounds) <= POINTS:
+        return rounds
+    last = len(rounds) - 1
+    return [rounds[round(i * last / (POINTS - 1))] for i in range(POINTS)]
+
+
+def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iterable[dict[str, Any]]:
+    """Rows of the table that are no accuracies: notes, and terms of losses."""
+    return (row for row in folder.table if row["product"] == product and quantity(row["quantity"]) and row["n"])
+
+
+def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
+    """key -> round -> the mean over nodes, undefined where that of one of them is."""
+    sums: dict[str, dict[int, Values]] = {}
+    for row in rows:
+        value = None if row["sum"] is None else row["sum"] / row["n"]
+        sums.setdefault(key(row), {}).setdefault(row["round"], []).append(value)
+    return {name: {r: mean(values) for r, values in own.items()} for name, own in sums.items()}
+
+
+def some(shown: int, everything: int, what: str) -> str:
+    """40 of 80 participants, or 80 participants."""
+    return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
+
+
+def moment(found: Sequence[tuple[Arm, int]]) -> str:
+    """Which seed, and after which round: one for all, or of each arm."""
+    labels: dict[str, list[str]] = {}
+    for arm, last in found:
+        labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
+    if len(labels) == 1:
+        return next(iter(labels))
+    return "; ".join(f"{listed(own)}: {when}" for when, own in labels.items())
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,45 @@
+"""One run from beginning to end: with progress, trackers, observers, and an interrupt that saves it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from heterophony import engines
+from heterophony.engines.engine import Engine
+from heterophony.federation import Federation
+from heterophony.runs import observers, progress, trackers
+from heterophony.runs.run import Run
+from heterophony.tables.result import Result
+
+
+def execute(
+    federation: Federation,
+    rounds: int,
+    record: Run | None = None,
+    *,
+    engine: Callable[..., Engine] = engines.local,
+    told: Sequence[str] | None = None,
+    loud: bool = True,
+) -> Result:
+    """Run a federation, or what is left of it in its folder. `told` are trackers; the usual ones if not given."""
+    folder = None if record is None else record.folder
+    if folder is not None:
+        observers.begin(federation, folder)
+    names = trackers.chosen("auto") if told is None else list(told)
+    with (
+        progress.shown(federation, rounds) if loud else nullcontext() as shown,
+        trackers.following(names, folder, federation.identity(), shown) as tick,
+    ):
+        made = engine(federation, record=record, progress=tick)
+        with progress.saving_on_interrupt(made):
+            result = made.run(rounds)
+    if folder is not None:
+        observers.end(federation, result, folder)
+    return result
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,134 @@
+"""A trained model in a file of its own: weights and what is needed to build the network around them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from heterophony.base import imported
+from heterophony.base.disk import Disk
+from heterophony.data import DataError, to_tensor
+from heterophony.data.sources import npz
+from heterophony.data.sources.files import late, reading
+from heterophony.models import create
+from heterophony.models.registry import imports, reads
+from heterophony.runs.folder import inside
+from heterophony.runs.run import Run, RunError
+
+FORMAT = "heterophony-model-3"
+UNSUMMED = "heterophony-model-2"  # of before there were checksums
+
+
+def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
+    """Write one of a node's models, as the run's last snapshot holds it."""
+    spec = Run.spec(folder)
+    if not spec.get("recipe"):
+        raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
+    if node not in spec["nodes"]:
+        raise RunError(f"{folder} has no node {node!r}; it has {', '.join(spec['nodes'])}")
+    networks = spec["recipe"]["networks"].get(node, {})
+    name = model or next(iter(networks), None)
+    if name is None or name not in networks:
+        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
+    if not to.parent.is_dir():
+        raise RunError(f"{to}: there is no folder {to.parent}")
+    with Run.open(folder) as run:
+        weights = run.node_state(node)["node"]["models"][name]
+    network = {"name": networks[name], **spec["recipe"]["shape"]}
+    network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
+    pixels = {key: spec["recipe"]["setting"]["data"].get(key, 0.5) for key in ("mean", "std")}
+    known = spec["recipe"].get("labels", {})
+    labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
+    about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
+    about["run"] = spec["recipe"]
+    tensors = {k: v.contiguous().clone() for k, v in weights.items()}
+    text = json.dumps(about)
+    data = safetensors.torch.save(tensors, {"heterophony": text, "sha256": _sum(text, tensors)})
+    Disk(private=inside(to)).replace(to, data)
+
+
+def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
+    """The network with its weights, in evaluation mode, and what the file says about it.
+
+    A network that is not ours is imported with `trust` only: whoever wrote the file names the module.
+    """
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            said = file.metadata() or {}
+            about = json.loads(said["heterophony"])
+            if about["format"] not in (FORMAT, UNSUMMED):
+                raise DataError(f"{path} was written by another version; export it again")
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        known = said.get("sha256")
+        if (known is None and about["format"] == FORMAT) or known not in (None, _sum(said["heterophony"], weights)):
+            raise DataError(f"{path} is damaged (its checksum differs): export it again")
+        network = dict(about["network"])
+        name = network.pop("name")
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file") from None
+    except DataError:
+        raise
+    except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
+        raise DataError(f"{path} is no model that `heterophony export` wrote") from None
+    imported.permit([("network", each) for each in imports(name)], str(path), trust)
+    try:
+        module = create(name, **network)
+        module.load_state_dict(weights)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: {error}") from None
+    except RuntimeError as error:
+        line = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
+        raise DataError(f"{path}: the network {name!r} is not the one that was exported: {line}") from None
+    return module.eval(), about
+
+
+def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    """A checksum of what is said of a model, and of its weights."""
+    whole = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        whole.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        whole.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return whole.hexdigest()
+
+
+def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
+    """Labels, their names and confidences for the images in a file."""
+    module, about = load(path, trust)
+    network = about["network"]
+    if (wanted := reads(network["name"])) not in (None, "images"):
+        raise DataError(f"{path}: {network['name']} reads {wanted}; `predict` reads images")
+    x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
+    with torch.no_grad():
+        probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
+    sure, labels = probabilities.max(-1)
+    known = dict(enumerate(about["labels"]))  # public classes of a joint head have no name here
+    return {
+        "labels": labels.tolist(),
+        "names": [known.get(label, str(label)) for label in labels.tolist()],
+        "confidence": [round(value, 6) for value in sure.tolist()],
+    }
+
+
+def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file")
+    if path.suffix == ".npz":
+        with npz.opened(path) as file:
+            arrays = {key: file[key] for key in ("x", "test_x") if key in file}
+        if not arrays:
+            raise DataError(f"{path}: there is no array `x` in it")
+        found: np.ndarray[Any, np.dtype[np.uint8]] = next(iter(arrays.values()))
+        return found[..., None] if found.ndim == 3 else found
+    pillow = late("PIL.Image", "pillow", f"{path}: reading image files")
+    with reading(path), pillow.open(path) as picture:
+        array = np.asarray(picture.convert("L" if picture.mode in ("1", "L", "I;16") else "RGB"))
+    return array[None, ..., None] if array.ndim == 2 else array[None]

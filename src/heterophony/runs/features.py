@@ -1,0 +1,91 @@
+"""Where a participant's network puts test images: the two main directions of its features, at the end of a run.
+
+Figure 1 of FedH2L and Figure 4 of FCCL. Features are what the last linear layer of a network is given. An observer that
+sees all models and test sets, as only a simulation can; nothing of it is ever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from heterophony.base.disk import Disk
+from heterophony.base.seal import sealed
+from heterophony.base.seeds import generator
+from heterophony.compute.eager import predict
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+from heterophony.tables.result import Result
+
+FILE = "features.json"
+ROWS, PARTICIPANTS, DOMAINS = 60, 4, 6  # test rows of a domain, and the most of each, so that a run's end is not felt
+
+
+def features(model: nn.Module, data: Data) -> Tensor | None:
+    """What the last linear layer is given, a row each; None where a network has none, or gives it no rows."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        return None
+    caught: list[Tensor] = []
+    hook = layers[-1].register_forward_pre_hook(lambda _, given: caught.append(given[0].detach().cpu()))
+    try:
+        predict(model, data)
+    finally:
+        hook.remove()
+    found = torch.cat(caught) if caught else torch.empty(0)
+    return found.float() if found.ndim == 2 and len(found) == len(data) else None
+
+
+def principal(rows: Tensor) -> tuple[Tensor, list[float]]:
+    """Two principal components of each row, in units of the first's deviation, and the shares of variance they bear.
+
+    Of each component the sign is free: the entry of largest size in its direction is made positive.
+    """
+    centred = rows.double() - rows.double().mean(0)
+    left, values, right = torch.linalg.svd(centred, full_matrices=False)
+    count = min(2, len(values))
+    signs = torch.stack([right[i][right[i].abs().argmax()].sign() for i in range(count)])
+    scores = left[:, :count] * values[:count] * signs
+    total = float((values**2).sum()) or 1.0
+    scale = float(scores[:, 0].std()) or 1.0
+    if count < 2:
+        scores = torch.cat([scores, torch.zeros(len(scores), 1, dtype=scores.dtype)], 1)
+    return scores / scale, [float(v) for v in (values[:2] ** 2 / total)]
+
+
+def maps(
+    federation: Federation, state: Callable[[str], Mapping[str, Any]], nodes: Collection[str]
+) -> dict[str, dict[str, Any]]:
+    """participant -> its points (x, y), labels and domains, on a few test rows of every domain of its label space."""
+    found: dict[str, dict[str, Any]] = {}
+    for name in [name for name in federation.homes if name in nodes][:PARTICIPANTS]:
+        node = federation.node(name)
+        node.restore(state(name))
+        sets = [(domain, data) for domain, split, data in federation.test_sets(name) if split == "test"][:DOMAINS]
+        slot = "model" if "model" in node.models else next(iter(node.models), "")
+        model = node.models.get(slot)
+        seen, labels, domains = [], [], []
+        for domain, data in sets:
+            draw = torch.randperm(len(data), generator=generator(federation.seed, "features", domain))[:ROWS]
+            rows = data.take(draw)
+            caught = None if model is None else features(model, rows)
+            if caught is None:
+                break
+            seen.append(caught)
+            labels += rows.y.tolist()
+            domains += [domain] * len(rows)
+        if sets and len(seen) == len(sets) and sum(map(len, seen)) > 2 and bool(torch.cat(seen).isfinite().all()):
+            points, shares = principal(torch.cat(seen))
+            cells = [[round(x, 3), round(y, 3)] for x, y in points.tolist()]
+            found[name] = {"points": cells, "labels": labels, "domains": domains, "shares": shares, "model": slot}
+    return found
+
+
+def write(federation: Federation, result: Result, folder: Path) -> None:
+    found = maps(federation, result.state, result.nodes)
+    if found:
+        Disk().replace(folder / FILE, sealed({"round": result.rounds - 1, "participants": found}))

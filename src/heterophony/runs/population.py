@@ -1,0 +1,59 @@
+"""Who takes part, and with what: rows by class, domain and network of each participant, as a run begins.
+
+An observer of a simulation: nothing of it is ever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from heterophony.base.disk import Disk
+from heterophony.base.seal import sealed
+from heterophony.data.table import Data
+from heterophony.federation import Federation
+
+FILE = "population.json"
+MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
+
+
+def spread(homes: Mapping[str, str], most: int) -> list[str]:
+    """So many participants at most, from each domain in turn; of more domains than that, evenly over them."""
+    crowds: dict[str, list[str]] = {}
+    for who, home in homes.items():
+        crowds.setdefault(home, []).append(who)
+    groups = list(crowds.values())
+    if len(groups) > most:
+        groups = [groups[place * len(groups) // most] for place in range(most)]
+    turns = [who for turn in zip_longest(*groups) for who in turn if who is not None]
+    chosen = set(turns[:most])
+    return [who for who in homes if who in chosen]
+
+
+def population(federation: Federation) -> dict[str, dict[str, Any]]:
+    """participant -> its domain, its network if that has a name, its training rows, and how many it has of each class
+    (none where rows are of no class, as the texts of a language model)."""
+    recipe = federation.recipe or {}
+    networks, found = recipe.get("networks", {}), {}
+    for name in spread(federation.homes, MOST):
+        views = federation.of(federation.data, name) or {}
+        if "train" not in views:
+            continue
+        data = views["train"]() if callable(views["train"]) else views["train"]
+        if not isinstance(data, Data) or "y" not in data.columns:
+            continue
+        single = data.y.ndim == 1 and not data.y.is_floating_point()
+        counts = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist() if single else []
+        network = next(iter(networks.get(name, {}).values()), None)
+        found[name] = {"domain": federation.homes[name], "network": network, "rows": len(data), "classes": counts}
+    return found
+
+
+def write(federation: Federation, folder: Path) -> None:
+    found = population(federation)
+    if found:
+        Disk().replace(folder / FILE, sealed({"participants": found}))

@@ -1,0 +1,337 @@
+"""A run folder: what is being run, its tables, and the snapshot from which it can go on.
+
+    spec.json                what must be equal to resume
+    metrics.jsonl            the evaluation table, one row a line
+    ledger.jsonl             the ledger, one row a line
+    snapshot/manifest.json   names the files of the last snapshot and how long the two tables are
+    snapshot/*.hph           a file per node, and the queue
+    result.json              what a finished run has come to
+
+A snapshot writes only nodes that were touched since the last one, under new names; the manifest is replaced last,
+so that a crash at any moment leaves the old snapshot or the new one. What a table holds beyond the manifest's
+length is nobody's: readers do not see it, and a resumed run cuts it off.
+
+The manifest has a checksum of each of its files, of spec.json, and of the tables as long as they are. A table's is that
+of all rows, and goes on with every row, so that nothing is read again. The JSON files carry checksums of themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from heterophony.base import codec
+from heterophony.base.disk import Disk
+from heterophony.base.seal import digest, opened, sealed
+
+if TYPE_CHECKING:
+    from heterophony.engines.engine import Engine
+
+FORMAT = 2
+UNSEALED = 1  # the format without checksums of tables and of JSON files, which can be read and resumed
+TABLES = ("metrics", "ledger")
+DECIDES = ("method", "setting", "seed", "changes", "compute")  # of a recipe; shapes, names and so on follow from these
+OURS = {"spec.json", "spec.json.new", "lock", "snapshot", "metrics.jsonl", "ledger.jsonl", "result.json"}
+
+
+class RunError(ValueError):
+    """A run folder that cannot be used; one line that says why and what to do."""
+
+
+class Run:
+    """A locked run folder. `cadence` is the least number of seconds between snapshots."""
+
+    def __init__(self, folder: Path, *, cadence: float = 30.0, disk: Disk | None = None) -> None:
+        self.folder, self.cadence, self.disk = folder, cadence, disk or Disk()
+        self.snapshot = folder / "snapshot"
+        self.lock = FileLock(str(folder / "lock"), timeout=0, mode=0o600)
+        self.generation = 0
+        self.files: dict[str, str] = {}
+        self.sums: dict[str, str] = {}
+        self.written = dict.fromkeys(TABLES, 0)  # rows
+        self.lengths = dict.fromkeys(TABLES, 0)  # bytes
+        self.hashes = {table: hashlib.sha256() for table in TABLES}  # of so many bytes
+        self.begun = ""  # the checksum of spec.json
+        self.saved = self.opened = time.monotonic()
+        self.earlier = 0.0  # seconds of the processes before this one, as far as they were saved
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, over all processes that worked on it."""
+        return self.earlier + time.monotonic() - self.opened
+
+    @classmethod
+    def create(cls, folder: Path, spec: dict[str, Any], rounds: int, **options: Any) -> Run:
+        """A new run folder; an existing run is refused."""
+        run = cls(folder, **options)
+        if (folder / "spec.json").exists():
+            raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
+        if others := [path.name for path in folder.glob("*") if path.name not in OURS]:
+            raise RunError(f"{folder} holds other files ({min(others)}): choose an empty or a new folder")
+        for place in (folder, run.snapshot):  # for its owner alone, as its files are
+            place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        run._acquire()
+        data = sealed({"format": FORMAT, **spec, "rounds": rounds}, indent=1)
+        run.disk.replace(folder / "spec.json", data)
+        run.begun = digest(data)
+        return run
+
+    @classmethod
+    def open(cls, folder: Path, spec: dict[str, Any] | None = None, **options: Any) -> Run:
+        """An existing run folder; `spec` must say what the folder says."""
+        run = cls(folder, **options)
+        found, _, run.begun = cls._spec(folder)
+        if spec is not None:
+            known, given = _deciding(found), _deciding(json.loads(json.dumps(spec)))
+            methods = [(about.get("recipe") or {}).get("method") for about in (known, given)]
+            if all(methods) and methods[0] != methods[1]:  # said by the names that users give, before what follows
+                raise RunError(f"{folder} was run with {methods[0]}, not {methods[1]}: choose another folder")
+            for key, value in given.items():
+                if known.get(key) != value:
+                    where, was, asked = first_difference(key, known.get(key), value)
+                    raise RunError(
+                        f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another folder"
+                    )
+        run._acquire()
+        return run
+
+    @staticmethod
+    def spec(folder: Path) -> dict[str, Any]:
+        """What a run folder says it is."""
+        return Run._spec(folder)[0]
+
+    @staticmethod
+    def _spec(folder: Path) -> tuple[dict[str, Any], int, str]:
+        """The same, its format, and its checksum."""
+        path = folder / "spec.json"
+        try:
+            data = path.read_bytes()
+            found, whole = opened(data)
+        except FileNotFoundError:
+            raise RunError(f"{folder} holds no run: there is no spec.json") from None
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from None
+        if (form := found.pop("format", None)) not in (FORMAT, UNSEALED):
+            raise RunError(f"{folder} was written in another format than {FORMAT}; use the version that wrote it")
+        if form == FORMAT and not whole:
+            raise RunError(f"{path} is damaged: its checksum is missing")
+        return found, form, digest(data)
+
+    @staticmethod
+    def checked(folder: Path) -> bool:
+        """Whether its figures can be checked at all: they have checksums."""
+        return Run._spec(folder)[1] != UNSEALED
+
+    @staticmethod
+    def part(folder: Path, name: str) -> dict[str, Any] | None:
+        """A JSON file of a run folder, whose checksum is right; None where there is none."""
+        path = folder / name
+        try:
+            found, whole = opened(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise RunError(f"{path} is damaged: {error}") from None
+        if not whole and Run.checked(folder):
+            raise RunError(f"{path} is damaged: its checksum is missing")
+        return found
+
+    def _acquire(self) -> None:
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise RunError(f"{self.folder} is in use by another process") from None
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a snapshot to go on from (a crash may have come before the first)."""
+        return (self.snapshot / "manifest.json").exists()
+
+    def begin(self) -> None:
+        """Clear what a run left that was killed before its first snapshot."""
+        self._refuse_lost()
+        for table in TABLES:
+            path = self.folder / f"{table}.jsonl"
+            if path.exists():
+                self.disk.truncate(path, 0)
+        self._sweep()
+
+    def _refuse_lost(self) -> None:
+        if (self.folder / "result.json").exists():
+            raise RunError(f"{self.snapshot / 'manifest.json'} is missing, but the run was finished: it is damaged")
+
+    def refuse_fewer(self, rounds: int, known: int) -> None:
+        """What was to be longer is not cut off by whoever resumes it: the snapshot may be beyond that."""
+        if rounds < known:
+            raise RunError(f"{self.folder} is a run of {known} rounds; they can be more, not {rounds}")
+
+    def due(self) -> bool:
+        return time.monotonic() - self.saved >= self.cadence
+
+    def save(self, engine: Engine) -> None:
+        """Write a snapshot of an engine at rest."""
+        self.generation += 1
+        for node in sorted(engine.dirty & engine.boxes.keys()):
+            self._file(f"node-{node}", engine.encode_node(node))
+        self._file("queue", engine.encode_queue())
+        self.disk.sync(self.snapshot)
+        self.disk.sync(self.folder)
+        self._append("metrics", engine.table.rows)
+        self._append("ledger", engine.ledger.rows)
+        manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
+        manifest |= {"lengths": self.lengths, "seconds": round(self.seconds, 3), "rounds": engine.rounds}
+        manifest |= {"tables": {table: made.hexdigest() for table, made in self.hashes.items()}, "spec": self.begun}
+        self.disk.replace(self.snapshot / "manifest.json", sealed(manifest))
+        self._sweep()
+        engine.dirty.clear()
+        self.saved = time.monotonic()
+
+    def _file(self, name: str, data: bytes) -> None:
+        path = self.snapshot / f"{name}.{self.generation}.hph"
+        self.disk.write(path, data)
+        self.files[name], self.sums[name] = path.name, digest(data)
+
+    def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
+        self.disk.append(self.folder / f"{table}.jsonl", data)
+        self.written[table] = len(rows)
+        self.lengths[table] += len(data)
+        self.hashes[table].update(data)
+
+    def _sweep(self) -> None:
+        """Remove what no manifest names: the last snapshot's replaced files, or a crashed one's."""
+        named = set(self.files.values())
+        for path in sorted(self.snapshot.glob("*.hph")):
+            if path.name not in named:
+                self.disk.remove(path)
+
+    def load(self, engine: Engine) -> None:
+        """Put an engine where the last snapshot stands."""
+        manifest = self._manifest()
+        self.earlier = float(manifest.get("seconds", 0.0))
+        whole = {table: self._bytes(table, manifest.get("tables", {})) for table in TABLES}
+        rows = {table: self._parsed(table, data) for table, data in whole.items()}
+        engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
+        self.hashes = {table: hashlib.sha256(data) for table, data in whole.items()}
+        self.written = {table: len(found) for table, found in rows.items()}
+        engine.restore_queue(self._read("queue"))
+        for name in self.files:
+            if name != "queue":
+                engine.restore_node(name.removeprefix("node-"), self._read(name))
+        engine.dirty.clear()
+        for table, length in self.lengths.items():  # last, so that a damaged run stays as it is
+            path = self.folder / f"{table}.jsonl"
+            if path.exists() and path.stat().st_size > length:
+                self.disk.truncate(path, length)
+        self._sweep()
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.snapshot / "manifest.json"
+        _, form, spec = self._spec(self.folder)
+        try:
+            manifest, whole = opened(path.read_bytes())
+            if not whole and form != UNSEALED:
+                raise ValueError("its checksum is missing")
+            self.generation = int(manifest["generation"])
+            self.files, self.sums, self.lengths = (dict(manifest[k]) for k in ("files", "sums", "lengths"))
+            if self.files.keys() != self.sums.keys() or "queue" not in self.files or len(self.lengths) != 2:
+                raise KeyError
+        except FileNotFoundError:
+            raise RunError(f"{self.folder} has no snapshot yet") from None
+        except (ValueError, KeyError, TypeError) as error:
+            why = error if type(error) is ValueError else "it lacks a part"
+            raise RunError(f"{path} is damaged: {why}") from None
+        if manifest.get("spec", spec) != spec:
+            raise RunError(f"{self.folder / 'spec.json'} is damaged: it is not what the run was begun with")
+        return manifest
+
+    @property
+    def goal(self) -> int:
+        """The number of rounds that the run was to reach: as its last snapshot says, or as it was started with."""
+        if not self.exists:
+            return int(self.spec(self.folder)["rounds"])
+        rounds = self._manifest().get("rounds")  # those of before have it in the queue alone
+        return int(codec.unpack(self._read("queue"))["rounds"] if rounds is None else rounds)
+
+    def node_state(self, node: str) -> dict[str, Any]:
+        """A node's file in the last snapshot."""
+        self._manifest()
+        if f"node-{node}" not in self.files:
+            raise RunError(f"{self.folder}: node {node} has taken no part so far")
+        return dict(codec.unpack(self._read(f"node-{node}")))
+
+    def _read(self, name: str) -> bytes:
+        path = self.snapshot / self.files[name]
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise RunError(f"{path} is missing: the run cannot be resumed") from None
+        if digest(data) != self.sums[name]:
+            raise RunError(f"{path} is damaged (its checksum differs): the run cannot be resumed")
+        return data
+
+    def check(self) -> None:
+        """Raise unless the tables are what the last snapshot says. They may be longer: a crash came after it."""
+        sums = self.sums_of_tables()
+        for table in TABLES:
+            self._bytes(table, sums)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """A table as the last snapshot has it; the run may be in progress."""
+        sums = self.sums_of_tables()
+        return self._parsed(table, self._bytes(table, sums))
+
+    def sums_of_tables(self) -> dict[str, str]:
+        """The checksums of both tables, as the last snapshot has them; none in a run of before there were any."""
+        if self.exists:
+            return dict(self._manifest().get("tables", {}))
+        self._refuse_lost()
+        self.lengths = dict.fromkeys(TABLES, 0)
+        return {}
+
+    def _bytes(self, table: str, sums: Mapping[str, str]) -> bytes:
+        """What belongs to the run of a table's file."""
+        path, length = self.folder / f"{table}.jsonl", self.lengths[table]
+        data = b""
+        if length and path.exists():
+            with open(path, "rb") as file:
+                data = file.read(length)
+        if len(data) < length:
+            raise RunError(f"{path} is cut short: {len(data)} of {length} bytes")
+        if table in sums and digest(data) != sums[table]:
+            raise RunError(f"{path} is damaged (its checksum differs)")
+        return data
+
+    def _parsed(self, table: str, data: bytes) -> list[dict[str, Any]]:
+        try:
+            return [dict(json.loads(line)) for line in data.splitlines()]
+        except (ValueError, TypeError):
+            path = self.folder / f"{table}.jsonl"
+            raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+
+
+def _deciding(spec: dict[str, Any]) -> dict[str, Any]:
+    """A spec with what decides of its recipe: versions may note more of what follows."""
+    recipe = spec.get("recipe")
+    return spec if not recipe else {**spec, "recipe": {key: recipe.get(key) for key in DECIDES}}
+
+
+def first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """The first place where two specs differ."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in [*a, *b]:
+            if a.get(key) != b.get(key):
+                return first_difference(f"{where}.{key}", a.get(key), b.get(key))
+    return where, a, b

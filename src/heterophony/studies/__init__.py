@@ -1,0 +1,1 @@
+"""Many runs: comparisons, tuning, and the papers' experiments."""

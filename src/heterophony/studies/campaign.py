@@ -1,0 +1,189 @@
+"""Many runs, each in a folder of its own: what is finished is reused, what is not goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from heterophony.base.disk import Disk
+from heterophony.base.seal import sealed
+from heterophony.compute.workers import die_with_parent
+from heterophony.federation import Federation, settings
+from heterophony.runs import show
+from heterophony.runs.execution import cores, execute
+from heterophony.runs.run import Run, RunError, first_difference
+from heterophony.settings import Setting, assemble
+from heterophony.settings.assemble import resolve
+
+FILE = "order.json"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One run: a method on a setting, with these changes and this seed, and the folder it goes to."""
+
+    label: str
+    method: str
+    setting: Setting
+    folder: Path
+    seed: int = 0
+    rounds: int | None = None  # None: as the setting says
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    compute: Mapping[str, Any] = field(default_factory=dict)  # device, precision and so on
+    data: Path | None = None
+
+    @property
+    def goal(self) -> int:
+        return self.rounds or self.setting.plan(self.method)[0]
+
+    def terms(self) -> dict[str, Any]:
+        """What a folder must have been run with to be taken for this, as far as the user said it."""
+        terms = {"method": self.method, "setting": self.setting.plain(), "seed": self.seed, "changes": self.changes}
+        return dict(json.loads(json.dumps(terms)))
+
+    def resolved(self) -> dict[str, Any]:
+        """What it must have been run with besides, also where nobody said it: a default may have changed since.
+
+        Not the device: what is the same in exact arithmetic differs in last digits there, by less than between seeds.
+        A coarser precision is another arithmetic.
+        """
+        made, _ = resolve(self.method, self.setting, self.changes, self.data)
+        return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.precision})))
+
+    @property
+    def precision(self) -> str:
+        return str(self.compute.get("precision", "fp32"))
+
+    def build(self) -> Federation:
+        return assemble(
+            self.method,
+            self.setting,
+            seed=self.seed,
+            changes=self.changes,
+            root=self.data,
+            compute=self.compute,
+        )
+
+    def finished(self) -> dict[str, Any] | None:
+        """What the folder holds, if that is this run and it is at its end."""
+        if not (self.folder / "spec.json").exists():
+            return None
+        mine = self._agreed()
+        Run(self.folder).check()
+        known = show.written(self.folder)
+        if known is not None and known["rounds"] > self.goal:
+            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+        if (goal := Run(self.folder).goal) > self.goal:  # its tables may be beyond what was once finished
+            raise RunError(f"{self.folder} is a run of {goal} rounds, not {self.goal}: choose another folder")
+        return known if mine and known is not None and known["rounds"] == self.goal else None
+
+    def _agreed(self) -> bool:
+        """Whether the folder is of this order; one that was ordered otherwise is refused."""
+        try:
+            terms = Run.part(self.folder, FILE)
+        except RunError as error:
+            raise RunError(f"{error}; remove it to go on with this run") from None
+        if terms is None:  # a run that was started by itself: compared as a whole when it is opened
+            return False
+        spec, asked = Run.spec(self.folder), self.terms()
+        changes = {"changes": asked.pop("changes")}
+        resolved = _shared(self.resolved(), spec)
+        for was, wanted in ((terms, asked), (spec, resolved), (terms, changes)):
+            for key, value in wanted.items():
+                if was.get(key) != value:
+                    self._refuse(spec, *first_difference(key, was.get(key), value))
+        return True
+
+    def _refuse(self, spec: Mapping[str, Any], where: str, was: Any, asked: Any) -> NoReturn:
+        name = where.removeprefix("changes.").removeprefix("settings.")
+        if where.startswith("changes."):  # what nobody changed was as the setting has it
+            was = _field(Setting.of(dict(spec["recipe"]["setting"])), name) if was is None else was
+            asked = _field(self.setting, name) if asked is None else asked
+        hint = f"give --precision {was}, or " if name == "precision" else ""
+        raise RunError(
+            f"{self.folder} was run with {name} = {was!r:.80}, not {asked!r:.80}: {hint}choose another --out"
+        )
+
+
+def _shared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Without options that came later than a run: their defaults are how it was before."""
+    return {
+        key: _shared(value, theirs[key]) if isinstance(value, dict) and isinstance(theirs[key], dict) else value
+        for key, value in ours.items()
+        if key in theirs
+    }
+
+
+def _field(setting: Setting, name: str) -> Any:
+    """A field of a setting by its name as in `--set`; None where it has none."""
+    place: Any = setting.model_dump(by_alias=True)
+    for part in name.split("."):
+        place = place.get(part) if isinstance(place, Mapping) else None
+    return place
+
+
+def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, Any]:
+    """Run an order, or as much of it as is left; gives the object that `heterophony show --json` prints."""
+    known = order.finished()
+    if known is not None:
+        return known
+    federation = order.build()
+    if federation.device == "cpu":
+        federation = replace(federation, workers=workers)
+    spec, folder = federation.identity(), order.folder
+    opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
+    with opened as record:
+        Disk().replace(folder / FILE, sealed(order.terms(), indent=1))
+        return show.finish(spec, execute(federation, order.goal, record, loud=loud), folder)
+
+
+def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, dict[str, Any]]]:
+    """Each order with its figures, as they come. With one job a run may use all cores; with several, one each.
+
+    With `check`, what cannot be built is an error before anything runs, for the price of loading the data once more for
+    each label. Stopped, it goes on when the same is asked for again.
+    """
+    began = time.monotonic()
+    known = [order.finished() for order in orders]
+    open_ = [order for order, found in zip(orders, known, strict=True) if found is None]
+    for order in {order.label: order for order in reversed(open_)}.values() if check else ():
+        order.build()
+    for order, found in zip(orders, known, strict=True):
+        if found is not None:
+            yield order, found
+    said = len(orders) - len(open_)
+    if said:
+        _say(f"{said} of {show.counted(len(orders), 'run')} {'is' if said == 1 else 'are'} there already")
+    for order, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
+        said += 1
+        acc = show.percent(found["metrics"]["acc"])
+        clock = f"{time.monotonic() - began:.0f} s so far"
+        _say(f"{said} of {len(orders)}: {order.label}, seed {order.seed}: accuracy {acc}; {clock}")
+        yield order, found
+
+
+def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, dict[str, Any]]]:
+    for order in orders:
+        yield order, fulfil(order, workers=cores())
+
+
+def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[str, Any]]]:
+    spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=die_with_parent)
+    try:
+        doing: dict[Future[dict[str, Any]], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
+        for done in as_completed(doing):
+            yield doing[done], done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

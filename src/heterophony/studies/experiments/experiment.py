@@ -1,0 +1,158 @@
+"""What an experiment file says, checked: which runs, which figures of them, and what the paper has."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from heterophony.base import toml
+from heterophony.settings.setting import Strict
+
+
+class ExperimentError(ValueError):
+    """An experiment that cannot be used; one line that names file and field."""
+
+
+class Column(Strict):
+    """A figure of a run, in per cent: of a product's metrics, of a level of a tree, or at a moment of virtual time."""
+
+    figure: str = "acc"
+    product: str | None = None  # None: the method's headline
+    minus: str | None = None  # the same figure of another product, which is taken away
+    participants: tuple[str, ...] = ()  # the mean of these alone
+    level: str | None = None  # of a tree: leaf, level 1, ..., root; then the figure is own, subtree, union or proxy
+    at: float | None = None  # the last value that was known by so many virtual seconds
+    deviation: int | None = Field(default=None, ge=2)  # not the value: how it varies over the last so many evaluations
+
+
+class Arm(Strict):
+    """One row of the table: a method with its options."""
+
+    label: str
+    method: str
+    set: dict[str, Any] = {}
+    rounds: int | None = Field(default=None, ge=1)
+    paper: str | None = None  # the label that the paper's figures stand under, where it is another
+    product: str | None = None  # what counts, where it is not the method's headline
+    quick: dict[str, Any] = {}  # options of the quick version
+
+
+class Group(Strict):
+    """One block of the table: all arms on one kind of data. `paper` has a figure a column, by label of the arm."""
+
+    label: str = ""
+    setting: str | None = None
+    set: dict[str, Any] = {}
+    rounds: int | None = Field(default=None, ge=1)
+    arms: tuple[str, ...] = ()  # those that the paper has here; none: all
+    paper: dict[str, tuple[float, ...]] = {}
+    only: Literal["full", "quick"] | None = None
+
+
+class Claim(Strict):
+    """What the paper says without a figure, or what its figures amount to: one thing is more than another.
+
+    Of two `arms` in a column, of two `columns` of an arm, or of two `groups` in an arm's column.
+    """
+
+    of: Literal["arms", "columns", "groups"] = "arms"
+    more: str
+    less: str
+    column: str | None = None  # None: the first
+    arm: str | None = None
+    by: str = ""  # where the paper says so
+    margin: float | None = Field(default=None, gt=0)  # not more: the two differ by less than so many points
+
+
+class Quick(Strict):
+    """The smaller version: fewer rounds and seeds, other options, fewer groups and arms."""
+
+    seeds: int = Field(default=1, ge=1)
+    scale: float = Field(default=1.0, gt=0, le=1)
+    set: dict[str, Any] = {}
+    groups: tuple[str, ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+class Experiment(Strict):
+    """A whole experiment."""
+
+    name: str
+    title: str
+    paper: str
+    setting: str
+    seeds: int = Field(default=3, ge=1)
+    rounds: int | None = Field(default=None, ge=1)
+    keep: Literal["last", "best"] = "last"  # "best": of each node the model with the best validation accuracy
+    set: dict[str, Any] = {}
+    columns: dict[str, Column]
+    arms: tuple[Arm, ...] = Field(min_length=1)
+    groups: tuple[Group, ...] = (Group(),)
+    missing: dict[str, str] = {}  # comparators that we do not have, and why
+    claims: tuple[Claim, ...] = ()
+    notes: tuple[str, ...] = ()  # where this differs from the paper
+    quick: Quick = Quick()
+
+    @model_validator(mode="after")
+    def _names(self) -> Experiment:
+        arms, groups = [arm.label for arm in self.arms], [group.label for group in self.groups]
+        named = [*arms, *(arm.paper for arm in self.arms if arm.paper), *self.missing]
+        for what, names in (("arm", arms), ("group", groups)):
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"two {what}s are called {twice[0]!r}")
+        for group in self.groups:
+            for label, figures in group.paper.items():
+                if label not in named:
+                    raise ValueError(f"group {group.label!r}: paper has {label!r}, which is no arm")
+                if len(figures) > len(self.columns):
+                    raise ValueError(f"group {group.label!r}: {label} has {len(figures)} figures, more than columns")
+        known = {"arms": arms, "columns": list(self.columns), "groups": groups}
+        asked: list[tuple[tuple[str, ...], list[str]]] = [
+            (self.quick.groups, groups),
+            (self.quick.arms, arms),
+            *((g.arms, arms) for g in self.groups),
+        ]
+        for claim in self.claims:
+            asked.append(((claim.more, claim.less), known[claim.of]))
+            asked.append(((claim.column or next(iter(self.columns)),), known["columns"]))
+            asked.append(((claim.arm or arms[0],), arms))
+        for wanted, there in asked:
+            if wrong := [name for name in wanted if name not in there]:
+                raise ValueError(f"there is no {wrong[0]!r} among {', '.join(map(repr, there))}")
+        return self
+
+    @classmethod
+    def load(cls, name: str) -> Experiment:
+        """A shipped experiment by name, or a TOML file by path."""
+        path = Path(name)
+        if path.suffix == ".toml" or "/" in name:
+            return cls.read(toml.text(path, ExperimentError), path.stem)
+        known = shipped()
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            meant = f", perhaps you meant {near[0]!r}" if near else ""
+            raise ExperimentError(f"there is no experiment {name!r}{meant}; there are {', '.join(known)}")
+        return cls.read(known[name], name)
+
+    @classmethod
+    def read(cls, text: str, name: str) -> Experiment:
+        values = toml.parsed(text, f"{name}.toml", ExperimentError)
+        if "name" in values:
+            raise ExperimentError(f"{name}.toml: name: an experiment is called as its file is: leave it out")
+        try:
+            return cls(name=name, **values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            text = first["msg"].removeprefix("Value error, ")
+            raise ExperimentError(f"{name}.toml: {where + ': ' if where else ''}{text}") from None
+
+
+def shipped() -> dict[str, str]:
+    """name -> text of the experiments that come with the package."""
+    files = sorted(resources.files("heterophony.studies.experiments").iterdir(), key=lambda file: file.name)
+    return {file.name.removesuffix(".toml"): file.read_text() for file in files if file.name.endswith(".toml")}

@@ -1,0 +1,85 @@
+"""Whether our figures and a paper's go together.
+
+First the order, seed by seed: where the paper prints a point or more between two arms of a block, and ours lie the
+other way round by an interval without 0, the order is reversed. Where it prints less than that, and ours are a point or
+more apart by such an interval, they are apart, tied in print. Then the figure: it is within noise if it could be one
+more run of ours, that is, if it lies in the 95 % interval for a single further run. Otherwise the order holds if every
+arm that is printed a point or more above or below this one is so with us. Otherwise the two differ. With fewer than
+three seeds there is no verdict, only what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heterophony.tables.interval import Interval, cdf, quantile
+
+POINT = 1.0  # printed differences of less than a point are no order
+SEEDS = 3  # with fewer, an interval says little: Student's t is 12.7 with two
+LEVEL = 0.05
+
+WITHIN, ORDER, DIFFERS, FEW = "within noise", "order holds", "differs", "too few seeds"
+REVERSED, APART = "order reversed", "apart, tied in print"
+
+Gaps = Mapping[str, Interval | None]  # ours less another arm's, seed by seed, by that arm
+
+
+def verdict(own: Interval | None, printed: float | None, gaps: Gaps, papers: Mapping[str, float]) -> str | None:
+    """Of one arm in one column, `papers` are the others' printed figures; None where there is nothing to compare."""
+    if own is None or printed is None:
+        return None
+    few = own.n < SEEDS
+    if not few and (said := disorder(printed, gaps, papers)) is not None:
+        return said
+    if not few and own.reach is not None and abs(own.mean - printed) <= own.reach:
+        return WITHIN
+    signs = [
+        (gap.mean > 0) == (printed > papers[name])
+        for name, gap in gaps.items()
+        if gap is not None and name in papers and abs(printed - papers[name]) >= POINT
+    ]
+    if few:
+        return f"order {'as' if all(signs) else 'not as'} printed, {FEW}" if signs else FEW
+    return ORDER if signs and all(signs) else DIFFERS
+
+
+def disorder(printed: float, gaps: Gaps, papers: Mapping[str, float]) -> str | None:
+    """With which arms the order is surely not the printed one, or there is one where none is printed."""
+    turned, apart = [], []
+    for name, gap in gaps.items():
+        if name not in papers or gap is None or gap.n < SEEDS or gap.half is None or abs(gap.mean) <= gap.half:
+            continue
+        off = printed - papers[name]
+        if abs(off) < POINT:
+            apart += [name] if abs(gap.mean) >= POINT else []
+        elif (off > 0) != (gap.mean > 0):
+            turned.append(name)
+    if turned:
+        return f"{REVERSED}: {', '.join(turned)}"
+    return f"{APART}: {', '.join(apart)}" if apart else None
+
+
+def probability(difference: Interval | None, margin: float | None = None) -> float | None:
+    """The two-sided p of a claim's difference being nothing (or the margin); None where seeds are too few, or do not
+    differ."""
+    if difference is None or difference.n < SEEDS or difference.half is None:
+        return None
+    by = _favour(difference, margin)
+    if not difference.half:
+        return 1.0 if by == 0 else None
+    t = quantile(0.975, difference.n - 1) * by / difference.half
+    return 2 * cdf(-abs(t), difference.n - 1)
+
+
+def claimed(difference: Interval | None, p: float | None, margin: float | None = None) -> str | None:
+    """Of a claim that one thing is more than another, or as much up to a margin; p is corrected for their number."""
+    if difference is None:
+        return None
+    by = _favour(difference, margin)
+    if p is None:
+        return f"{'as' if by > 0 else 'not as'} claimed, {FEW if difference.n < SEEDS else 'the same in all seeds'}"
+    return WITHIN if p >= LEVEL else "holds" if by > 0 else "does not hold"
+
+
+def _favour(difference: Interval, margin: float | None) -> float:
+    return difference.mean if margin is None else margin - abs(difference.mean)

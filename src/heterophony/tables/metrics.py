@@ -1,0 +1,293 @@
+"""The papers' metrics, as functions of the one evaluation table.
+
+FedH2L pools samples: ACC over all sets, WDP on one's own, CDP over all the others. FCCL does not: intra is one's own
+set, inter the plain mean over the others. Participants are averaged without weights. Undefined is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+from heterophony.tables.table import Table
+
+_ACCURACIES = ("acc", "wdp", "cdp", "inter")
+_POOLED = ("loss", "top5", "f1", "calibration")
+_TIE = 1e-12  # equal accuracies may differ by rounding
+
+Row = Mapping[str, Any]
+Rows = Table | Sequence[Row]
+Figures = dict[str, float | None]
+Rounds = int | Mapping[str, int]
+_Model = dict[str, dict[str, Row]]  # quantity -> set -> row
+_Shares = list[tuple[Figures, int]]  # figures, and of how many participants they are
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Means over participants of one product in one round; `worst` and `spread` are of WDP, or else of ACC."""
+
+    acc: float | None = None
+    wdp: float | None = None
+    cdp: float | None = None
+    intra: float | None = None
+    inter: float | None = None
+    worst: float | None = None
+    spread: float | None = None
+    loss: float | None = None
+    top5: float | None = None
+    f1: float | None = None
+    calibration: float | None = None
+    private: float | None = None
+    participants: dict[str, Figures] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def measure(
+    table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
+) -> Metrics:
+    """The metrics of a product after a round (one for all, or by node: the models that `best_rounds` keeps), or at the
+    end: of every participant's model its last evaluation until then, as in a round that asks only some of them the
+    others' models stay as they are. Undefined while there is a participant without any.
+
+    `homes` names each participant's own set; without any, whoever has the product is one, on all sets. Where only one
+    node that is no participant has the product (a server's global model), every participant uses that model. Of two
+    marks in one round the later counts.
+    """
+    rows = _select(table, product, split)
+    homes = homes or _homeless(rows)
+    audience = _audience(rows, homes, product)
+    if not isinstance(round, Mapping):
+        round = _last(rows, audience, round)
+    models = _models(rows, audience, round)
+    private = _models(_select(table, product, "private-test"), audience, round)
+    shares: _Shares = []
+    participants = {}
+    for node, users in audience.items():
+        model = models.get(node, {})
+        pooled = {name: _pool(model.get(name, {}).values()) for name in _POOLED}
+        figures = _figures(model.get("accuracy", {}), {homes[user] for user in users})
+        own_tests = private.get(node, {}).get("accuracy", {})
+        for user in users:
+            own = {**figures[homes[user]], "private": _rate(own_tests.get(user))}
+            participants[user] = own
+            shares.append(({**own, **pooled}, 1))
+    means = {name: _mean(shares, name) for name in (*_ACCURACIES, "private", *_POOLED)}
+    basis = "acc" if means["wdp"] is None else "wdp"
+    return Metrics(
+        **means,
+        intra=means["wdp"],
+        worst=_worst(shares, basis),
+        spread=_spread(shares, basis),
+        participants=participants,
+    )
+
+
+def best_round(table: Rows, homes: Mapping[str, str], product: str) -> int | None:
+    """The round with the highest validation ACC, the earliest of equals; None without validation rows.
+
+    Nothing in this module ever selects on test: this looks at the split "validation" alone.
+    """
+    entries = [at for at in curve(table, homes, product, split="validation") if at["acc"] is not None]
+    highest = max((at["acc"] for at in entries), default=0.0)
+    return next((at["round"] for at in entries if at["acc"] >= highest - _TIE), None)
+
+
+def best_rounds(table: Rows, homes: Mapping[str, str], product: str) -> dict[str, int]:
+    """For each node that has the product, the round in which its own validation ACC was highest: who has no server
+    keeps the best of its own models, as in FedH2L. Looks at the split "validation" alone."""
+    rows = _select(table, product, "validation")
+    nodes = _audience(rows, homes, product)
+    best: dict[str, tuple[float, int]] = {}
+    for round, models in sorted(_by_round([row for row in rows if row["quantity"] == "accuracy"], nodes).items()):
+        for node, model in models.items():
+            acc = _pool(model["accuracy"].values())
+            if acc is not None and acc > best.get(node, (-1.0, 0))[0] + _TIE:
+                best[node] = acc, round
+    return {node: round for node, (_, round) in best.items()}
+
+
+def diverged(table: Rows, product: str) -> list[str]:
+    """Whose model of this product gave, when it was evaluated last, outputs that are no numbers."""
+    last: dict[str, tuple[int, bool]] = {}
+    for row in table:
+        if row["product"] == product and row["quantity"] == "accuracy":
+            round, lost = last.get(row["node"], (-1, False))
+            if row["round"] >= round:
+                last[row["node"]] = row["round"], row["sum"] is None or (lost and row["round"] == round)
+    return sorted(node for node, (_, lost) in last.items() if lost)
+
+
+def conflicts(table: Rows) -> dict[str, dict[str, float]]:
+    """Of each node that noted the cosine of its two gradients (FedH2L): in how many rounds, the share of them in which
+    the gradients conflicted, and the mean cosine there (minus it is the share of a gradient that projection removes).
+    """
+    noted: dict[str, list[float]] = {}
+    for row in table:
+        if row["product"] == "note" and row["quantity"] == "gradients.cosine" and row["sum"] is not None:
+            noted.setdefault(row["node"], []).append(row["sum"] / row["n"])
+    found = {}
+    for node, values in noted.items():
+        against = [value for value in values if value < 0]
+        strength = math.fsum(against) / len(against) if against else 0.0
+        found[node] = {"rounds": len(values), "share": len(against) / len(values), "cosine": strength}
+    return found
+
+
+def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
+    """One entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as `measure` gives them.
+
+    A model counts from one round in which it was evaluated to the next; until all are known there is None.
+    """
+    rows = _select(table, product, split)
+    homes = homes or _homeless(rows)
+    # Counted by home, since thousands can share a global model and a home.
+    crowds = {node: Counter(homes[user] for user in users) for node, users in _audience(rows, homes, product).items()}
+    everyone = sum(crowd.total() for crowd in crowds.values())
+    entries = []
+    known: dict[str, dict[str, Figures]] = {}  # by node and home
+    totals, undefined = dict.fromkeys(_ACCURACIES, Fraction()), Counter[str]()
+    for round, models in sorted(_by_round(rows, crowds).items()):
+        for node, model in models.items():  # only what has changed: rounds may be many, and cohorts small
+            before, known[node] = known.get(node, {}), _figures(model.get("accuracy", {}), crowds[node])
+            for sign, figures in ((-1, before), (1, known[node])):
+                for home, own in figures.items():
+                    for name in _ACCURACIES:
+                        value, count = own[name], sign * crowds[node][home]
+                        if value is None:
+                            undefined[name] += count
+                        else:
+                            totals[name] += count * Fraction(value)
+        times = [row["time"] for model in models.values() for row in model.get("accuracy", {}).values()]
+        if not times:
+            continue
+        means = {
+            name: None if undefined[name] or len(known) < len(crowds) else float(totals[name] / everyone)
+            for name in _ACCURACIES
+        }
+        entries.append({"round": round, "time": max(times), **means})
+    return entries
+
+
+def _select(table: Rows, product: str, split: str) -> list[Row]:
+    return [row for row in table if row["product"] == product and row["split"] == split]
+
+
+def _homeless(rows: Iterable[Row]) -> dict[str, str]:
+    return {row["node"]: "" for row in rows}
+
+
+def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
+    """Each node with a model that counts, and the participants who use it: itself, or all of them."""
+    nodes = {row["node"] for row in rows}
+    if not homes or not nodes or not nodes.isdisjoint(homes):
+        return {participant: [participant] for participant in homes}
+    if len(nodes) > 1:
+        raise ValueError(f"{product!r} is on {len(nodes)} nodes, such as {min(nodes)}, none of them a participant")
+    return {nodes.pop(): list(homes)}
+
+
+def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
+    """The last round of each node, none later than that; empty if one of them has none."""
+    own: dict[str, int] = {}
+    for row in rows:
+        if until is None or row["round"] <= until:
+            own[row["node"]] = max(row["round"], own.get(row["node"], 0))
+    return own if own.keys() >= set(nodes) else {}
+
+
+def _models(rows: Iterable[Row], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
+    here = [row for row in rows if rounds.get(row["node"]) == row["round"]]
+    return {node: model for models in _by_round(here, nodes).values() for node, model in models.items()}
+
+
+def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
+    """The rows of these nodes by round, node, quantity and set."""
+    found: dict[int, dict[str, _Model]] = {}
+    for row in rows:
+        if row["node"] in nodes:
+            sets = found.setdefault(row["round"], {}).setdefault(row["node"], {}).setdefault(row["quantity"], {})
+            before = sets.get(row["set"])
+            if before is None or row["time"] >= before["time"]:
+                sets[row["set"]] = row
+    return found
+
+
+def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures]:
+    """What one model's accuracies give participants with these homes, in time linear in the sets and the homes."""
+    place = {name: at for at, name in enumerate(sets)}
+    # An empty last place, for a home that is no set.
+    sums = [*(_sum(row) for row in sets.values()), 0.0]
+    ns = [*(row["n"] for row in sets.values()), 0]
+    rates = [*(total / n if n else math.nan for total, n in zip(sums[:-1], ns[:-1], strict=True)), 0.0]
+    acc = _ratio(sum(sums), sum(ns))
+    other_sums, other_ns, other_rates = _without(sums), _without(ns), _without(rates)
+    figures = {}
+    for home in homes:
+        at = place.get(home, len(sets))
+        figures[home] = {
+            "acc": acc,
+            "wdp": _ratio(sums[at], ns[at]),
+            "cdp": _ratio(other_sums[at], other_ns[at]) if home else None,
+            "inter": _ratio(other_rates[at], len(sets) - (home in sets)) if home else None,
+        }
+    return figures
+
+
+def _without(values: Sequence[float]) -> list[float]:
+    """For each place, the sum of all others: from both ends, as taking one away from the total loses digits."""
+    before = accumulate(values[:-1], initial=0.0)
+    after = list(accumulate(values[:0:-1], initial=0.0))
+    return [low + high for low, high in zip(before, reversed(after), strict=True)]
+
+
+def _sum(row: Row) -> float:
+    """NaN for undefined: it carries through sums, and `_ratio` turns it back."""
+    return math.nan if row["sum"] is None else float(row["sum"])
+
+
+def _ratio(total: float, n: float) -> float | None:
+    return total / n if n and math.isfinite(total) else None
+
+
+def _rate(row: Row | None) -> float | None:
+    return None if row is None else _ratio(_sum(row), row["n"])
+
+
+def _pool(rows: Collection[Row]) -> float | None:
+    return _ratio(sum(map(_sum, rows)), sum(row["n"] for row in rows))
+
+
+def _mean(shares: _Shares, name: str) -> float | None:
+    """Mean over participants, undefined where it is for one of them."""
+    values = _values(shares, name)
+    if not values:
+        return None
+    first = values[0][0]  # differences to it make the mean of equal values exactly that value
+    return first + math.fsum((value - first) * count for value, count in values) / sum(count for _, count in values)
+
+
+def _worst(shares: _Shares, name: str) -> float | None:
+    return min((value for value, _ in _values(shares, name)), default=None)
+
+
+def _spread(shares: _Shares, name: str) -> float | None:
+    mean = _mean(shares, name)
+    if mean is None:
+        return None
+    values = _values(shares, name)
+    return math.sqrt(math.fsum((value - mean) ** 2 * n for value, n in values) / sum(n for _, n in values))
+
+
+def _values(shares: _Shares, name: str) -> list[tuple[float, int]]:
+    """A figure of all participants; none at all where one is undefined."""
+    values = [(value, count) for figures, count in shares if (value := figures[name]) is not None]
+    return values if len(values) == len(shares) else []

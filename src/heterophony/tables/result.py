@@ -1,0 +1,49 @@
+"""What a finished run gives back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from heterophony.tables.ledger import Ledger
+from heterophony.tables.metrics import Metrics, measure
+from heterophony.tables.table import Table
+
+if TYPE_CHECKING:
+    from heterophony.engines.host import Host
+
+
+@dataclass(frozen=True)
+class Result:
+    """Tables as plain rows, virtual and real seconds, and the nodes as they are in the end."""
+
+    rounds: int
+    table: Table
+    ledger: Ledger
+    clock: float
+    seconds: float
+    nodes: tuple[str, ...]  # those that took part
+    homes: Mapping[str, str]
+    headline: str
+    host: Host = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all models, as they are when first asked for: equal digests are equal to the bit."""
+        whole = hashlib.sha256()
+        for node in sorted(self.nodes):
+            whole.update(node.encode() + self.host.digest(node))
+        return whole.hexdigest()
+
+    def metrics(self, product: str | None = None, **which: Any) -> Metrics:
+        """Every metric of a product (the method's headline unless named) in the last round, or in `round=...`."""
+        if product is not None and product not in (known := {row["product"] for row in self.table}):
+            raise ValueError(f"there is no product {product!r}; there are {', '.join(sorted(known)) or 'none'}")
+        return measure(self.table, self.homes, product or self.headline, **which)
+
+    def state(self, node: str) -> dict[str, Any]:
+        """A node's final state: models, optimisers, variables."""
+        return self.host.state(node)
