@@ -30,7 +30,7 @@ from heterophony.kernel.reaction import Each, Reaction, Round
 FORMAT = 1
 ANEW = "a coordinator that begins anew needs a new federation id"
 OLD = "was an old state put back, or lost?"
-log = logging.getLogger("heterophony.kernel.node")
+log = logging.getLogger("heterophony.node")
 
 
 class Site:

@@ -27,7 +27,7 @@ from heterophony.deploy.named_function import DeployError
 FORMAT = 1
 TABLES = ("ledger", "metrics")
 _SUM = struct.Struct("32s")
-log = logging.getLogger("heterophony.kernel.node")
+log = logging.getLogger("heterophony.node")
 
 
 @dataclass

@@ -25,7 +25,7 @@ from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.kernel.fields import Refused
 
-log = logging.getLogger("heterophony.kernel.node")
+log = logging.getLogger("heterophony.node")
 
 
 def site(folder: Path) -> Site:

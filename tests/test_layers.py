@@ -1,0 +1,62 @@
+"""Rooms stand in one order (docs/rooms.txt): a module imports from its own room and from those above it in that file."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import heterophony
+
+ROOT = Path(heterophony.__file__).parent
+ROOMS = Path(__file__).parent.parent / "docs" / "rooms.txt"
+DOOR = ("federation", {"engines", "runs"})  # `Federation.run` and `resume`: the one way upward
+PENDING = {  # what is left to turn round
+    ("engines/__init__.py", "runs.run"), ("engines/__init__.py", "deploy.rehearsal"), ("engines/engine.py", "runs.run"),
+    ("kernel/alike.py", "federation"), ("kernel/method.py", "federation"), ("kernel/work.py", "parts.aggregate"),
+}  # fmt: skip
+
+rows = [line.split(":") for line in ROOMS.read_text().splitlines() if ":" in line]
+ORDER = [name.strip() for name, _ in rows]
+HOME = {package: name.strip() for name, packages in rows for package in packages.split()}
+
+
+def room(module):
+    """Return the room of a module, which is named without the package."""
+    return HOME.get(module.split(".")[0])
+
+
+def imports(path):
+    """Return all modules of ours that a file imports: at the top, inside functions and for types alike."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "heterophony":
+            module = node.module.partition(".")[2]
+            for alias in node.names:
+                inner = ROOT / node.module.partition(".")[2].replace(".", "/") / alias.name
+                if not module and alias.name in heterophony._HOME:  # a public name counts as its home
+                    found.add(heterophony._HOME[alias.name])
+                elif inner.is_dir() or inner.with_suffix(".py").is_file():
+                    found.add(f"{module}.{alias.name}".lstrip("."))
+                else:
+                    found.add(module)
+        elif isinstance(node, ast.Import):
+            ours = [alias.name for alias in node.names if alias.name.split(".")[0] == "heterophony"]
+            found |= {name.partition(".")[2] for name in ours}
+    return found - {""}
+
+
+FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_module_has_a_room_and_imports_go_down_only(file):
+    module = file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    if module == "__init__":
+        return  # the package's own names come from everywhere
+    assert room(module) in ORDER, f"{file} is in no room of docs/rooms.txt"
+    place, (door, through) = ORDER.index(room(module)), DOOR
+    up = {other for other in imports(ROOT / file) if ORDER.index(room(other)) > place}
+    up -= {other for other in up if (file, other) in PENDING}
+    up -= {other for other in up if module == door and room(other) in through}
+    up -= {other for other in up if room(module) == "methods" and other == "federation"}  # traffic formulas, for now
+    assert not up, f"{file} imports {', '.join(sorted(up))} from rooms above"
