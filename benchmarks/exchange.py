@@ -16,7 +16,8 @@ import statistics
 import time
 from datetime import date
 
-from heterophony.engines import flower, local
+from heterophony.deploy.rehearsal import Rehearsal as flower
+from heterophony.engines import local
 from heterophony.settings import assemble
 
 

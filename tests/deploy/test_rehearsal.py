@@ -6,7 +6,8 @@ pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.plan import REAL_TIME
-from heterophony.engines import flower, local
+from heterophony.deploy.rehearsal import Rehearsal as flower
+from heterophony.engines import local
 from heterophony.settings import assemble
 from toys.deployed import CASES
 

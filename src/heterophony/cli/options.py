@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
+    from heterophony.federation import Federation
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 DataFolder = Annotated[
@@ -76,11 +77,16 @@ def device_of(device: str) -> str:
 def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:
     from heterophony import engines
 
+    def rehearsed(federation: Federation, **options: Any) -> Engine:
+        from heterophony.deploy.rehearsal import Rehearsal
+
+        return Rehearsal(federation, **options)
+
     places: dict[str, Callable[..., Engine]] = {
         "local": engines.local,
         "process": engines.process,
         "ray": partial(engines.ray, workers=workers or None, address=address),
-        "flower": engines.flower,
+        "flower": rehearsed,
     }
     if name not in places:
         raise ValueError(f"there is no engine {name!r}; it is {', '.join(places)}")

@@ -1,6 +1,6 @@
 """Where reactions run. Every engine drives the same clock, triggers and mailboxes; they differ in their host."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heterophony.compute.choice import FILE
 from heterophony.engines.doors import Unheard
@@ -8,26 +8,17 @@ from heterophony.engines.engine import Engine, Stalled
 from heterophony.engines.local_host import Compute, LocalHost
 from heterophony.engines.network import Network
 from heterophony.engines.process_host import ProcessHost
+from heterophony.engines.record import Record
 from heterophony.federation import Federation
 
-if TYPE_CHECKING:
-    from heterophony.runs.run import Run
-
-__all__ = ["Engine", "Network", "Stalled", "Unheard", "flower", "local", "process", "ray"]
+__all__ = ["Engine", "Network", "Stalled", "Unheard", "local", "process", "ray"]
 
 
 def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
     """The default engine: one process, nothing to start."""
-    record: Run | None = options.get("record")
+    record: Record | None = options.get("record")
     host = LocalHost(federation, compute, record.folder / FILE if record is not None else None)
     return Engine(federation, host, **options)
-
-
-def flower(federation: Federation, **options: Any) -> Engine:
-    """A rehearsal on this machine of a federation between organisations: a SuperNode for each participant."""
-    from heterophony.deploy.rehearsal import Rehearsal
-
-    return Rehearsal(federation, **options)
 
 
 def process(federation: Federation, **options: Any) -> Engine:

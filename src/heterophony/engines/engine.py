@@ -33,7 +33,7 @@ from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
 if TYPE_CHECKING:
-    from heterophony.runs.run import Run
+    from heterophony.engines.record import Record
 
 log = logging.getLogger("heterophony.engine")
 
@@ -52,7 +52,7 @@ class Engine:
         *,
         encode: bool = False,
         network: Callable[[Federation], Network] = Network,
-        record: Run | None = None,
+        record: Record | None = None,
         progress: Callable[[Engine], None] | None = None,
     ) -> None:
         self.federation, self.method, self.host = federation, federation.method, host

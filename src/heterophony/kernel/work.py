@@ -10,13 +10,14 @@ from torch import Tensor
 
 from heterophony.kernel.optimisers import Optimiser, sgd
 from heterophony.kernel.statistics import running
-from heterophony.parts.aggregate import Named
 
 if TYPE_CHECKING:
     from heterophony.kernel.node import Node
 
 # loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
 Loss = Callable[[Mapping[str, Callable[[Tensor], Tensor]], Any], Any]
+# Tensors by name.
+Named = Mapping[str, Tensor]
 # transform(gradients, parameters, **aux) -> gradients. No data-dependent branches: it may run in a captured graph.
 Transform = Callable[..., dict[str, Tensor]]
 

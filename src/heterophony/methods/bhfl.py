@@ -29,8 +29,8 @@ from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Count, Each, Every, Round, on
-from heterophony.kernel.work import Loss, Mark, Predict, Steps
-from heterophony.parts.aggregate import Named, difference, mean, shifted
+from heterophony.kernel.work import Loss, Mark, Named, Predict, Steps
+from heterophony.parts.aggregate import difference, mean, shifted
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.losses import Mutual, cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names

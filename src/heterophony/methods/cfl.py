@@ -31,8 +31,8 @@ from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Each, Every, Round, on
-from heterophony.kernel.work import Loss, Mark, Note, Steps
-from heterophony.parts.aggregate import Named, mean
+from heterophony.kernel.work import Loss, Mark, Named, Note, Steps
+from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, length, products
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import moving

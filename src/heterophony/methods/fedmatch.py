@@ -36,8 +36,8 @@ from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Each, Every, Round, on
-from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.aggregate import Named, mean
+from heterophony.kernel.work import Mark, Named, Predict, Steps
+from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, cross_entropy
 from heterophony.parts.public import public_rows
 from heterophony.parts.training import Training

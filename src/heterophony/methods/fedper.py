@@ -23,8 +23,8 @@ from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Each, Every, Round, on
-from heterophony.kernel.work import Loss, Mark, Steps
-from heterophony.parts.aggregate import Named, mean
+from heterophony.kernel.work import Loss, Mark, Named, Steps
+from heterophony.parts.aggregate import mean
 from heterophony.parts.features import head_of
 from heterophony.parts.heads import biased_width, grouped, replaced
 from heterophony.parts.losses import cross_entropy

@@ -24,8 +24,8 @@ from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Each, Every, Round, on
-from heterophony.kernel.work import Loss, Mark, Steps
-from heterophony.parts.aggregate import Named, difference, mean, shifted
+from heterophony.kernel.work import Loss, Mark, Named, Steps
+from heterophony.parts.aggregate import difference, mean, shifted
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move
 from heterophony.parts.training import Training

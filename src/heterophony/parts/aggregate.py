@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-Named = Mapping[str, Tensor]
+from heterophony.kernel.work import Named
 
 
 def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from heterophony.parts.aggregate import Named
+from heterophony.kernel.work import Named
 
 
 def length(item: Named, start: Named, names: Iterable[str]) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from heterophony.parts.aggregate import Named
+from heterophony.kernel.work import Named
 
 
 @dataclass(frozen=True)

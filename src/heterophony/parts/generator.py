@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony.parts.aggregate import Named
+from heterophony.kernel.work import Named
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony.parts.aggregate import Named
+from heterophony.kernel.work import Named
 
 
 def compressed(tensors: Named, energy: float) -> dict[str, Tensor]:

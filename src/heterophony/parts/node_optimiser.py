@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heterophony.kernel.by_level import ByLevel, pick, values
 from heterophony.kernel.node import Node
-from heterophony.parts.aggregate import Named
+from heterophony.kernel.work import Named
 
 Rule = Literal["sgd", "momentum", "adam", "yogi", "adagrad"]
 State = dict[str, dict[str, Tensor]]

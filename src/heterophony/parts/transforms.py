@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heterophony.parts.aggregate import Named, dot
+from heterophony.kernel.work import Named
+from heterophony.parts.aggregate import dot
 
 
 @dataclass(frozen=True)

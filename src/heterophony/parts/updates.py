@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from heterophony.kernel.message import Message
-from heterophony.kernel.work import Note, Steps
-from heterophony.parts.aggregate import Named, dot, mean
+from heterophony.kernel.work import Named, Note, Steps
+from heterophony.parts.aggregate import dot, mean
 
 
 def norm(update: Named) -> float:

@@ -6,14 +6,21 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import Metrics, measure
 from heterophony.tables.table import Table
 
-if TYPE_CHECKING:
-    from heterophony.engines.host import Host
+
+class Nodes(Protocol):
+    """Whoever holds the nodes of a run that is over: an engine's host."""
+
+    def state(self, node: str) -> dict[str, Any]:
+        """Return a node's state as plain values."""
+
+    def digest(self, node: str) -> bytes:
+        """Return a hash of the node's models."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Result:
     nodes: tuple[str, ...]  # those that took part
     homes: Mapping[str, str]
     headline: str
-    host: Host = field(repr=False)
+    host: Nodes = field(repr=False)
 
     @cached_property
     def digest(self) -> str:
