@@ -4,7 +4,7 @@ python tools/make_method_pages.py
 
 Everything comes from the code: what travels from the declared kinds, options and defaults from the fields, equations
 and deviations from the file's first lines, figures from what was reproduced (results/). What is said in words, and the
-maths, stand in docs/methods/words/NAME.md. `tests/test_method_pages.py` fails where a page is not what this makes.
+maths, stand in docs/methods/words/NAME.md. `tests/docs/test_method_pages.py` fails where a page is not what this makes.
 """
 
 from __future__ import annotations

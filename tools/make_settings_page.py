@@ -3,7 +3,7 @@
 python tools/make_settings_page.py
 
 Names, types, choices, bounds and defaults come from the schema (src/heterophony/settings/setting.py), what a field
-means from the text below it there. `tests/test_settings_reference.py` fails where the page is not what this makes.
+means from the text below it there. `tests/docs/test_settings_reference.py` fails where the page is not what this makes.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.method import Method, MethodError
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Count, Each, Every, Round, on
+    from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
     from heterophony.kernel.work import Fit, Mark, Note, Predict
     from heterophony.tables.result import Result
 
@@ -25,6 +26,7 @@ _HOMES = {
     "kernel.method": ("Method", "MethodError"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
+    "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
     "tables.result": ("Result",),
     "kernel.work": ("Fit", "Mark", "Note", "Predict"),
 }
@@ -54,7 +56,12 @@ __all__ = [
     "Rows",
     "Scalar",
     "Weights",
+    "complete",
     "on",
+    "random_pairs",
+    "ring",
+    "star",
+    "tree",
 ]
 
 

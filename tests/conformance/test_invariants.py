@@ -14,7 +14,7 @@ from heterophony import Dropout, Profile
 from heterophony.base import codec
 from heterophony.engines import local, process
 from heterophony.runs.run import Run
-from record.crashing import Photographer
+from toys.crashing import Photographer
 from toys.federations import ROWS
 
 pytestmark = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -1,0 +1,153 @@
+"""A run folder in which a figure was changed is no run folder; a run that is in progress can be looked at."""
+
+import json
+import shutil
+
+import pytest
+
+from heterophony.base.seal import digest, opened, sealed
+from heterophony.engines import local
+from heterophony.methods import FedAvg
+from heterophony.runs import show
+from heterophony.runs.folder import Folder
+from heterophony.runs.run import Run, RunError
+from toys.altering import altered, outdated
+from toys.federations import B16, weights_star
+
+FILES = ("result.json", "metrics.jsonl", "ledger.jsonl", "spec.json", "snapshot/manifest.json")
+
+
+def federation():
+    return weights_star(FedAvg(local=B16))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    federation().run(2, folder)
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def readers(folder):
+    return {
+        "show": lambda: show.load(folder),
+        "against": lambda: show.against(folder, folder),
+        "ledger": lambda: show.ledger(folder),
+        "report": lambda: (Folder(folder).summary, Folder(folder).table, Folder(folder).ledger),
+        "resume": lambda: federation().resume(folder, 3),
+    }
+
+
+def blind(name):
+    """Who does not read a file: a resumed run writes its result anew."""
+    return {
+        "result.json": {"resume", "ledger"},
+        "metrics.jsonl": {"ledger"},
+        "ledger.jsonl": set(),
+    }.get(name, set())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_changed_digit_is_named_by_all_who_read_it_and_nothing_is_overwritten(folder, name):
+    path = folder / name
+    data = path.read_bytes()
+    digits = [place for place, letter in enumerate(data) if chr(letter).isdigit()]
+    for place in digits[:: max(1, len(digits) // 6)]:
+        path.write_bytes(data[:place] + str((int(chr(data[place])) + 1) % 10).encode() + data[place + 1 :])
+        before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+        for who, read in readers(folder).items():
+            if who not in blind(name):
+                with pytest.raises(RunError, match=rf"{path.name} is damaged|{folder} was written in another") as said:
+                    read()
+                assert "\n" not in str(said.value)
+        assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
+
+
+@pytest.mark.parametrize("zeros", [True, False])
+def test_a_ledger_of_nothing_is_not_an_empty_one(folder, zeros):
+    path = folder / "ledger.jsonl"
+    path.write_bytes(bytes(path.stat().st_size) if zeros else b"")
+    for read in readers(folder).values():
+        with pytest.raises(RunError, match=r"ledger.jsonl is (damaged|cut short)"):
+            read()
+
+
+def test_what_a_run_in_progress_has_written_since_its_snapshot_is_not_read_and_cut_off_by_who_resumes(folder, whole):
+    for table in ("metrics", "ledger"):
+        with (folder / f"{table}.jsonl").open("ab") as file:
+            file.write(b'{"half": ')
+    assert show.load(folder) == show.load(whole)
+    assert Folder(folder).table.rows == Folder(whole).table.rows
+    assert show.ledger(folder) == show.ledger(whole)
+    assert federation().resume(folder).rounds == 2
+    assert (folder / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_a_run_without_a_snapshot_has_no_rows_yet(tmp_path):
+    with Run.create(tmp_path / "run", federation().identity(), 2):
+        (tmp_path / "run" / "metrics.jsonl").write_text('{"half": ')
+        assert show.load(tmp_path / "run")["rounds"] == 0
+
+
+def test_a_lost_manifest_is_named(folder):
+    (folder / "snapshot" / "manifest.json").unlink()
+    for read in readers(folder).values():
+        with pytest.raises(RunError, match=r"manifest.json is missing"):
+            read()
+
+
+def test_checksums_go_on_over_snapshots_and_a_resumed_run(folder):
+    with Run.open(folder, cadence=0.0) as run:
+        local(federation(), record=run).run(4)
+    found = opened((folder / "snapshot" / "manifest.json").read_bytes())[0]
+    assert found["tables"] == {t: digest((folder / f"{t}.jsonl").read_bytes()) for t in ("metrics", "ledger")}
+    assert not show.load(folder)["finished"]  # its result is that of before
+
+
+def test_a_result_of_another_run_is_not_taken_for_this_ones(folder, tmp_path):
+    weights_star(FedAvg(local=B16), seed=1).run(2, tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "result.json", folder / "result.json")
+    assert show.load(folder)["finished"] is False
+    federation().resume(folder)
+    assert show.load(folder)["digest"] == show.load(folder)["digest"] != show.load(tmp_path / "other")["digest"]
+
+
+def test_a_folder_of_before_there_were_checksums_is_read_with_a_note_and_goes_on(folder, whole):
+    outdated(folder)
+    found = show.load(folder)
+    assert found == {**show.load(whole), "unchecked": True}
+    assert any(line.startswith("UNCHECKED") for line in show.lines(found))
+    assert not any(line.startswith("UNCHECKED") for line in show.lines(show.load(whole)))
+    assert federation().resume(folder, 3).digest == federation().run(3).digest
+    altered_text = (folder / "metrics.jsonl").read_text().replace("1", "2", 1)
+    (folder / "metrics.jsonl").write_text(altered_text)
+    with pytest.raises(RunError, match=r"metrics.jsonl is damaged"):  # since then it has some
+        show.load(folder)
+
+
+def test_a_new_folder_does_not_pass_for_an_old_one(folder):
+    for name in ("result.json", "snapshot/manifest.json", "spec.json"):
+        path = folder / name
+        data = path.read_bytes()
+        path.write_text(json.dumps(opened(data)[0]))
+        with pytest.raises(RunError, match=rf"{path.name} is damaged: its checksum is missing"):
+            show.load(folder)
+        path.write_bytes(data)
+
+
+def test_the_spec_is_the_one_that_the_run_was_begun_with(folder):
+    path = folder / "spec.json"
+    path.write_bytes(sealed({**opened(path.read_bytes())[0], "seed": 7}))
+    with pytest.raises(RunError, match=r"spec.json is damaged: it is not what the run was begun with"):
+        show.load(folder)
+
+
+def test_what_is_altered_with_all_checksums_is_another_run(folder):
+    """Checksums find damage; they are no signature."""
+    altered(folder, "metrics.jsonl", lambda text: text)
+    assert show.load(folder)["finished"]
