@@ -121,11 +121,11 @@ def _needs(entry: Entry) -> str:
     base = entry.base
     texts = [" Needs public data."] if base.public else []
     texts += [" Participants may have different classes."] if base.tasks else []
-    kinds = {kind for role in base.models.values() for kind in role.values()}
+    alike = any(choice.averaged for role in base.models.values() for choice in role.values())
     averaged = [
         field for kind in entry.sends() for field in kind.fields.values() if isinstance(field, Weights) and field.model
     ]
-    if kinds & {"same", "alike"} and averaged:
+    if alike and averaged:
         part = all(isinstance(field, Part) for field in averaged)
         texts += [" What travels of the networks must be alike." if part else " One network for all."]
     return "".join(texts)

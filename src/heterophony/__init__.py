@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heterophony.data.table import Data
-    from heterophony.federation import Federation, Model
+    from heterophony.federation import Federation
     from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
+    from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Count, Each, Every, Round, on
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
@@ -20,10 +21,11 @@ __version__ = "0.1.0.dev0"
 # Where each public name lives. They are imported when first used, because torch takes a second.
 _HOMES = {
     "data.table": ("Data",),
-    "federation": ("Federation", "Model"),
+    "federation": ("Federation",),
     "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
+    "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
@@ -33,6 +35,8 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Architectures",
+    "Built",
     "Count",
     "Data",
     "Dropout",
@@ -40,13 +44,16 @@ __all__ = [
     "Every",
     "Federation",
     "Fit",
+    "Global",
     "Kind",
     "Logits",
     "Mark",
     "Method",
     "MethodError",
     "Model",
+    "NetworksByRole",
     "Note",
+    "Own",
     "Predict",
     "Probabilities",
     "Profile",
@@ -54,6 +61,7 @@ __all__ = [
     "Result",
     "Round",
     "Rows",
+    "Same",
     "Scalar",
     "Weights",
     "complete",

@@ -19,6 +19,7 @@ from heterophony.data.table import Data
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
+from heterophony.kernel.networks import Model
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
@@ -26,16 +27,6 @@ from heterophony.kernel.topology import Topology
 
 if TYPE_CHECKING:
     from heterophony.tables.result import Result
-
-
-@dataclass(frozen=True)
-class Model:
-    """How a node gets a model: a factory, what of it is shared, and whether all nodes start alike."""
-
-    build: Callable[[], nn.Module]
-    share: str | tuple[str, ...] = ""  # sub-modules that travel; "" is the whole model
-    buffers: Literal["shared", "private"] = "shared"
-    common: bool = False  # the same initial weights in the slots of this name on all nodes
 
 
 EXECUTORS = ("auto", "eager", "branches", "stacked")
@@ -179,8 +170,7 @@ class Federation:
                 module = made.build().to(self.device)
             if self.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
                 laid_out(module, torch.contiguous_format)
-            share = (made.share,) if isinstance(made.share, str) else made.share
-            slots[name] = Slot(module, share, made.buffers)
+            slots[name] = Slot(module, made.parts, made.buffers)
             slots[name].shared()  # raises where `share` names nothing
         return Node(
             id,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import Method, on
+from heterophony import Method, Own, on
 from heterophony.catalogue import registry
 from heterophony.catalogue.registry import Entry, OptionError, all_methods, lookup, parse
 from heterophony.cli import app
@@ -22,7 +22,7 @@ class Drift(Method):
     """
 
     roles = ("peer",)
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "local"
 
     speed: float = 0.5

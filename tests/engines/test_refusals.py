@@ -15,6 +15,7 @@ from heterophony import (
     Kind,
     Method,
     Note,
+    Own,
     Profile,
     Round,
     Scalar,
@@ -42,7 +43,7 @@ class Tell(Method):
 
     roles = ("server", "client")
     kinds = (ASK, ANSWER)
-    models = {"server": {"model": "own"}, "client": {"model": "own"}}
+    models = {"server": {"model": Own()}, "client": {"model": Own()}}
     headline = "own"
 
     fraction: float = 1.0
@@ -94,7 +95,7 @@ class Talk(Method):
 
     roles = ("peer",)
     kinds = (TEACH,)
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "own"
 
     @on(Round, role="peer")
@@ -292,7 +293,7 @@ def test_the_first_refusal_is_told_when_a_round_has_passed_without_any_success(c
 
 # -- on the command line -------------------------------------------------------------------------------------------
 TABLES = """
-from heterophony import Each, Every, Kind, Mark, Method, Round, Weights, on
+from heterophony import Each, Every, Kind, Mark, Method, Round, Same, Weights, on
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.parts.classwise import by_label
 from heterophony.kernel.work import Predict
@@ -304,7 +305,7 @@ TABLE = Kind("table", to="parent", means=PerClass({view}), held=Counts)
 class Tables(Method):
     roles = ("server", "client")
     kinds = (ASK, TABLE)
-    models = {{"server": {{"model": "same"}}, "client": {{"model": "same"}}}}
+    models = {{"server": {{"model": Same()}}, "client": {{"model": Same()}}}}
     headline = "global"
 
     fraction: float = 1.0

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heterophony import Federation
+from heterophony import Federation, Own
 from heterophony.base.seeds import seeded
 from heterophony.compute.choice import key_of
 from heterophony.compute.cohort import Cohort
@@ -254,7 +254,7 @@ class Twice(Method):
 
     roles = ("peer",)
     kinds = ()
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "local"
     local: Training = Training(batch=16)
 

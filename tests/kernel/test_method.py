@@ -2,7 +2,7 @@
 
 import pytest
 
-from heterophony import Count, Each, Every, Kind, Method, MethodError, Round, Weights, on
+from heterophony import Count, Each, Every, Kind, Method, MethodError, Own, Round, Weights, on
 
 DOWN = Kind("down", to="children", weights=Weights)
 UP = Kind("up", to="parent", weights=Weights)
@@ -64,9 +64,11 @@ SIDE = Kind("side", to="peers")
         ({"gather": reaction(Count(UP, n="some"), "server")}, "Toy.gather: n names 'some'"),
         (
             {"models": {"client": {"model": "shared"}}},
-            "Toy.models: client.model = 'shared'; it is one of own, kin, global",
+            "Toy.models: client.model = 'shared'; it is one of Own(), Global(), Same()",
         ),
-        ({"models": {"clinet": {"model": "own"}}}, "Toy.models: unknown role 'clinet'; the roles are server, client"),
+        ({"models": {"client": {"model": Own}}}, "Toy.models: client.model = <class"),
+        ({"models": {"client": Own()}}, "Toy.models: client = Own(start='different'); it is models by name, such as"),
+        ({"models": {"clinet": {"model": Own()}}}, "Toy.models: unknown role 'clinet'; the roles are server, client"),
     ],
 )
 def test_mistakes_are_named(members, text):

@@ -18,10 +18,10 @@ from heterophony.kernel.topology import star
 from heterophony.methods import FedMRL, FedPer
 from heterophony.models import create
 from heterophony.models.blocks import Network as Halves
-from heterophony.models.registry import reads
-from heterophony.models.spliced import Spliced, within
+from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from heterophony.runs import exported
+from heterophony.runs.population import population
 from heterophony.settings import Setting, assemble, reassemble
 from toys.deployed import CASES
 from toys.federations import B16, CLIENTS, spliced_star
@@ -216,6 +216,11 @@ def mixed(**changes):
     return Setting.load("rotated-mnist-mixed").changed({**few, **changes})
 
 
+def spliced(small, own):
+    """What a run folder and an exported model say of such a network."""
+    return {"make": "heterophony.parts.spliced:Spliced", "of": {"small": small, "own": own}}
+
+
 @pytest.mark.parametrize(
     ("share", "parts"), [("", {"body", "head"}), ("body", {"body"}), (("body", "head"), {"body", "head"})]
 )
@@ -223,8 +228,8 @@ def test_a_setting_splices_its_global_network_with_each_participants_own(share, 
     federation = assemble("fedmrl", mixed(**{"models.share": share}))
     assert federation.recipe["networks"] == {
         "server": {"model": "cnn1-3x3"},
-        "M0": {"model": "cnn1-3x3 + mlp"},
-        "M20": {"model": "cnn1-3x3 + wrn-10-1"},
+        "M0": {"model": spliced("cnn1-3x3", "mlp")},
+        "M20": {"model": spliced("cnn1-3x3", "wrn-10-1")},
     }
     common = federation.node("server").weights()
     assert {name.partition(".")[0] for name in common} == parts
@@ -234,13 +239,14 @@ def test_a_setting_splices_its_global_network_with_each_participants_own(share, 
 
 
 def test_a_spliced_network_is_exported_whole(tmp_path):
-    assemble("fedmrl", mixed()).run(1, tmp_path / "run")
+    federation = assemble("fedmrl", mixed())
+    federation.run(1, tmp_path / "run")
     exported.save(tmp_path / "run", "M20", tmp_path / "model")
     module, about = exported.load(tmp_path / "model")
-    assert about["network"]["name"] == "cnn1-3x3 + wrn-10-1"
+    assert about["network"]["name"] == spliced("cnn1-3x3", "wrn-10-1")
     assert isinstance(module, Spliced)
     assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
-    assert [reads(name) for name in ("byte-cnn + byte-cnn", "mlp + lenet5")] == ["texts", "images"]
+    assert population(federation)["M20"]["network"] == "Spliced(cnn1-3x3, wrn-10-1)"
 
 
 def test_organisations_splice_the_common_network_with_their_own():
@@ -250,7 +256,7 @@ def test_organisations_splice_the_common_network_with_their_own():
     method = plan.build_method()
     own = plan.slots(method, "client", Model(partial(create, "mlp", **shape)))["model"]
     server = plan.slots(method, "server", None)["model"]
-    assert (own.share, server.share) == (("small.body",), "body") == (within("small", "body"), "body")
+    assert (own.share, server.share) == (("small.body",), "body")
     made, other = own.build(), server.build()
     assert made.small.state_dict().keys() == other.state_dict().keys()
     assert made(torch.zeros(2, 1, 28, 28)).shape == (2, 10)

@@ -56,12 +56,12 @@ from heterophony.methods import (
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
-from heterophony.models.spliced import Spliced
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
+from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide

@@ -12,7 +12,8 @@ from torch import nn
 from heterophony.data.table import Data
 from heterophony.deploy.named_function import Call, DeployError
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.federation import Federation, Model
+from heterophony.federation import Federation
+from heterophony.kernel.networks import Model
 from heterophony.settings.setting import Strict
 
 FILE = "organisation.toml"

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +21,12 @@ from heterophony.base import toml
 from heterophony.catalogue import registry
 from heterophony.data.table import Data
 from heterophony.deploy.named_function import Call, DeployError
-from heterophony.federation import Federation, Model
+from heterophony.federation import Federation
 from heterophony.kernel import by_level
 from heterophony.kernel.method import Method
+from heterophony.kernel.networks import Model, NotOffered, Offer, checked, choose
 from heterophony.kernel.profile import Profile
 from heterophony.kernel.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
-from heterophony.models.spliced import Spliced, within
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
 from heterophony.settings.setting import Strict
@@ -185,23 +184,22 @@ class Plan(Strict):
         return found
 
     def slots(self, method: Method, role: str, own: Model | None) -> dict[str, Model]:
-        """The models that a role needs: a participant's own one, and the one that all have in common."""
-        made: dict[str, Model] = {}
-        for slot, kind in method.networks().get(role, {}).items():
-            if kind == "each":
-                raise DeployError(f"{self.method} needs every participant's network at the server, which is not told")
-            if own is None and kind in ("own", "kin", "spliced"):
-                raise DeployError(f"{self.method}: {role} needs a network of a participant, which is not told")
-            if own is not None and kind in ("own", "kin"):
-                made[slot] = Model(own.build, own.share, own.buffers, common=kind == "kin")
-                continue
-            if self.networks.common is None:
-                raise DeployError(f"{self.method} has a network in common: set networks.common")
-            build, share = _network(self.networks.common), self.networks.share
-            if own is not None and kind == "spliced":
-                build, share = partial(_spliced, build, own.build), within("small", share)
-            made[slot] = Model(build, share, self.networks.buffers, common=kind == "alike")
-        return made
+        """Return the models that a role needs: of a participant's own network, and of the one in common."""
+        common = None
+        if self.networks.common is not None:
+            common = Model(_network(self.networks.common), self.networks.share, self.networks.buffers)
+        needed = checked(method.networks(), method.roles).get(role, {})
+        try:
+            return choose(needed, Offer(own, travelling=common, same=common))
+        except NotOffered as missing:
+            raise DeployError(self._not_offered(missing.which, role)) from None
+
+    def _not_offered(self, which: str, role: str) -> str:
+        if which == "own":
+            return f"{self.method}: {role} needs a network of a participant, which is not told"
+        if which == "architectures":
+            return f"{self.method} needs every participant's network at the server, which is not told"
+        return f"{self.method} has a network in common: set networks.common"
 
     def _federation(self, method: Method, topology: Topology, models: Any, data: Any, **options: Any) -> Federation:
         tests = {} if self.tests is None else dict(self.tests())
@@ -239,10 +237,6 @@ def _network(call: Call) -> Any:
         return made
 
     return build
-
-
-def _spliced(small: Callable[[], nn.Module], own: Callable[[], nn.Module]) -> nn.Module:
-    return Spliced(small(), own())
 
 
 def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch import nn
 
 from heterophony.base.seeds import seeded
 from heterophony.kernel.fields import Part, Shape, Weights
+from heterophony.kernel.networks import Model, checked
 from heterophony.kernel.node import Slot
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ def unlike(federation: Federation) -> Unlike | None:
 
 def _networks(federation: Federation) -> dict[Hashable, tuple[list[str], Any]]:
     """Each network that is to be as all others, and the nodes that have it."""
-    words = federation.method.networks()
+    wanted = checked(federation.method.networks(), federation.method.roles)
     found: dict[Hashable, tuple[list[str], Any]] = {}
     for node, role in federation.topology.roles.items():
         given = federation.of(federation.models, node) or {}
-        for slot, word in words.get(role, {}).items():
-            if word in ("same", "alike") and slot in given:
+        for slot, choice in wanted.get(role, {}).items():
+            if choice.averaged and slot in given:
                 nodes, _ = found.setdefault(_key(given[slot]), ([], given[slot]))
                 if node not in nodes[-1:]:
                     nodes.append(node)
@@ -59,7 +60,7 @@ def _networks(federation: Federation) -> dict[Hashable, tuple[list[str], Any]]:
 
 def _key(model: Any) -> Hashable:
     """Equal for factories that are one object, or one function of the same names and numbers."""
-    build = model if isinstance(model, nn.Module) else getattr(model, "build", model)
+    build = model.build if isinstance(model, Model) else model
     made: Hashable = id(build)
     if isinstance(build, partial) and all(isinstance(v, Hashable) for v in (*build.args, *build.keywords.values())):
         made = (build.func, build.args, tuple(sorted(build.keywords.items())))
@@ -67,18 +68,15 @@ def _key(model: Any) -> Hashable:
 
 
 def _travels(model: Any) -> tuple[tuple[str, ...], str]:
-    """Which parts travel, and whether buffers do: as `federation.Model` says, or all."""
-    if isinstance(model, nn.Module):
-        return ("",), "shared"
-    share = getattr(model, "share", "")
-    return ((share,) if isinstance(share, str) else tuple(share)), getattr(model, "buffers", "shared")
+    """Return which parts travel, and whether buffers do: as `Model` says, or all."""
+    return (model.parts, model.buffers) if isinstance(model, Model) else (("",), "shared")
 
 
 def _form(model: Any) -> Mapping[str, Any]:
     if isinstance(model, nn.Module):
         return Slot(model).form
     with seeded("only to see what travels"):
-        module = getattr(model, "build", model)()
+        module = model.build() if isinstance(model, Model) else model()
     return Slot(module, *_travels(model)).form
 
 

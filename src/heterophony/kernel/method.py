@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick, values
 from heterophony.kernel.message import Kind
+from heterophony.kernel.networks import NetworksByRole, misfit
 from heterophony.kernel.reaction import Count, Every, Reaction, Round
 
 if TYPE_CHECKING:
     from heterophony.federation import Federation
-
-
-NETWORKS = ("own", "kin", "global", "spliced", "same", "alike", "each")  # what `models` may say
 
 
 class MethodError(TypeError):
@@ -27,17 +24,14 @@ class Method:
 
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
-    For settings it says which `models` each role needs: a participant's "own" (or "kin": those of one architecture
-    start alike), the setting's "global", both "spliced" into one of which the global one travels, the "same" for
-    everyone because parameters are averaged (or "alike": the same one, from the same start), or "each" architecture
-    there is; and which product is its `headline`. Of networks that are "same" or "alike", only what travels must be of
-    one shape: a federation in which it is not is refused.
+    For settings and deployments it says which `models` each role needs, by values of `networks.py`: `Own()`,
+    `Global()`, `Same()`, `Architectures()` or `Built(...)`. `headline` is the product that tables show.
     """
 
     roles: ClassVar[tuple[str, ...]] = ()
     kinds: ClassVar[tuple[Kind, ...]] = ()
     memory: ClassVar[tuple[str, ...]] = ()
-    models: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    models: ClassVar[NetworksByRole] = {}
     headline: ClassVar[str] = ""
     public: ClassVar[bool] = False  # whether it needs public data
     tasks: ClassVar[bool] = False  # whether participants may have different classes
@@ -70,8 +64,8 @@ class Method:
         if sample is not None and sample < 1:
             raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
-    def networks(self) -> Mapping[str, Mapping[str, str]]:
-        """The `models` that it needs with these options."""
+    def networks(self) -> NetworksByRole:
+        """Return the `models` that it needs with these options."""
         return self.models
 
     def sends(self) -> tuple[Kind, ...]:
@@ -123,12 +117,8 @@ def _check(cls: type[Method]) -> None:
         _check_numbers(cls, reaction, fail)
     if deaf := set(names) - {kind for _, kind in taken}:
         fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
-    for role, needed in cls.models.items():
-        if role not in cls.roles:
-            fail(f".models: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
-        for name, word in needed.items():
-            if word not in NETWORKS:
-                fail(f".models: {role}.{name} = {word!r}; it is one of {', '.join(NETWORKS)}")
+    if wrong := misfit(cls.models, cls.roles):
+        fail(f".models: {wrong}")
     if not any(isinstance(reaction.trigger, Round) for reaction in cls.reactions):
         fail(": nothing begins a round; attach a reaction to Round")
 

@@ -21,6 +21,7 @@ import math
 
 import torch
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -44,7 +45,7 @@ class AFL(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("mixture",)
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
     ascent: float = 0.1  # gamma_lambda: how far a round moves the clients' weights

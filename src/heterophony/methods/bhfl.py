@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.by_level import ByLevel, check_complete, pick, tables
 from heterophony.kernel.fields import Scalar, Weights
@@ -54,7 +55,7 @@ class BHFL(Method):
     roles = ("root", "inner", "leaf")
     kinds = (DOWN, UP, PUSH, FAR_DOWN, FAR_UP)
     memory = ("level", "above", "waits", "turn", "engaged", "examples", "states", "parent", "learned", "retained")
-    models = {role: {"model": "alike"} for role in ("root", "inner", "leaf")}
+    models = {role: {"model": Same(start="alike")} for role in ("root", "inner", "leaf")}
     headline = "leaf"
 
     turns: ByLevel[int] = 1  # T_q: merges (of a leaf, trainings) before the parent hears of it

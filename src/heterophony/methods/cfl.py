@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -48,7 +49,7 @@ class CFL(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("clusters", "splits", "waiting")
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "cluster"
 
     eps1: float = 0.4  # a cluster is at rest when its mean update is shorter

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
@@ -48,7 +49,7 @@ class Cronus(Method):
 
     roles = ("server", "client")
     kinds = (ASK, PREDICTIONS, LABELS)
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
     public = True
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -36,7 +37,10 @@ class Ditto(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("retained",)
-    models = {"server": {"model": "alike"}, "client": {"model": "alike", "fork": "alike"}}
+    models = {
+        "server": {"model": Same(start="alike")},
+        "client": {"model": Same(start="alike"), "fork": Same(start="alike")},
+    }
     headline = "personalised"
 
     pull: float = 0.1

@@ -19,6 +19,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from heterophony import Global, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
@@ -43,7 +44,7 @@ class DSFL(Method):
 
     roles = ("server", "client")
     kinds = (ASK, PREDICTIONS, LABELS)
-    models = {"server": {"model": "global"}, "client": {"model": "own"}}
+    models = {"server": {"model": Global()}, "client": {"model": Own()}}
     headline = "distilled"
     public = True
 

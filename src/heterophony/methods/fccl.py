@@ -15,7 +15,6 @@ Reference: Huang et al., Learn from Others and Be Yourself in Heterogeneous Fede
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony import NetworksByRole, Own, Same
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits, Scalar, Weights
@@ -56,7 +56,7 @@ class FCCL(Method):
 
     roles = ("server", "client")
     kinds = (ASK, LOGITS, CONSENSUS, MODEL, MEAN)
-    models = {"client": {"model": "own", "previous": "own", "pretrained": "own"}}
+    models = {"client": {"model": Own(), "previous": Own(), "pretrained": Own()}}
     memory = ("pretrained",)
     headline = "local"
     public = True
@@ -87,10 +87,13 @@ class FCCL(Method):
         if self.zbar == "others" and self.average != "mean":
             raise ValueError(f"zbar = 'others' is a mean, average is {self.average!r}")
 
-    def networks(self) -> Mapping[str, Mapping[str, str]]:
+    def networks(self) -> NetworksByRole:
         if not self.averaging:
             return self.models
-        return {"server": {"model": "alike"}, "client": dict.fromkeys(self.models["client"], "alike")}
+        return {
+            "server": {"model": Same(start="alike")},
+            "client": dict.fromkeys(self.models["client"], Same(start="alike")),
+        }
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:

@@ -20,6 +20,7 @@ from copy import deepcopy
 import torch
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
@@ -43,7 +44,7 @@ class FD(Method):
     roles = ("server", "client")
     kinds = (TEACHERS, MEANS)
     memory = ("tables",)
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
 
     gamma: float = 0.1  # the weight of what the others say

@@ -9,6 +9,7 @@ Reference: Xie et al., Asynchronous Federated Optimization, 2019.
 
 from __future__ import annotations
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.message import Kind, Message, Send
@@ -33,7 +34,7 @@ class FedAsync(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("engaged",)
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
     alpha: float = 0.6

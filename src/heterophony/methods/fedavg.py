@@ -10,6 +10,7 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 
 from __future__ import annotations
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -33,7 +34,7 @@ class FedAvg(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("states",)
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
     fraction: float = 1.0

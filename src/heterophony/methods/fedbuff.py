@@ -9,6 +9,7 @@ Reference: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregat
 
 from __future__ import annotations
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.message import Kind, Message, Send
@@ -32,7 +33,7 @@ class FedBuff(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, DELTA)
     memory = ("engaged", "sum", "count", "states")
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
     buffer: int = 10

@@ -15,6 +15,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from heterophony import Architectures, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
@@ -41,7 +42,7 @@ class FedDF(Method):
     roles = ("server", "client")
     kinds = (ASK, MODEL, UPDATE, FUSED)
     memory = ("kin", "informed")  # which of the server's models a client has, and who has its present weights
-    models = {"server": {"*": "each"}, "client": {"model": "kin"}}
+    models = {"server": {"*": Architectures()}, "client": {"model": Own(start="alike")}}
     headline = "fused"
     public = True
 

@@ -24,11 +24,10 @@ Reference: Zhu, Hong and Zhou, Data-Free Knowledge Distillation for Heterogeneou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
+from heterophony import NetworksByRole, Own, Same
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
@@ -60,7 +59,7 @@ class FedGen(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, HEAD, MODEL, UPDATE)
     memory = ("head", "generator", "shares", "shapes", "warned")
-    models = {"server": {"model": "alike"}, "client": {"model": "kin"}}
+    models = {"server": {"model": Same(start="alike")}, "client": {"model": Own(start="alike")}}
     headline = "personalised"
 
     generated: float = 1.0  # the weight of the loss on generated features
@@ -80,8 +79,8 @@ class FedGen(Method):
             given = f"{self.generated} and {self.width}"
             raise ValueError(f"generated is a weight >= 0 and width a number >= 1, got {given}")
 
-    def networks(self) -> Mapping[str, Mapping[str, str]]:
-        return {role: {"model": "same"} for role in self.roles} if self.whole else self.models
+    def networks(self) -> NetworksByRole:
+        return {role: {"model": Same()} for role in self.roles} if self.whole else self.models
 
     def sends(self) -> tuple[Kind, ...]:
         return (MODEL, UPDATE) if self.whole else (GLOBAL, HEAD)

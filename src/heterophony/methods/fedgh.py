@@ -26,6 +26,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
@@ -53,7 +54,7 @@ class FedGH(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, MEANS)
     memory = ("head", "shapes", "warned")
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
 
     head_epochs: int = 100  # of the server, over what the clients have sent

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities, Rows, Scalar
@@ -153,7 +154,7 @@ class FedH2L(Method):
     roles = ("peer",)
     kinds = (TEACH,)
     memory = ("g_loc",)
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "local"
     public = True
 
@@ -186,7 +187,7 @@ class FedH2LAsync(Method):
     roles = ("peer",)
     kinds = (TEACH,)
     memory = ("heard",)
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "local"
     public = True
 

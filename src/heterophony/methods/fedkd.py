@@ -23,6 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heterophony import Global, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import LowRank, Weights
@@ -52,7 +53,7 @@ class FedKD(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, STEP, UPDATE)
     memory = ("step", "heard")
-    models = {"server": {"model": "global"}, "client": {"model": "own", "mentee": "global"}}
+    models = {"server": {"model": Global()}, "client": {"model": Own(), "mentee": Global()}}
     headline = "personalised"
 
     distil: float = 1.0  # the weight of the adaptive KL

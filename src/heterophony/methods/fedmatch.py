@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from heterophony import NetworksByRole, Same
 from heterophony.data.augment import CropFlip
 from heterophony.data.table import Data
 from heterophony.federation import Federation
@@ -120,8 +121,8 @@ class FedMatch(Method):
         """A client's places for helpers."""
         return tuple(f"helper-{i}" for i in range(self.helpers))
 
-    def networks(self) -> Mapping[str, Mapping[str, str]]:
-        return {"server": {"model": "same"}, "client": dict.fromkeys(("model", *self.slots), "same")}
+    def networks(self) -> NetworksByRole:
+        return {"server": {"model": Same()}, "client": dict.fromkeys(("model", *self.slots), Same())}
 
     @on(Round, role="server")
     def send(self, server: Node) -> list[Send]:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony import Global, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits
@@ -42,7 +43,7 @@ class FedMD(Method):
 
     roles = ("server", "client")
     kinds = (ASK, LOGITS, CONSENSUS)
-    models = {"server": {"model": "global"}, "client": {"model": "own"}}
+    models = {"server": {"model": Global()}, "client": {"model": Own()}}
     memory = ("initialised",)
     headline = "personalised"
     public = True

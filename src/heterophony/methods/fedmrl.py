@@ -24,6 +24,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heterophony import Built, Global, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
@@ -35,6 +36,7 @@ from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Mark, Steps
 from heterophony.parts.aggregate import mean
 from heterophony.parts.losses import Nets, ce
+from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
@@ -47,7 +49,10 @@ class FedMRL(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
-    models = {"server": {"model": "global"}, "client": {"model": "spliced"}}
+    models = {
+        "server": {"model": Global()},
+        "client": {"model": Built(Spliced, {"small": Global(), "own": Own()}, travels="small")},
+    }
     headline = "personalised"
     tasks = True  # where what is shared ends before the outputs
 

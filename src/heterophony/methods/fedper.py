@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import torch
 
+from heterophony import Same
 from heterophony.data.errors import DataError
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Part, Scalar, within
@@ -41,7 +42,7 @@ class FedPer(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("head",)
-    models = {"server": {"model": "alike"}, "client": {"model": "alike"}}
+    models = {"server": {"model": Same(start="alike")}, "client": {"model": Same(start="alike")}}
     headline = "personalised"
 
     part: str = "body"  # the sub-module that travels

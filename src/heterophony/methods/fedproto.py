@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
@@ -52,7 +53,7 @@ class FedProto(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, PROTOTYPES)
     memory = ("prototypes", "shapes", "trained", "warned")
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
 
     pull: float = 1.0  # lambda of Eq. 7

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -36,7 +37,7 @@ class FineTune(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE, ADAPT)
-    models = {"server": {"model": "same"}, "client": {"model": "same", "own": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same(), "own": Same()}}
     headline = "personalised"
 
     adapt: int = 1  # epochs

@@ -15,6 +15,7 @@ from functools import partial
 
 from torch import Tensor
 
+from heterophony import Global, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
@@ -38,7 +39,7 @@ class FML(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, MEME)
-    models = {"server": {"model": "global"}, "client": {"model": "own", "meme": "global"}}
+    models = {"server": {"model": Global()}, "client": {"model": Own(), "meme": Global()}}
     headline = "personalised"
     tasks = True  # where what is shared ends before the outputs
 

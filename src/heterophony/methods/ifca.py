@@ -12,8 +12,7 @@ Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from heterophony import NetworksByRole, Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
 from heterophony.kernel.mailbox import Inbox
@@ -55,8 +54,8 @@ class IFCA(Method):
         """The names of the server's models; the first is FedAvg's."""
         return ("model", *(f"model-{i}" for i in range(1, self.clusters)))
 
-    def networks(self) -> Mapping[str, Mapping[str, str]]:
-        return {"server": dict.fromkeys(self.slots, "same"), "client": {"model": "same"}}
+    def networks(self) -> NetworksByRole:
+        return {"server": dict.fromkeys(self.slots, Same()), "client": {"model": Same()}}
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
@@ -48,7 +49,7 @@ class KTpFL(Method):
     roles = ("server", "client")
     kinds = (ASK, PREDICTIONS, PERSONAL)
     memory = ("coefficients",)  # whose they are, and the matrix
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
     public = True
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony import Same
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
@@ -40,7 +41,7 @@ class Moon(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("trained",)
-    models = {"server": {"model": "same"}, "client": {"model": "same", "common": "same", "previous": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same(), "common": Same(), "previous": Same()}}
     headline = "global"
 
     mu: float = 1.0  # the weight of the contrastive loss

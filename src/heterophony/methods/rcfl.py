@@ -26,6 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from heterophony import Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, Probabilities, Scalar
@@ -52,7 +53,7 @@ class RCFL(Method):
 
     roles = ("server", "client")
     kinds = (ASK, SCORES, GLOBAL)
-    models = {"client": {"model": "own"}}
+    models = {"client": {"model": Own()}}
     headline = "personalised"
     public = True
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from heterophony import Same
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -41,7 +42,7 @@ class Scaffold(Method):
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
     memory = ("control", "counted", "sent", "heard", "states")
-    models = {"server": {"model": "same"}, "client": {"model": "same"}}
+    models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
     fraction: float = 1.0

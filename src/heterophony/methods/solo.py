@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from heterophony import Own
 from heterophony.federation import Federation
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
@@ -27,7 +28,7 @@ class Solo(Method):
 
     roles = ("peer",)
     memory = ("retained",)
-    models = {"peer": {"model": "own"}}
+    models = {"peer": {"model": Own()}}
     headline = "local"
     tasks = True
 

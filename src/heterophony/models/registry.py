@@ -46,7 +46,6 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "byte-lm": ("byte_lm", "ByteLM", {}, "causal convolutions over bytes: a small language model"),
     "byte-cnn": ("byte_cnn", "ByteCNN", {}, "convolutions over bytes: a small classifier of texts"),
 }
-SPLICE = " + "  # between the names of two networks whose features are spliced
 _TEXT = {
     "byte-lm": "sequences",
     "byte-cnn": "texts",
@@ -62,14 +61,13 @@ def names() -> list[tuple[str, str]]:
 
 def reads(name: str) -> str | None:
     """What a network reads: images, texts, or sequences (whose every next byte it predicts); None: nobody knows."""
-    name = name.partition(SPLICE)[0]
     known = _TEXT.get(name.partition(":")[0])
     return known or (None if ":" in name else "images")
 
 
 def imports(name: str) -> list[str]:
-    """Of a network's name, what `create` would import that is not ours."""
-    return [part for part in name.split(SPLICE) if ":" in part and not part.startswith("transformers-")]
+    """Return what `create` would import for this name that is not ours."""
+    return [name] if ":" in name and not name.startswith("transformers-") else []
 
 
 def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
@@ -78,20 +76,15 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
     Of texts, `size` is the number of bytes and there is one channel.
 
     `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
-    or `module:callable`, which is imported and called with the same three keyword arguments. `SMALL + OWN` is two of
-    them, spliced (FedMRL). Weights are drawn from torch's generator: seed it first.
+    or `module:callable`, which is imported and called with the same three keyword arguments. Weights are drawn from
+    torch's generator: seed it first.
     """
-    small, splice, own = name.partition(SPLICE)
-    if splice:
-        from heterophony.models.spliced import Spliced
-
-        return Spliced(*(create(part, in_channels=in_channels, size=size, classes=classes) for part in (small, own)))
     if name.startswith("transformers-"):
         from heterophony.models.huggingface import build
 
         return build(name, in_channels=in_channels, size=size, classes=classes)
     if ":" in name:
-        return _imported(name, in_channels=in_channels, size=size, classes=classes)
+        return called(name, in_channels=in_channels, size=size, classes=classes)
     if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)(?:-(fan-out))?", name):
         further = {"depth": int(wrn[1]), "width": int(wrn[2]), "init": wrn[3] or "torch"}
         module, kind = "wide_resnet", "WideResNet"
@@ -108,8 +101,9 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def _imported(name: str, **shape: int) -> nn.Module:
-    network = imported.call(name, "network", **shape)
+def called(name: str, **arguments: Any) -> nn.Module:
+    """Return the network that `module:callable` gives."""
+    network = imported.call(name, "network", **arguments)
     if not isinstance(network, nn.Module):
         raise ValueError(f"network {name!r}: the call gave a {type(network).__name__}, not a torch.nn.Module")
     return network

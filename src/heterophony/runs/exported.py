@@ -19,8 +19,7 @@ from heterophony.base.disk import Disk
 from heterophony.data import DataError, to_tensor
 from heterophony.data.sources import npz
 from heterophony.data.sources.files import late, reading
-from heterophony.models import create
-from heterophony.models.registry import imports, reads
+from heterophony.models.description import imports, reads, rebuild, shown
 from heterophony.runs.folder import inside
 from heterophony.runs.run import Run, RunError
 
@@ -73,21 +72,22 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
             raise DataError(f"{path} is damaged (its checksum differs): export it again")
         network = dict(about["network"])
         name = network.pop("name")
+        named = [("network", each) for each in imports(name)]
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except DataError:
         raise
     except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
-    imported.permit([("network", each) for each in imports(name)], str(path), trust)
+    imported.permit(named, str(path), trust)
     try:
-        module = create(name, **network)
+        module = rebuild(name, **network)
         module.load_state_dict(weights)
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}: {error}") from None
     except RuntimeError as error:
         line = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
-        raise DataError(f"{path}: the network {name!r} is not the one that was exported: {line}") from None
+        raise DataError(f"{path}: the network {shown(name)!r} is not the one that was exported: {line}") from None
     return module.eval(), about
 
 
@@ -105,7 +105,7 @@ def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
     module, about = load(path, trust)
     network = about["network"]
     if (wanted := reads(network["name"])) not in (None, "images"):
-        raise DataError(f"{path}: {network['name']} reads {wanted}; `predict` reads images")
+        raise DataError(f"{path}: {shown(network['name'])} reads {wanted}; `predict` reads images")
     x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
     with torch.no_grad():
         probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)

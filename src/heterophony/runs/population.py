@@ -16,6 +16,7 @@ from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.data.table import Data
 from heterophony.federation import Federation
+from heterophony.models.description import shown
 
 FILE = "population.json"
 MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
@@ -49,7 +50,8 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
         single = data.y.ndim == 1 and not data.y.is_floating_point()
         counts = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist() if single else []
         network = next(iter(networks.get(name, {}).values()), None)
-        found[name] = {"domain": federation.homes[name], "network": network, "rows": len(data), "classes": counts}
+        home, text = federation.homes[name], None if network is None else shown(network)
+        found[name] = {"domain": home, "network": text, "rows": len(data), "classes": counts}
     return found
 
 

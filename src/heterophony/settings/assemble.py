@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ from heterophony.base.seeds import seeded
 from heterophony.base.wording import meant
 from heterophony.catalogue import registry
 from heterophony.data.root import folder
-from heterophony.federation import Federation, Model
+from heterophony.federation import Federation
 from heterophony.kernel import by_level
 from heterophony.kernel.method import Method
+from heterophony.kernel.networks import Model, Offer, checked, choose
 from heterophony.kernel.node import Slot
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
 from heterophony.models import create
-from heterophony.models.registry import SPLICE, reads
-from heterophony.models.spliced import within
+from heterophony.models.description import describe
+from heterophony.models.registry import reads
 from heterophony.parts.training import Training
 from heterophony.settings import trees
 from heterophony.settings import world as worlds
@@ -61,7 +62,7 @@ def assemble(
     models = _models(made, chosen, world, topology)
     # What `export` needs to name a network, and its classes, without the data at hand.
     shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
-    networks = {n: {slot: model.build.args[0] for slot, model in own.items()} for n, own in models.items()}  # type: ignore[attr-defined]
+    networks = {n: {slot: describe(model.build) for slot, model in own.items()} for n, own in models.items()}
     recipe |= {"shape": shape, "networks": networks}
     if world.reads == "sequences":
         recipe["sequences"] = True
@@ -308,33 +309,32 @@ def _topology(name: str, method: Method, setting: Setting, world: worlds.World, 
 
 
 def _models(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, Model]]:
-    channels, side, first = world.shape
-    if not any(method.networks().values()):
-        raise SettingError(f'{type(method).__name__} does not say which networks it needs: models = {{"client": ...}}')
-
-    def model(network: str, classes: int, common: bool = False) -> Model:
-        build = partial(create, network, in_channels=channels, size=side, classes=classes)
-        return Model(build, setting.models.share, setting.models.buffers, common)
-
-    def slots(role: str, own: str, classes: int) -> dict[str, Model]:
-        made: dict[str, Model] = {}
-        same = setting.models.same or own
-        chosen = {"global": setting.models.travelling, "same": same, "alike": same}
-        for name, kind in method.networks().get(role, {}).items():
-            if kind == "spliced":
-                whole = model(f"{setting.models.travelling}{SPLICE}{own}", classes)
-                made[name] = replace(whole, share=within("small", whole.share))
-            elif kind == "each":
-                made |= {network: model(network, classes) for network in dict.fromkeys(setting.models.names)}
-            else:
-                made[name] = model(chosen.get(kind, own), classes, common=kind in ("kin", "alike"))
-        return made
-
-    names = setting.models.names
+    """Give each node the networks that its role needs, of those that the setting names."""
+    needed = checked(method.networks(), method.roles)
+    if not any(needed.values()):
+        raise SettingError(
+            f'{type(method).__name__} does not say which networks it needs: models = {{"client": {{"model": Own()}}}}'
+        )
+    names, first = setting.models.names, world.shape[2]
+    places = {participant: place for place, participant in enumerate(world.homes)}
     found = {}
-    for place, (participant, home) in enumerate(world.homes.items()):
-        found[participant] = slots(topology.roles[participant], names[place % len(names)], world.classes[home])
-    return found | {node: slots(role, names[0], first) for node, role in topology.roles.items() if node not in found}
+    for node in [*places, *(node for node in topology.roles if node not in places)]:
+        own = names[places.get(node, 0) % len(names)]
+        classes = world.classes[world.homes[node]] if node in places else first
+        found[node] = choose(needed.get(topology.roles[node], {}), _offer(setting, world, own, classes))
+    return found
+
+
+def _offer(setting: Setting, world: worlds.World, own: str, classes: int) -> Offer:
+    """Return the networks that a setting has for a node whose own is this one, with so many classes."""
+    part, (channels, side, _) = setting.models, world.shape
+
+    def model(network: str) -> Model:
+        build = partial(create, network, in_channels=channels, size=side, classes=classes)
+        return Model(build, part.share, part.buffers)
+
+    architectures = {network: model(network) for network in dict.fromkeys(part.names)}
+    return Offer(model(own), model(part.travelling), model(part.same or own), architectures)
 
 
 def _servers(

@@ -26,9 +26,3 @@ class Spliced(nn.Module):
         general, own = self.small.body(x), self.own.body(x)  # type: ignore[operator]
         logits: Tensor = self.own.head(self.projector(torch.cat([general, own], -1))[..., : own.shape[-1]])  # type: ignore[operator]
         return logits
-
-
-def within(network: str, share: str | tuple[str, ...]) -> tuple[str, ...]:
-    """What is shared of one of the two, as the whole names it."""
-    parts = (share,) if isinstance(share, str) else share
-    return tuple(f"{network}.{part}" if part else network for part in parts)
