@@ -76,7 +76,7 @@ def network(spec):
 
 
 def common(spec):
-    spec["recipe"]["setting"]["models"]["global"] = "mlp + evilmod_of_a_stranger:net"
+    spec["recipe"]["setting"]["models"]["global"] = "evilmod_of_a_stranger:net"
 
 
 def same(spec):
@@ -160,6 +160,29 @@ def test_predict_imports_nothing_that_a_file_names_unless_it_is_trusted(model, r
     with pytest.raises(Untrusted):
         exported.load(model)
     assert call("predict", model, tmp_path / "x.npz", "--trust").exit_code == 0
+    assert ran()
+
+
+SPLICED = "heterophony.parts.spliced:Spliced"
+THEIRS = {"make": "evilmod_of_a_stranger:net", "of": {"small": "mlp", "own": "mlp"}}
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        THEIRS,
+        {"make": SPLICED, "of": {"a": "mlp", "b": "evilmod_of_a_stranger:net"}},
+        {"make": SPLICED, "of": {"a": THEIRS}},
+    ],
+    ids=["what builds it", "a part", "what builds a part"],
+)
+def test_nor_does_it_for_a_network_built_from_others(model, ran, network):
+    rewritten(model, lambda about: about["network"].update(name=network))
+    with pytest.raises(Untrusted, match="network 'evilmod_of_a_stranger:net', which would import and run"):
+        exported.load(model)
+    assert not ran()
+    with pytest.raises(ValueError, match=r"m\.safetensors"):  # it is not the network of these weights
+        exported.load(model, trust=True)
     assert ran()
 
 

@@ -139,11 +139,14 @@ class Built:
 
     def models(self, name: str, offer: Offer) -> dict[str, Model]:
         parts = {part: choice.models(part, offer)[part] for part, choice in self.of.items()}
+        travels = (self.travels,) if isinstance(self.travels, str) else self.travels
         share: list[str] = []
-        for travelling in (self.travels,) if isinstance(self.travels, str) else self.travels:
+        for travelling in travels:
             inner = parts[travelling].parts if travelling in parts else ("",)
             share += [f"{travelling}.{part}" if part else travelling for part in inner]
-        private = any(part.buffers == "private" for part in parts.values())
+        # How buffers travel is said by the networks that travel.
+        saying = [parts[part] for part in travels if part in parts] or list(parts.values())
+        private = any(part.buffers == "private" for part in saying)
         build = Composite(self.make, {part: model.build for part, model in parts.items()})
         return {name: Model(build, tuple(share), "private" if private else "shared")}
 

@@ -93,8 +93,12 @@ def test_a_built_network_may_be_built_of_a_built_one():
     assert [part[0].out_features for part in (made.build()["small"]["small"], made.build()["own"])] == [3, 5]
 
 
-def test_statistics_of_a_built_network_stay_private_where_those_of_a_part_do():
-    assert choose({"model": Built(pair, PARTS)}, offered())["model"].buffers == "private"
+@pytest.mark.parametrize(
+    ("travels", "buffers"), [("small", "shared"), ("own", "private"), (("small", "own"), "private"), ("", "private")]
+)
+def test_statistics_of_a_built_network_stay_private_where_those_of_a_part_that_travels_do(travels, buffers):
+    offer = offered(travelling=Model(net()), own=Model(net(), buffers="private"))
+    assert choose({"model": Built(pair, PARTS, travels)}, offer)["model"].buffers == buffers
 
 
 @pytest.mark.parametrize(
