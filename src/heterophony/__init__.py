@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation, Model
+    from heterophony.kernel.compute import Compute
     from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
@@ -21,6 +22,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation", "Model"),
+    "kernel.compute": ("Compute",),
     "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
@@ -33,6 +35,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Compute",
     "Count",
     "Data",
     "Dropout",
