@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tables import cell, collect, report
-
 from heterophony.settings import Setting, assemble
+from tables import cell, collect, report
 
 WIDE = {"width": 64}
 VARIANTS = {

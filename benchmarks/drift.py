@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from dataclasses import replace
 from pathlib import Path
 
-from tables import cell, collect, report
-
+from heterophony import Compute
 from heterophony.data.stream import Drift
 from heterophony.settings import Setting, assemble
 from heterophony.tables.drift import over_time
+from tables import cell, collect, report
 
 ANGLES = (0.0, 60.0, 120.0)
 VARIANTS = {
@@ -55,8 +54,8 @@ def main() -> None:
     def job(name: str, seed: int) -> list[dict]:
         method, changes = VARIANTS[name]
         merged = {**changes, "evaluate": max(1, args.every // 10)}
-        made = assemble(method, setting, seed=seed, changes=merged, compute={"device": args.device})
-        made = replace(made, workers=args.workers)
+        made = assemble(method, setting, seed=seed, changes=merged, compute=Compute(device=args.device))
+        made = made.computed(workers=args.workers)
         shares = Drift(args.drift, len(ANGLES), args.every).shares
         return over_time(made.run(rounds).table, made.homes, made.method.headline, shares)
 

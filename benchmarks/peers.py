@@ -124,7 +124,7 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
     from contextlib import suppress
     from functools import partial
 
-    from heterophony import Data, Federation
+    from heterophony import Compute, Data, Federation
     from heterophony.engines import local
     from heterophony.kernel.topology import star
     from heterophony.methods import FedAvg
@@ -146,8 +146,8 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
     method = FedAvg(fraction=cohort / clients, local=Training(epochs=1, batch=BATCH, lr=lr))
     models = {role: {"model": partial(network, case)} for role in ("server", "client")}
     federation = Federation(
-        method, star(names), models, views, evaluate=10**6, workers=CORES,
-        device=device, precision="tf32", deterministic=False,
+        method, star(names), models, views, evaluate=10**6,
+        compute=Compute(device=device, precision="tf32", deterministic=False, workers=CORES),
     )  # fmt: skip
     engine = local(federation, progress=watch)
     for name in names:

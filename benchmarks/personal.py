@@ -11,14 +11,13 @@ python benchmarks/personal.py [--seeds 3] [--rounds 40] [--out results/personal]
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
-from tables import cell, collect, report
-
+from heterophony import Compute
 from heterophony.settings import Setting, assemble
 from heterophony.studies import tuning
 from heterophony.tables.clients import gains, own
+from tables import cell, collect, report
 
 MNIST = {
     "data.source": "mnist",
@@ -59,7 +58,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
-    setting, compute = Setting.load("bhfl-figure1"), {"device": args.device}
+    setting, compute = Setting.load("bhfl-figure1"), Compute(device=args.device)
 
     def rate(name: str) -> float:
         method, changes = VARIANTS[name]
@@ -74,7 +73,7 @@ def main() -> None:
         chosen = rate(name)
         merged = {**MNIST, **changes, "local.lr": chosen, "evaluate": args.rounds}
         made = assemble(method, setting, seed=seed, changes=merged, compute=compute)
-        made = replace(made, workers=args.workers)
+        made = made.computed(workers=args.workers)
         result = made.run(args.rounds)
         headline = result.metrics()
         sizes = {r["quantity"]: r["sum"] for r in result.table if r["quantity"].endswith(".size")}

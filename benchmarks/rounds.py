@@ -16,14 +16,13 @@ import statistics
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from heterophony import Data, Federation
+from heterophony import Compute, Data, Federation
 from heterophony.base.seeds import generator
 from heterophony.engines import Engine, local
 from heterophony.kernel.topology import star
@@ -54,7 +53,7 @@ def pfl(device: str, users: int = 1000) -> Federation:
     data = {c: {"train": images(c, 50, 3, 32)} for c in clients}
     method = FedAvg(fraction=50 / users, local=Training(epochs=1, batch=10, lr=0.1))
     models = {role: {"model": PflCnn} for role in ("server", "client")}
-    return Federation(method, star(clients), models, data, device=device, evaluate=1000)
+    return Federation(method, star(clients), models, data, compute=Compute(device=device), evaluate=1000)
 
 
 def fml(device: str, batch: int) -> Federation:
@@ -71,7 +70,7 @@ def fml(device: str, batch: int) -> Federation:
 
     method = FML(local=Training(epochs=1, batch=batch, lr=0.01, momentum=0.9))
     models = {"server": {"model": common}, "client": {"model": own, "meme": common}}
-    return Federation(method, star(clients), models, data, device=device, evaluate=1000)
+    return Federation(method, star(clients), models, data, compute=Compute(device=device), evaluate=1000)
 
 
 def wrns(device: str) -> Federation:
@@ -94,7 +93,7 @@ def wrns(device: str) -> Federation:
         sample=5000, distil=Training(epochs=5, batch=64, lr=0.1), local=Training(epochs=5, batch=128, lr=0.1)
     )
     views = {**data, "server": {"public": public}}
-    return Federation(method, star(clients), models, views, device=device, evaluate=1000)
+    return Federation(method, star(clients), models, views, compute=Compute(device=device), evaluate=1000)
 
 
 CASES = {
@@ -171,7 +170,7 @@ def main() -> None:
         for executor in args.executors:
             how = {"executor": executor, "precision": args.precision, "deterministic": not args.free}
             rounds = max(2, args.rounds // 10) if executor == "eager" else args.rounds
-            first, seconds, busy = measure(replace(build(args.device), **how), args.warm, rounds, args.goal, args.busy)
+            first, seconds, busy = measure(build(args.device).computed(**how), args.warm, rounds, args.goal, args.busy)
             share = "" if busy is None else f", device busy {busy:.0%}"
             cells.append(f"{1e3 * seconds:.1f} ms{share} (set-up {first:.1f} s)")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import replace
 from pathlib import Path
 
-from tables import cell, collect, report
-
+from heterophony import Compute
 from heterophony.settings import Setting, assemble
 from heterophony.tables.clients import own
 from heterophony.tables.levels import COLUMNS, levels, perplexities
+from tables import cell, collect, report
 
 RANDOM = {"topology.by": "random"}
 LANGUAGES = {
@@ -44,9 +43,9 @@ def main() -> None:
     def job(name: str, seed: int) -> dict:
         method, changes = variants[name]
         merged = {**changes, "evaluate": args.rounds}
-        compute = {"device": args.device}
+        compute = Compute(device=args.device)
         made = assemble(method, setting, seed=seed, changes=merged, compute=compute)
-        result = replace(made, workers=args.workers).run(args.rounds)
+        result = made.computed(workers=args.workers).run(args.rounds)
         parents, quantity = made.recipe.get("parents"), "loss" if language else "accuracy"
         table = (perplexities if language else levels)(result.table, parents, made.homes) if parents else None
         figures = result.metrics()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation
+    from heterophony.kernel.compute import Compute
     from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
@@ -22,6 +23,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation",),
+    "kernel.compute": ("Compute",),
     "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
@@ -37,6 +39,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "Architectures",
     "Built",
+    "Compute",
     "Count",
     "Data",
     "Dropout",

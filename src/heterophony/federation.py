@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from heterophony.base.seeds import seeded
 from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
 from heterophony.kernel.alike import Unlike, unlike
+from heterophony.kernel.compute import Compute
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from heterophony.tables.result import Result
 
 
-EXECUTORS = ("auto", "eager", "branches", "stacked")
-PRECISIONS = ("fp32", "tf32", "bf16")
 Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]
 Views = Mapping[str, Data | Callable[[], Data]]
 
@@ -51,13 +50,7 @@ class Federation:
     homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own
     tasks: Mapping[str, str] = field(default_factory=dict)  # domain -> its label space, where there are several
     seed: int = 0
-    threads: int = 1
-    workers: int = 1  # processes that compute on a CPU, one thread each; the same bits for any number
-    resident: float = 0.5  # the share of the device's memory that models of idle nodes may take; the rest is parked
-    device: str = "cpu"  # where models are trained, and weights in messages stay; all else in messages is on the CPU
-    executor: Literal["auto", "eager", "branches", "stacked"] = "auto"  # how pending work is computed together
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    deterministic: bool = True  # a GPU, too, repeats to the bit
+    compute: Compute = Compute()
     evaluate: int = 1  # every so many rounds, and in the last one; whoever takes part in some rounds only, in each
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
     dropout: Dropout = field(default_factory=Dropout)
@@ -89,14 +82,8 @@ class Federation:
             raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
         if unknown := set(self.dropout.always) - set(self.topology.roles):
             raise ValueError(f"dropout: no node is called {_stranger(min(unknown), self.topology.roles)}")
-        for name, choice in (("executor", EXECUTORS), ("precision", PRECISIONS)):
-            if (given := getattr(self, name)) not in choice:
-                raise ValueError(f"there is no {name} {given!r}; it is {', '.join(choice)}")
-        for name in ("evaluate", "threads", "workers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is at least 1, got {getattr(self, name)}")
-        if not 0 <= self.resident <= 1:
-            raise ValueError(f"resident is a share in [0, 1], got {self.resident}")
+        if self.evaluate < 1:
+            raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
         self._check_quorums()
         self._check_dropouts()
         kinds = {kind.name for kind in self.method.kinds}
@@ -157,6 +144,10 @@ class Federation:
                 hint = f"set width to at most {found.width}, or give all one network"
             raise ValueError(f"{type(self.method).__name__} averages weights of one shape, but {found.line}: {hint}")
 
+    def computed(self, **changes: Any) -> Federation:
+        """Return the same federation with another `compute`, as in `federation.computed(device="cuda")`."""
+        return replace(self, compute=replace(self.compute, **changes))
+
     def of(self, table: Mapping[str, Any], node: str) -> Any:
         """An entry for a node: its own, or that of its role."""
         return table.get(node, table.get(self.topology.roles[node]))
@@ -167,8 +158,8 @@ class Federation:
         for name, model in (self.of(self.models, id) or {}).items():
             made = _model(model)
             with seeded(self.seed, "init", "" if made.common else id, name):
-                module = made.build().to(self.device)
-            if self.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
+                module = made.build().to(self.compute.device)
+            if self.compute.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
                 laid_out(module, torch.contiguous_format)
             slots[name] = Slot(module, made.parts, made.buffers)
             slots[name].shared()  # raises where `share` names nothing
@@ -180,7 +171,7 @@ class Federation:
             memory=self.method.memory,
             links=self.topology.links(id, 0, self.seed),
             seed=self.seed,
-            device=self.device,
+            device=self.compute.device,
         )
 
     def first(self, role: str) -> Node:
@@ -238,11 +229,7 @@ class Federation:
             },
             "tests": [[name, split, len(data)] for name, split, data in self._test_sets],
             "seed": self.seed,
-            "threads": self.threads,
-            "device": self.device,
-            "executor": self.executor,
-            "precision": self.precision,
-            "deterministic": self.deterministic,
+            **self.compute.deciding(),
             "evaluate": self.evaluate,
             "profiles": {key: _readable(asdict(value)) for key, value in self.profiles.items()},
             "dropout": {"rate": self.dropout.rate, "always": sorted(self.dropout.always)},

@@ -43,7 +43,7 @@ def test_lanes_equal_one_at_a_time_to_the_bit(row):
     federation = row.build()
     alone = local(federation, **row.options).run(row.rounds)
     cohort = Cohort(federation.test_sets)
-    together = local(federation, compute=cohort, **row.options).run(row.rounds)
+    together = local(federation, executor=cohort, **row.options).run(row.rounds)
     assert together.digest == alone.digest
     assert together.table.rows == alone.table.rows
     assert together.ledger.rows == alone.ledger.rows
@@ -233,7 +233,7 @@ def test_images_kept_as_bytes_are_read_to_the_bit(executor):
         method = FedAvg(local=Training(batch=8))
         tests = {"c": test}
         federation = Federation(method, star(["c0", "c1"]), models, {c: {"train": train} for c in ("c0", "c1")}, tests)
-        result = local(replace(federation, executor=executor)).run(2)
+        result = local(federation.computed(executor=executor)).run(2)
         digests.append((result.digest, result.table.rows))
     assert digests[0] == digests[1]
 
@@ -270,7 +270,7 @@ def test_work_that_is_not_asked_for_again_says_so():
         return Eager()(jobs)
 
     for name in ("fedmd-global", "fccl"):
-        local(next(row for row in METHODS if row.name == name).build(), compute=spy).run(3)
+        local(next(row for row in METHODS if row.name == name).build(), executor=spy).run(3)
     assert {(once, rounds) for once, rounds in left if once} == {(True, 1)}
     assert {rounds for once, rounds in left if not once} == {3, 2, 1}
 
@@ -282,7 +282,7 @@ def test_lanes_follow_the_cohort_not_the_population():
     method = FedAvg(fraction=0.1, local=Training(batch=16))
     federation = Federation(method, star(clients), models, data, TESTS)
     cohort = Cohort(federation.test_sets)
-    result = local(federation, compute=cohort).run(6)
+    result = local(federation, executor=cohort).run(6)
     assert len(result.nodes) > 12  # many were drawn
     assert sum(map(len, cohort.lanes.values())) == 4  # four at a time
     assert result.digest == federation.run(6).digest
@@ -295,7 +295,7 @@ def test_a_changing_number_of_a_loss_is_no_new_program():
     row = next(row for row in METHODS if row.name == "fml")
     federation = replace(row.build(), method=FML(alpha=Ramp(0.9, 0.1, 3), beta=0.3, local=Training(batch=16)))
     cohort = Cohort(federation.test_sets)
-    assert local(federation, compute=cohort).run(4).digest == federation.run(4).digest
+    assert local(federation, executor=cohort).run(4).digest == federation.run(4).digest
     assert sum(map(len, cohort.lanes.values())) == 3
 
 
@@ -572,6 +572,6 @@ def test_where_there_is_no_memory_for_a_lane_work_is_done_one_at_a_time(monkeypa
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(cohort, "_branch", full)
-    assert local(made, compute=cohort).run(3).digest == made.run(3).digest
+    assert local(made, executor=cohort).run(3).digest == made.run(3).digest
     assert "no memory left" in caplog.text
     assert cohort.alone

@@ -1,7 +1,5 @@
 """The same federations on a GPU; skipped where there is none."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -22,7 +20,7 @@ def own_cache(tmp_path_factory):
 
 
 def on(row, device, rounds=None, **options):
-    return local(replace(row.build(), device=device), **row.options, **options).run(rounds or row.rounds)
+    return local(row.build().computed(device=device), **row.options, **options).run(rounds or row.rounds)
 
 
 def test_agrees_with_the_cpu_within_rounding(row):
@@ -42,7 +40,7 @@ def test_agrees_with_the_cpu_within_rounding(row):
 def test_encoded_equals_in_memory_and_resume_equals_uninterrupted(row, tmp_path):
     whole = on(row, "cuda")
     assert on(row, "cuda", encode=True).digest == whole.digest
-    federation = replace(row.build(), device="cuda")
+    federation = row.build().computed(device="cuda")
     federation.run(row.rounds - 1, tmp_path / "run", **row.options)
     resumed = federation.resume(tmp_path / "run", row.rounds, **row.options)
     if row.waits:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from heterophony import Data, Federation
+from heterophony import Compute, Data, Federation
 from heterophony.base.seeds import seeded
 from heterophony.compute import cohort as cohort_module
 from heterophony.compute.choice import COMPILED, EVERY, PRODUCTS, STACKED
@@ -33,7 +33,7 @@ def small(dropout=0.0, norm=False, channels=1):
     return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(dropout), nn.Linear(54, 4))
 
 
-def federation(factory=small, pixels=False, channels=1, **options):
+def federation(factory=small, pixels=False, channels=1, **how):
     def images(i):
         with seeded("cuda images", i):
             pictures = (torch.randint(0, 256, (50, channels, 8, 8)).float() / 255 - 0.5) / 0.5
@@ -43,7 +43,7 @@ def federation(factory=small, pixels=False, channels=1, **options):
     data = {c: {"train": images(i)} for i, c in enumerate(CLIENTS)}
     models = {role: {"model": factory} for role in ("server", "client")}
     method = FedAvg(local=Training(epochs=3, batch=16, lr=0.05, momentum=0.9))
-    return Federation(method, star(CLIENTS), models, data, {"test": images(9)}, device="cuda", **options)
+    return Federation(method, star(CLIENTS), models, data, {"test": images(9)}, compute=Compute(device="cuda", **how))
 
 
 def weights(result):
@@ -73,7 +73,7 @@ def test_each_way_agrees(way, channels, norm):
     factory = lambda: small(norm=norm, channels=channels)  # noqa: E731
     made = federation(factory, channels=channels)
     cohort = Cohort(made.test_sets, executor="auto", only=way)
-    found = local(made, compute=cohort).run(2)
+    found = local(made, executor=cohort).run(2)
     assert not cohort.alone
     assert any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes) == way.stacked
     one = federation(factory, channels=channels, executor="eager").run(2)
@@ -90,7 +90,7 @@ def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
     monkeypatch.setattr(
         cohort_module, "COMPILING", dict.fromkeys(cohort_module.COMPILING, (0.0, 0.0, 1.0))
     )  # always pays
-    local(made, compute=cohort).run(2)
+    local(made, executor=cohort).run(2)
     chosen = [entry["way"] for entry in cohort.choices.made.values()]
     assert len(checked) == sum("compiled" in way for way in chosen)  # and none was turned down
     assert PRODUCTS.name in {name for entry in cohort.choices.made.values() for name in entry["milliseconds"]}
@@ -99,9 +99,9 @@ def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
 def test_what_a_participant_is_fitted_to_shares_memory():
     """FCCL fits in two ways: four lanes on two tracks, with the results of one at a time."""
     row = next(row for row in METHODS if row.name == "fccl")
-    made = replace(row.build(), device="cuda")
+    made = row.build().computed(device="cuda")
     cohort = Cohort(made.test_sets)
-    found = local(made, compute=cohort, **row.options).run(2)
+    found = local(made, executor=cohort, **row.options).run(2)
     lanes = [lane for lanes in cohort.lanes.values() for lane in lanes]
     tracks = {}
     for lane in lanes:
@@ -109,7 +109,7 @@ def test_what_a_participant_is_fitted_to_shares_memory():
     assert len(lanes) > len(tracks)
     assert all(len(own) == 1 for own in tracks.values())
     assert len({track for own in tracks.values() for track in own}) == len(tracks)
-    assert local(made, compute=Cohort(made.test_sets), **row.options).run(2).digest == found.digest
+    assert local(made, executor=Cohort(made.test_sets), **row.options).run(2).digest == found.digest
 
 
 @pytest.mark.parametrize("way", [STACKED, COMPILED], ids=lambda way: way.name)
@@ -119,7 +119,7 @@ def test_stacks_in_bf16_take_running_statistics_and_channels_last_weights(way):
 
     made = federation(factory, precision="bf16")
     cohort = Cohort(made.test_sets, "bf16", executor="auto", only=way)
-    found = local(made, compute=cohort).run(2)
+    found = local(made, executor=cohort).run(2)
     assert not cohort.alone
     for a, b in zip(weights(federation(factory, executor="eager").run(2)), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
@@ -158,7 +158,7 @@ def test_what_asks_for_a_value_runs_one_at_a_time(caplog):
     made = federation(Asking)
     cohort = Cohort(made.test_sets)
     with caplog.at_level(logging.WARNING):
-        found = local(made, compute=cohort).run(2)
+        found = local(made, executor=cohort).run(2)
     assert cohort.alone == set(CLIENTS)
     assert len([r for r in caplog.records if "one at a time" in r.message]) == len(CLIENTS)
     for a, b in zip(weights(federation(Asking, executor="eager").run(2)), weights(found), strict=True):
@@ -191,9 +191,9 @@ def test_evaluations_side_by_side_are_those_of_one_at_a_time():
         models,
         {c: {"train": d, "public": d} for c, d in draw.items()},
         dict(draw),
-        device="cuda",
+        compute=Compute(device="cuda"),
     )
-    tables = [replace(made, executor=executor).run(2).table.rows for executor in ("eager", "branches")]
+    tables = [made.computed(executor=executor).run(2).table.rows for executor in ("eager", "branches")]
     assert len(tables[0]) == len(tables[1]) > 8 * 8
     for a, b in zip(*tables, strict=True):
         assert {k: v for k, v in a.items() if k != "sum"} == {k: v for k, v in b.items() if k != "sum"}

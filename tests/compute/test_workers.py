@@ -36,7 +36,7 @@ def test_any_number_of_workers_gives_the_same_bits(row, number):
     federation = row.build()
     one = local(federation, **row.options).run(row.rounds)
     compute = Workers(Eager(federation.test_sets), number)
-    several = local(federation, compute=compute, **row.options).run(row.rounds)
+    several = local(federation, executor=compute, **row.options).run(row.rounds)
     assert compute.forks  # there were children
     assert several.digest == one.digest
     assert several.table.rows == one.table.rows
@@ -44,11 +44,10 @@ def test_any_number_of_workers_gives_the_same_bits(row, number):
 
 
 def test_a_resumed_run_may_have_another_number(tmp_path):
-    from dataclasses import replace
 
     federation = next(row for row in METHODS if row.name == "fml").build()
-    replace(federation, workers=2).run(2, tmp_path / "run")
-    assert replace(federation, workers=3).resume(tmp_path / "run", 4).digest == federation.run(4).digest
+    federation.computed(workers=2).run(2, tmp_path / "run")
+    assert federation.computed(workers=3).resume(tmp_path / "run", 4).digest == federation.run(4).digest
 
 
 def job(i, loss=cross_entropy):
@@ -181,7 +180,7 @@ def test_evaluation_is_spread_too():
         (lambda jobs, bins: seen.append(type(jobs[0].work)) or spreads(jobs, bins)),
         compute._spread,
     )
-    local(federation, compute=compute).run(3)
+    local(federation, executor=compute).run(3)
     assert {kind.__name__ for kind in seen} == {"Fit", "Mark"}
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heterophony import Compute
 from heterophony.base.seeds import generator, seeded
 from heterophony.data import BaseIds, DataError, LeakageError, check_leakage, load
 from heterophony.data.text import chopped, padded, text_data
@@ -283,7 +284,7 @@ def test_topics_are_learned(texts):
 def test_sequences_in_lanes_and_stacks(texts, executor):
     """As one at a time: to the bit in lanes, up to rounding as a stack."""
     eager = assemble("fedavg", languages(), root=texts).run(2)
-    other = assemble("fedavg", languages(), root=texts, compute={"executor": executor}).run(2)
+    other = assemble("fedavg", languages(), root=texts, compute=Compute(executor=executor)).run(2)
     if executor == "branches":
         assert other.digest == eager.digest
     a, b = (result.state("server")["models"]["model"] for result in (eager, other))

@@ -223,7 +223,7 @@ def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkey
     made = site(here)
     assert devices
     assert set(devices) == {"cpu"}
-    assert made.federation.device == "cuda"
+    assert made.federation.compute.device == "cuda"
     assert not torch.cuda.is_initialized()
 
 

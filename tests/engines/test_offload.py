@@ -1,13 +1,12 @@
 """Idle nodes' models elsewhere: the same bits, and memory that follows the cohort."""
 
 import gc
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from heterophony import Data, Federation
+from heterophony import Compute, Data, Federation
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
@@ -31,7 +30,7 @@ def memory(kind: str) -> int:
 @pytest.mark.parametrize("name", ["fedavg", "fml", "fedh2l", "bhfl"])
 def test_models_in_files_give_the_same_bits(name):
     federation = built(name)
-    in_memory, in_files = (local(replace(federation, resident=share)) for share in (0.5, 0.0))
+    in_memory, in_files = (local(federation.computed(resident=share)) for share in (0.5, 0.0))
     wanted, found = in_memory.run(3), in_files.run(3)
     assert found.digest == wanted.digest
     assert found.table.rows == wanted.table.rows
@@ -60,7 +59,7 @@ def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch
     data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
     models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
     method = FedAvg(fraction=0.05, local=Training(batch=8))
-    federation = Federation(method, star(clients), models, {"client": {"train": data}}, resident=0.0)
+    federation = Federation(method, star(clients), models, {"client": {"train": data}}, compute=Compute(resident=0.0))
     engine = local(federation)
     engine.run(1)
     gc.collect()
@@ -75,8 +74,8 @@ def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch
 @CUDA
 @pytest.mark.parametrize("name", ["fedavg", "fml", "fedh2l", "bhfl", "fedadam"])
 def test_on_a_gpu_parked_nodes_give_the_same_bits(name):
-    federation = replace(built(name), device="cuda")
-    stay, park = (local(replace(federation, resident=share)) for share in (1.0, 0.0))
+    federation = built(name).computed(device="cuda")
+    stay, park = (local(federation.computed(resident=share)) for share in (1.0, 0.0))
     wanted, found = stay.run(3), park.run(3)
     assert found.digest == wanted.digest
     assert len(park.host.parking.parked) == len(park.host.nodes)
@@ -90,7 +89,9 @@ def test_on_a_gpu_memory_follows_the_cohort():
     data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
     models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
     method = FedAvg(fraction=0.05, local=Training(batch=8))
-    federation = Federation(method, star(clients), models, {"client": {"train": data}}, device="cuda", resident=0.0)
+    federation = Federation(
+        method, star(clients), models, {"client": {"train": data}}, compute=Compute(device="cuda", resident=0.0)
+    )
     engine = local(federation)
     engine.run(2)
     torch.cuda.reset_peak_memory_stats()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import cli, engines
+from heterophony import Compute, cli, engines
 from heterophony.base import codec
 from heterophony.engines import Network, local, ray_host, shipping
 from heterophony.engines.host import Activation
@@ -93,7 +93,7 @@ def test_the_driver_has_references_where_bodies_are_large():
 
 
 def test_a_shard_is_computed_as_a_cohort():
-    federation = weights_star(FedAvg(local=B16), executor="branches")
+    federation = weights_star(FedAvg(local=B16), compute=Compute(executor="branches"))
     same(engines.ray(federation).run(2), local(federation).run(2))
 
 

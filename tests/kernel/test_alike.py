@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heterophony import Federation, Own
+from heterophony import Compute, Federation, Own
 from heterophony.base.seeds import seeded
 from heterophony.compute.choice import key_of
 from heterophony.compute.cohort import Cohort
@@ -220,7 +220,12 @@ def test_a_buffer_that_is_assigned_anew_is_the_models_own(executor, tmp_path):
     peers = ["p0", "p1"]
     data = {p: {"train": points(p, 48, 1.0)} for p in peers}
     made = Federation(
-        Solo(local=Training(batch=16)), complete(peers), {"peer": {"model": Centred}}, data, TESTS, executor=executor
+        Solo(local=Training(batch=16)),
+        complete(peers),
+        {"peer": {"model": Centred}},
+        data,
+        TESTS,
+        compute=Compute(executor=executor),
     )
     whole = made.run(3)
     made.run(1, tmp_path / "run")
@@ -241,7 +246,7 @@ def test_one_of_two_models_may_be_frozen(executor, optimiser):
     models = {"server": {"model": net()}, "client": {"model": frozen, "meme": net()}}
     data = {c: {"train": points(c)} for c in clients}
     training = Training(batch=16, lr=0.01, optimiser="adam" if optimiser.name == "Adam" else "sgd")
-    made = Federation(FML(local=training), star(clients), models, data, TESTS, executor=executor)
+    made = Federation(FML(local=training), star(clients), models, data, TESTS, compute=Compute(executor=executor))
     result = made.run(2)
     for client in clients:
         before, after = made.node(client).slots, result.state(client)["models"]
@@ -275,7 +280,9 @@ def test_what_runs_one_at_a_time_does_so_after_a_resume_too(executor, tmp_path):
     """And nothing else of the node's does."""
     peers = ["p0", "p1", "p2"]
     data = {p: {"train": points(p, 48)} for p in peers}
-    made = Federation(Twice(), complete(peers), {"peer": {"model": normed}}, data, TESTS, executor=executor)
+    made = Federation(
+        Twice(), complete(peers), {"peer": {"model": normed}}, data, TESTS, compute=Compute(executor=executor)
+    )
     whole = made.run(3)
     made.run(1, tmp_path / "run")
     assert made.resume(tmp_path / "run", 3).digest == whole.digest
@@ -288,7 +295,12 @@ def test_who_shares_a_stack_does_not_depend_on_snapshots(tmp_path):
     data = {c: {"train": points(c, 48), "public": PUBLIC} for c in clients} | {"server": {"public": PUBLIC}}
     training = Training(batch=16, lr=0.05)
     made = Federation(
-        fedmd_global(distil=training, local=training), star(clients), models, data, TESTS, executor="stacked"
+        fedmd_global(distil=training, local=training),
+        star(clients),
+        models,
+        data,
+        TESTS,
+        compute=Compute(executor="stacked"),
     )
     without = local(made).run(3).digest
     with Run.create(tmp_path / "run", made.identity(), 3, cadence=0.0) as run:

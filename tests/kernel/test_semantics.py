@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from heterophony import (
+    Compute,
     Count,
     Dropout,
     Each,
@@ -308,7 +309,7 @@ def test_pending_work_is_computed_together():
             sizes.append(sum(isinstance(job.work, Fit) for job in jobs))
             return eager(jobs)
 
-        local(federation, compute=spy).run(5)
+        local(federation, executor=spy).run(5)
         assert max(sizes) == most
         assert sum(size >= least for size in sizes) >= 3
 
@@ -332,7 +333,7 @@ def test_threads_are_the_federations_own_and_put_back():
         return nets["model"](batch.x).sum()
 
     before = torch.get_num_threads()
-    local(weights_star(FedAvg(loss=loss), threads=2)).run(1)
+    local(weights_star(FedAvg(loss=loss), compute=Compute(threads=2))).run(1)
     assert set(seen) == {2}
     assert torch.get_num_threads() == before
 
@@ -693,4 +694,4 @@ def test_live_modules_are_copied_for_each_node():
 
 def test_threads_and_processes_do_not_go_together():
     with pytest.raises(ValueError, match="threads = 1"):
-        process(weights_star(FedAvg(), threads=2))
+        process(weights_star(FedAvg(), compute=Compute(threads=2)))

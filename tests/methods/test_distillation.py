@@ -214,7 +214,7 @@ def test_zbar_of_the_others_by_a_loop():
     federation = fccl_star(zbar="others", local_every=3)
     before = local(federation).run(1)  # one exchange: models have moved, the previous ones have not
     engine = local(federation)
-    engine.host.compute = Watching(federation.test_sets)
+    engine.host.executor = Watching(federation.test_sets)
     engine.run(2)
     logits = {}
     for client in CLIENTS:
@@ -446,7 +446,7 @@ def test_initial_epochs_of_fedmd_are_epochs_also_where_rounds_are_counted_in_ste
         asked.extend(job for job in jobs if job.node.id == CLIENTS[0] and hasattr(job.work, "sizes"))
         return Eager()(jobs)
 
-    local(logits_star(method), compute=watch).run(1)
+    local(logits_star(method), executor=watch).run(1)
     batches = [(job.work.data, len(job.work.sizes(job.node))) for job in asked]
     node = asked[0].node
     whole = {view: -(-len(node.data[view]) // 16) for view in ("public", "train")}
@@ -463,7 +463,7 @@ def test_all_can_start_from_models_that_were_trained_alone(method):
         return Eager()(jobs)
 
     star = {FML: mutual_star(), FedDF: distilled_star(), FedAvg: weights_star(FedAvg())}[method]
-    local(replace(star, method=method(initial_local=3, local=Training(batch=16, steps=1))), compute=watch).run(2)
+    local(replace(star, method=method(initial_local=3, local=Training(batch=16, steps=1))), executor=watch).run(2)
     fits = [job.work for job in asked]
     whole = -(-len(asked[0].node.data["train"]) // 16)
     assert [len(fit.sizes(asked[0].node)) for fit in fits] == [3 * whole, 1, 1]

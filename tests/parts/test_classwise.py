@@ -723,7 +723,7 @@ def test_parts_that_share_weights_train_as_one_at_a_time_where_others_are_stacke
     data = {c: {"train": Data(x=drawn(c, 32, 8).float(), y=torch.arange(32) % 4, classes=4)} for c in CLIENTS}
     federation = Federation(FedProto(local=B16, pull=5.0), star(CLIENTS), {"client": {"model": Tied}}, data)
     eager = local(federation).run(3)
-    stacked = local(replace(federation, executor="stacked")).run(3)
+    stacked = local(federation.computed(executor="stacked")).run(3)
     for client in CLIENTS:
         for name, tensor in model(eager, client).items():
             assert torch.allclose(tensor, model(stacked, client)[name], atol=1e-6)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from heterophony import cli, engines
+from heterophony import Compute, cli, engines
 from heterophony.catalogue import registry
 from heterophony.report import chapters as story
 from heterophony.report import figure as figure_module
@@ -134,7 +134,7 @@ def test_runs_that_differ_in_more_than_their_seed_are_no_seeds_of_one_method(sma
 
 def stopped(method, small, folder, *, seed, after, rounds):
     """A run that is interrupted after so many of its rounds."""
-    federation = assemble(method, str(small), seed=seed, compute={"device": "cpu"})
+    federation = assemble(method, str(small), seed=seed, compute=Compute())
 
     def stop(engine):
         done = 1 + max((row["round"] for row in engine.table if row["product"] == engine.method.headline), default=-1)
@@ -548,7 +548,7 @@ def _again(folder, place):
     program, command, *words = shlex.split(rerun.command(folder))
     assert (program, command) == ("heterophony", "run")
     given = typer.main.get_command(cli.app).commands["run"].make_context("run", words).params
-    compute = {key: given[key] for key in ("device", "executor", "precision", "deterministic")}
+    compute = Compute.of({key: given[key] for key in ("device", "executor", "precision", "deterministic")})
     changes = dict(registry.parse(text) for text in given["set_"] or [])
     made = assemble(given["method"], str(place / given["on"]), seed=given["seed"], changes=changes, compute=compute)
     track = {"track": given["track"] or "auto"} if "track" in folder.spec else {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from heterophony import Compute
 from heterophony.base.machine import machine
 from heterophony.catalogue import registry
 from heterophony.runs.folder import Folder
@@ -158,11 +159,11 @@ def test_it_says_where_its_runs_were_made(toy, finished, tmp_path):
 
 def test_the_command_makes_the_same_table_anywhere():
     experiment, version = Experiment.load("fml-models"), reproduction.Version(True, 2, 0.5, ("FML",))
-    compute = {"device": "cuda", "precision": "bf16"}
+    compute = Compute(device="cuda", precision="bf16")
     assert reproduction.command(experiment, version, compute) == (
         "heterophony reproduce fml-models --quick --seeds 2 --scale 0.5 --only FML --device cuda --precision bf16"
     )
-    assert reproduction.command(experiment, reproduction.Version(), {"device": "cpu"}).endswith("fml-models")
+    assert reproduction.command(experiment, reproduction.Version(), Compute()).endswith("fml-models")
 
 
 def test_the_command_has_the_flags_of_the_runs(toy, finished, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from heterophony.kernel.compute import Compute
 from heterophony.runs import show
 from heterophony.settings import Setting
 from heterophony.studies import campaign
@@ -31,7 +32,7 @@ def orders(folder: Path) -> list[Order]:
     found = []
     for method, name, _, rounds in RUNS:
         setting = Setting.load(name)
-        found.append(Order(method, method, setting, folder / method / "seed-0", 0, rounds, {}, {"device": "cpu"}))
+        found.append(Order(method, method, setting, folder / method / "seed-0", 0, rounds, {}, Compute()))
     return found
 
 

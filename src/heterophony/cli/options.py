@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
     from heterophony.federation import Federation
+    from heterophony.kernel.compute import Compute
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
 DataFolder = Annotated[
@@ -72,6 +73,13 @@ def device_of(device: str) -> str:
     if device == "cuda":
         raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
     return "cpu"
+
+
+def compute_of(device: str, executor: str = "auto", precision: str = "fp32", deterministic: bool = True) -> Compute:
+    """Return how work is computed, from the values of options; a value that does not exist is refused."""
+    from heterophony.kernel.compute import Compute
+
+    return Compute(device, executor, precision, deterministic)  # type: ignore[arg-type]
 
 
 def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:

@@ -22,6 +22,7 @@ from heterophony.cli.options import (
     Jobs,
     Json,
     Precision,
+    compute_of,
     device_of,
     tuned_changes,
 )
@@ -76,12 +77,7 @@ def compare(
             rounds=rounds,
             options=given,
             changes=changes,
-            compute={
-                "device": device_of(device),
-                "executor": executor,
-                "precision": precision,
-                "deterministic": deterministic,
-            },
+            compute=compute_of(device_of(device), executor, precision, deterministic),
             data=data,
         )
         if rounds is not None and (cut := comparison.replanned(wanted)):
@@ -153,7 +149,7 @@ def reproduce(
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
         elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
         place = device if elsewhere else device_of(device)
-        compute = {"device": place, **({"precision": precision} if precision != "fp32" else {})}
+        compute = compute_of(place, precision=precision)
         wanted = reproduction.orders(experiment, version, folder, compute, data)
         if not table:
             by_seed = sorted((order for runs in wanted.values() for order in runs), key=lambda order: order.seed)
@@ -185,7 +181,7 @@ def _runs(experiment: Experiment, quick: bool) -> int:
     """How many runs a version has."""
     from heterophony.studies.experiments import reproduction
 
-    wanted = reproduction.orders(experiment, reproduction.Version(quick), Path(), {}, None)
+    wanted = reproduction.orders(experiment, reproduction.Version(quick), Path())
     return sum(map(len, wanted.values()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,7 +60,7 @@ def run(
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:
             changes = options.tuned_changes(tuned, setting.name, method, changes)
-        compute = {"device": place, "executor": executor, "precision": precision, "deterministic": deterministic}
+        compute = options.compute_of(place, executor, precision, deterministic)
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         wanted = rounds or setting.plan(method)[0]
         if to is None:
@@ -123,8 +122,9 @@ def execute(
 ) -> Result:
     from heterophony.runs import execution
 
-    if federation.device == "cpu" and federation.threads == 1 and engine == "local":
-        federation = replace(federation, workers=workers or execution.cores())
+    compute = federation.compute
+    if compute.device == "cpu" and compute.threads == 1 and engine == "local":
+        federation = federation.computed(workers=workers or execution.cores())
     made = options.engine_of(engine, workers, address)
     return execution.execute(federation, rounds, record, engine=made, told=told)
 

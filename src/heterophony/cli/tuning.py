@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heterophony.cli.complaints import complaints
-from heterophony.cli.options import DataFolder, Device, Json, device_of
+from heterophony.cli.options import DataFolder, Device, Json, compute_of, device_of
 from heterophony.cli.running import execute
 
 
@@ -61,7 +61,7 @@ def tune(
             rounds=rounds,
             changes=dict(registry.parse(text) for text in set_ or []),
             root=data,
-            compute={"device": device_of(device)},
+            compute=compute_of(device_of(device)),
             tried=to / "tried.jsonl",
             run=lambda federation, count: execute(federation, "local", count, workers=workers),
             tell=tell,

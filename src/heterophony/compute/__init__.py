@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
-def executor(federation: Federation, choices: Path | None = None) -> Callable[[Sequence[Job]], Iterable[Any]]:
-    """What the federation asks for; by default whole cohorts on a GPU, and one after the other on a CPU."""
-    chosen = federation.executor
-    if federation.device == "cpu":
+Executor = Callable[[Sequence[Job]], Iterable[Any]]
+
+
+def executor_of(federation: Federation, choices: Path | None = None) -> Executor:
+    """Return what computes a federation's work; by default whole cohorts on a GPU, and one fit at a time on a CPU.
+
+    `choices` is the file in which ways that were timed are remembered.
+    """
+    compute = federation.compute
+    on_cpu = compute.device == "cpu"
+    if on_cpu:
         keep_freed()
-    if chosen == "eager" or (chosen == "auto" and federation.device == "cpu"):
-        eager = Eager(federation.test_sets, federation.precision)
-        several = federation.workers > 1 and federation.device == "cpu" and federation.threads == 1
-        return Workers(eager, federation.workers) if several else eager
-    remembered = Choices(choices, machine_file() if chosen == "auto" else None)
-    return Cohort(federation.test_sets, federation.precision, chosen, remembered)
+    if compute.executor == "eager" or (compute.executor == "auto" and on_cpu):
+        eager = Eager(federation.test_sets, compute.precision)
+        several = compute.workers > 1 and on_cpu and compute.threads == 1
+        return Workers(eager, compute.workers) if several else eager
+    remembered = Choices(choices, machine_file() if compute.executor == "auto" else None)
+    return Cohort(federation.test_sets, compute.precision, compute.executor, remembered)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def arithmetic(federation: Federation) -> Iterator[None]:
-    """As a federation wants it."""
-    exact = numerics(federation.device, federation.precision, federation.deterministic)
-    with threads(federation.threads), exact:
+    """Set the switches as a federation's `compute` asks."""
+    compute = federation.compute
+    with threads(compute.threads), numerics(compute.device, compute.precision, compute.deterministic):
         yield
 
 

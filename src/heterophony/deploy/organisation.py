@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 from torch import nn
@@ -13,6 +13,7 @@ from heterophony.data.table import Data
 from heterophony.deploy.named_function import Call, DeployError
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation
+from heterophony.kernel.compute import Compute
 from heterophony.kernel.networks import Model
 from heterophony.settings.setting import Strict
 
@@ -62,10 +63,9 @@ class Organisation(Strict):
         if plan.recipe is not None:
             return plan.rehearsed()
         own = Model(self._network, self.share, self.buffers)
-        compute: dict[str, Any] = {"device": self.device, "threads": self.threads}
-        if self.egress.kinds is not None:
-            compute["egress"] = {self.name: self.egress.kinds}
-        return plan.participant(self.name, own, self._views(), **compute)
+        compute = Compute(device=self.device, threads=self.threads)
+        egress = {} if self.egress.kinds is None else {self.name: self.egress.kinds}
+        return plan.participant(self.name, own, self._views(), compute=compute, egress=egress)
 
     def _network(self) -> nn.Module:
         if self.model is None:

@@ -7,7 +7,6 @@ import logging
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def site(folder: Path) -> Site:
     permit(plan.calls(), own.modules, folder)
     federation = own.build(plan)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
-    replace(federation, device="cpu").node(own.name)
+    federation.computed(device="cpu").node(own.name)
     return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)
 
 

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from heterophony.compute import Executor
 from heterophony.compute.choice import FILE
 from heterophony.engines.doors import Unheard
 from heterophony.engines.engine import Engine, Stalled
-from heterophony.engines.local_host import Compute, LocalHost
+from heterophony.engines.local_host import LocalHost
 from heterophony.engines.network import Network
 from heterophony.engines.process_host import ProcessHost
 from heterophony.engines.record import Record
@@ -14,10 +15,10 @@ from heterophony.federation import Federation
 __all__ = ["Engine", "Network", "Stalled", "Unheard", "local", "process", "ray"]
 
 
-def local(federation: Federation, *, compute: Compute | None = None, **options: Any) -> Engine:
+def local(federation: Federation, *, executor: Executor | None = None, **options: Any) -> Engine:
     """The default engine: one process, nothing to start."""
     record: Record | None = options.get("record")
-    host = LocalHost(federation, compute, record.folder / FILE if record is not None else None)
+    host = LocalHost(federation, executor, record.folder / FILE if record is not None else None)
     return Engine(federation, host, **options)
 
 

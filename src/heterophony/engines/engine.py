@@ -194,7 +194,7 @@ class Engine:
         """All that happens at this moment; then whoever is ready reacts."""
         self.waves += 1
         wave = self.queue.wave()
-        if self.federation.device != "cpu":
+        if self.federation.compute.device != "cpu":
             mail = [event.message for event in wave if isinstance(event, Arrival)]
             ask_together((self.kinds[message.kind], message.body) for message in mail)
         touched = {self._happen(event, moment) for event in wave}

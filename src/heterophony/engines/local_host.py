@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from heterophony.base import codec
 from heterophony.base.fault import told
-from heterophony.compute import executor
+from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
 from heterophony.engines.host import Activation, Outcome
 from heterophony.engines.offload import Parking
@@ -22,8 +22,6 @@ from heterophony.kernel.message import Body, Kind, Message, Send
 from heterophony.kernel.node import Node
 from heterophony.kernel.topology import Links
 from heterophony.kernel.work import Fit, Mark, Work
-
-Compute = Callable[[Sequence[Job]], Iterable[Any]]
 
 
 class ReactionError(RuntimeError):
@@ -48,11 +46,11 @@ class LocalHost:
 
     others: frozenset[str] = frozenset()
 
-    def __init__(self, federation: Federation, compute: Compute | None = None, choices: Path | None = None) -> None:
-        self.federation, self.compute = federation, compute or executor(federation, choices)
+    def __init__(self, federation: Federation, executor: Executor | None = None, choices: Path | None = None) -> None:
+        self.federation, self.executor = federation, executor or executor_of(federation, choices)
         self.kinds = {kind.name: kind for kind in federation.method.kinds}
         self.nodes: dict[str, Node] = {}
-        self.parking = Parking(federation.device, federation.resident)
+        self.parking = Parking(federation.compute.device, federation.compute.resident)
         self.shapes: dict[str, Shape] = {}
 
     def node(self, id: str) -> Node:
@@ -103,7 +101,7 @@ class LocalHost:
             if isinstance(frame.work, Mark):
                 evaluate |= once or (self.federation.partial and frame.node.role != self.federation.method.roles[0])
             jobs.append(Job(frame.node, frame.work, tag, frame.clock, evaluate, wave, left))
-        answers = self.compute(jobs)
+        answers = self.executor(jobs)
         try:
             for activation, job, answer in zip(activations, jobs, answers, strict=True):
                 activation.frame.rows += job.rows

@@ -29,9 +29,9 @@ class ProcessHost:
     others: frozenset[str] = frozenset()
 
     def __init__(self, federation: Federation) -> None:
-        if federation.threads != 1:
+        if federation.compute.threads != 1:
             raise ValueError("processes of their own need threads = 1: torch's thread pool does not survive a fork")
-        if federation.device != "cpu":
+        if federation.compute.device != "cpu":
             raise ValueError("processes of their own compute on the CPU: CUDA does not survive a fork")
         importlib.import_module("torch._dynamo")  # optimisers import it: once here, not in every child
         self.federation = federation
@@ -74,7 +74,7 @@ class ProcessHost:
         try:
             leave_signals_to_parent()
             die_with_parent()
-            host = LocalHost(replace(self.federation, workers=1))
+            host = LocalHost(self.federation.computed(workers=1))
             if state is not None:
                 host.restore(order.node, codec.unpack(state))
             order.mail = mail_of(codec.unpack(mail))

@@ -264,7 +264,7 @@ class RayHost:
     def state(self, node: str) -> dict[str, Any]:
         if node in self.states:
             return dict(codec.unpack(self.states[node].read()))
-        return replace(self.federation, device="cpu").node(node).state()
+        return self.federation.computed(device="cpu").node(node).state()
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
         self.states[node] = stored(codec.pack(state))

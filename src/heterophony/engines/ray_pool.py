@@ -68,7 +68,7 @@ class Pool:
     """One worker a core, or a GPU. Those that cannot be started yet may join later; one at least must be there."""
 
     def __init__(self, federation: Federation, workers: int | None) -> None:
-        unit = "GPU" if federation.device.startswith("cuda") else "CPU"
+        unit = "GPU" if federation.compute.device.startswith("cuda") else "CPU"
         there = int(ray().cluster_resources().get(unit, 0))
         if not there:
             raise RayError(f"the cluster has no {unit}")

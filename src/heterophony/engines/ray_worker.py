@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -46,7 +46,7 @@ class Worker:
     """Holds nodes as a `LocalHost`, and computes all that it is given together."""
 
     def __init__(self, freight: Freight) -> None:
-        self.federation = replace(unload(freight), workers=1)
+        self.federation = unload(freight).computed(workers=1)
         self.switches = ExitStack()
         self.switches.enter_context(arithmetic(self.federation))
         self.host = LocalHost(self.federation)
@@ -119,7 +119,7 @@ class Worker:
 
     def _compute(self, activations: Sequence[Activation], seconds: dict[str, float]) -> None:
         """To the end: one after the other where that is how work is computed anyway, so that each is timed."""
-        alone = isinstance(self.host.compute, Eager)
+        alone = isinstance(self.host.executor, Eager)
         for group in [[a] for a in activations] if alone else [list(activations)]:
             began, rest = time.perf_counter(), list(group)
             while rest:

@@ -18,6 +18,7 @@ from heterophony.catalogue import registry
 from heterophony.data.root import folder
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
+from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, Offer, checked, choose
 from heterophony.kernel.node import Slot
@@ -42,11 +43,11 @@ def assemble(
     seed: int = 0,
     changes: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
-    compute: Mapping[str, Any] | None = None,
+    compute: Compute = Compute(),
 ) -> Federation:
     """The federation that `heterophony run METHOD --on SETTING --set ...` runs.
 
-    `compute` says how: device, executor, precision, deterministic, as fields of `Federation`.
+    `compute` says how its work is computed.
     """
     made, chosen = resolve(method, setting, changes, root)
     world = worlds.build(chosen.data, seed, root)
@@ -56,7 +57,7 @@ def assemble(
         "setting": chosen.plain(),
         "seed": seed,
         "changes": _only(changes, _theirs(changes)),
-        "compute": dict(compute or {}),
+        "compute": compute.deciding(),
     }
     topology = _topology(method, made, chosen, world, seed)
     models = _models(made, chosen, world, topology)
@@ -81,7 +82,7 @@ def assemble(
         private_tests=world.private_tests,
         seed=seed,
         evaluate=chosen.plan(method)[1],
-        **(compute or {}),
+        compute=compute,
         dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
         profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
         joins=chosen.joins,
@@ -136,8 +137,8 @@ def reassemble(
     setting = Setting.of(dict(recipe["setting"]))
     own = [("method", recipe["method"])] if ":" in recipe["method"] else []
     imported.permit([*own, *setting.changed(_theirs(recipe["changes"])).imports()], where, trust)
-    same = {"seed": recipe["seed"], "changes": recipe["changes"], "compute": recipe["compute"]}
-    return assemble(recipe["method"], setting, root=root, **same)
+    same = {"seed": recipe["seed"], "changes": recipe["changes"]}
+    return assemble(recipe["method"], setting, root=root, compute=Compute.of(recipe["compute"]), **same)
 
 
 def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:

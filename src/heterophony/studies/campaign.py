@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +16,7 @@ from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
 from heterophony.federation import Federation, settings
+from heterophony.kernel.compute import Compute
 from heterophony.runs import show
 from heterophony.runs.execution import cores, execute
 from heterophony.runs.run import Run, RunError, first_difference
@@ -36,7 +37,7 @@ class Order:
     seed: int = 0
     rounds: int | None = None  # None: as the setting says
     changes: Mapping[str, Any] = field(default_factory=dict)
-    compute: Mapping[str, Any] = field(default_factory=dict)  # device, precision and so on
+    compute: Compute = Compute()
     data: Path | None = None
 
     @property
@@ -55,11 +56,7 @@ class Order:
         A coarser precision is another arithmetic.
         """
         made, _ = resolve(self.method, self.setting, self.changes, self.data)
-        return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.precision})))
-
-    @property
-    def precision(self) -> str:
-        return str(self.compute.get("precision", "fp32"))
+        return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.compute.precision})))
 
     def build(self) -> Federation:
         return assemble(
@@ -135,8 +132,8 @@ def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, An
     if known is not None:
         return known
     federation = order.build()
-    if federation.device == "cpu":
-        federation = replace(federation, workers=workers)
+    if federation.compute.device == "cpu":
+        federation = federation.computed(workers=workers)
     spec, folder = federation.identity(), order.folder
     opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
     with opened as record:

@@ -9,6 +9,7 @@ from typing import Any
 
 from heterophony.base import toml
 from heterophony.catalogue import registry
+from heterophony.kernel.compute import Compute
 from heterophony.runs import show
 from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
@@ -85,7 +86,7 @@ def orders(
     rounds: int | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     changes: Mapping[str, Any] | None = None,
-    compute: Mapping[str, Any] | None = None,
+    compute: Compute = Compute(),
     data: Path | None = None,
 ) -> list[Order]:
     """One run a method and seed, seeds first, so that all methods have their first figures early."""
@@ -106,7 +107,7 @@ def orders(
                     seed,
                     rounds or asked,
                     {**own, **(changes or {})},
-                    dict(compute or {}),
+                    compute,
                     data,
                 )
             )

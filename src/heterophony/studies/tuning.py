@@ -32,6 +32,7 @@ from heterophony.base.seal import opened, sealed
 from heterophony.base.seeds import derive
 from heterophony.catalogue import registry
 from heterophony.federation import Federation
+from heterophony.kernel.compute import Compute
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.assemble import PARTS
 from heterophony.tables.metrics import diverged
@@ -101,7 +102,7 @@ def tune(
     rounds: int | None = None,
     changes: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
-    compute: Mapping[str, Any] | None = None,
+    compute: Compute = Compute(),
     tried: Path | None = None,
     run: Run = lambda federation, rounds: federation.run(rounds),
     tell: Callable[[Trial], None] = lambda trial: None,

@@ -17,6 +17,7 @@ from typing import Any
 
 from heterophony.base.disk import Disk
 from heterophony.base.wording import meant
+from heterophony.kernel.compute import Compute
 from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run, RunError
 from heterophony.settings import Setting
@@ -67,7 +68,7 @@ class Row:
 
 
 def orders(
-    experiment: Experiment, version: Version, folder: Path, compute: Mapping[str, Any], data: Path | None
+    experiment: Experiment, version: Version, folder: Path, compute: Compute = Compute(), data: Path | None = None
 ) -> dict[Place, list[Order]]:
     """The runs of every arm in every group."""
     quick = experiment.quick if version.quick else None
@@ -99,7 +100,7 @@ def orders(
                 seed,
                 rounds,
                 changes,
-                dict(compute),
+                compute,
                 data,
             )
             for seed in range(seeds)
@@ -109,7 +110,7 @@ def orders(
 
 def sources(experiment: Experiment) -> list[str]:
     """The data sets that the full version needs."""
-    wanted = orders(experiment, Version(seeds=1), Path(), {}, None)
+    wanted = orders(experiment, Version(seeds=1), Path())
     found: dict[str, None] = {}
     for order, *_ in wanted.values():
         changes = {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
@@ -350,15 +351,16 @@ def _ours(row: Row) -> str:
     return f"{row.ours:.2f}" + ("" if row.half is None else f" ± {row.half:.2f}")
 
 
-def command(experiment: Experiment, version: Version, compute: Mapping[str, Any]) -> str:
+def command(experiment: Experiment, version: Version, compute: Compute) -> str:
     """What makes this table again, wherever the runs are kept."""
     words = ["heterophony", "reproduce", experiment.name, *(["--quick"] if version.quick else [])]
     words += ["--seeds", str(version.seeds)] if version.seeds else []
     words += ["--scale", f"{version.scale:g}"] if version.scale != 1 else []
     for name in version.only:
         words += ["--only", name]
-    for key, value in compute.items():
-        words += [f"--{key}", str(value)] if value != "cpu" else []
+    for name in ("device", "precision"):
+        if (asked := getattr(compute, name)) != getattr(Compute(), name):
+            words += [f"--{name}", asked]
     return shlex.join(words)
 
 
@@ -391,13 +393,14 @@ def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Seque
     }
 
 
-def _compute(specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The flags that runs were made with, where they are the same for all."""
-    found: dict[str, Any] = {}
-    for key, usual in (("device", "cpu"), ("precision", "fp32")):
-        values = {spec[key] for spec in specs}
-        found |= {key: values.pop()} if len(values) == 1 and usual not in values else {}
-    return found
+def _compute(specs: Sequence[Mapping[str, Any]]) -> Compute:
+    """Return how runs were computed, as far as it is the same for all; the usual for the rest."""
+    same: dict[str, Any] = {}
+    for name in ("device", "precision"):
+        values = {spec[name] for spec in specs}
+        if len(values) == 1:
+            same[name] = values.pop()
+    return Compute(**same)
 
 
 def _run(place: Place, order: Order, spec: Mapping[str, Any]) -> dict[str, Any]:
