@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from heterophony import Data
 from heterophony.base.seeds import seeded
-from heterophony.compute.choice import COMPILED, COMPILED_LAST, LAST, PRODUCTS, STACKED
-from heterophony.compute.cohort import Cohort
+from heterophony.compute.batched import Batched
+from heterophony.compute.choice import CHANNELS_LAST, COMPILED, COMPILED_CHANNELS_LAST, PRODUCTS, STACKED
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.numerics import numerics
 from heterophony.kernel.node import Node, Slot
@@ -136,13 +136,13 @@ def main() -> None:
 
 
 WAYS = {
-    "branches": lambda p: Cohort(precision=p),
-    "channels-last": lambda p: Cohort(precision=p, only=LAST),
-    "channels-last, compiled": lambda p: Cohort(precision=p, only=COMPILED_LAST),
-    "stacked": lambda p: Cohort(precision=p, executor="stacked", only=STACKED),
-    "compiled": lambda p: Cohort(precision=p, executor="stacked", only=COMPILED),
-    "products": lambda p: Cohort(precision=p, executor="stacked", only=PRODUCTS),
-    "chosen": lambda p: Cohort(precision=p, executor="auto"),
+    "branches": lambda p: Batched(precision=p),
+    "channels-last": lambda p: Batched(precision=p, only=CHANNELS_LAST),
+    "channels-last, compiled": lambda p: Batched(precision=p, only=COMPILED_CHANNELS_LAST),
+    "stacked": lambda p: Batched(precision=p, executor="stacked", only=STACKED),
+    "compiled": lambda p: Batched(precision=p, executor="stacked", only=COMPILED),
+    "products": lambda p: Batched(precision=p, executor="stacked", only=PRODUCTS),
+    "chosen": lambda p: Batched(precision=p, executor="auto"),
 }
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ class Meter:
     def __call__(self, engine: Engine) -> None:
         if len(self.times) == 2 or engine.boxes["server"].round < self.marks[len(self.times)]:
             return
-        if engine.federation.device != "cpu":
+        if engine.federation.compute.device != "cpu":
             torch.cuda.synchronize()
         self.times.append(time.perf_counter())
         if len(self.times) == 2:

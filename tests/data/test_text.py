@@ -281,8 +281,8 @@ def test_topics_are_learned(texts):
 
 
 @pytest.mark.parametrize("executor", ["branches", "stacked"])
-def test_sequences_in_lanes_and_stacks(texts, executor):
-    """As one at a time: to the bit in lanes, up to rounding as a stack."""
+def test_sequences_in_captured_fits_and_stacks(texts, executor):
+    """As one at a time: to the bit where each fit is captured, up to rounding as a stack."""
     eager = assemble("fedavg", languages(), root=texts).run(2)
     other = assemble("fedavg", languages(), root=texts, compute=Compute(executor=executor)).run(2)
     if executor == "branches":

@@ -1,4 +1,4 @@
-"""Fits share a lane, or a stack, only if they are the same program; otherwise they end as one at a time."""
+"""Fits share what was captured, or a stack, only if they are the same program; otherwise they end as one at a time."""
 
 from functools import partial
 
@@ -9,8 +9,8 @@ from torch import nn
 
 from heterophony import Compute, Federation, Own
 from heterophony.base.seeds import seeded
+from heterophony.compute.batched import Batched
 from heterophony.compute.choice import key_of
-from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.signature import of_module
 from heterophony.engines import local
@@ -43,9 +43,9 @@ def jobs(works, factories=None, views=("train", "own")):
 
 
 def compare(executor, works, factories=None, times=1, between=lambda model: None):
-    """Both ways, from the same states; returns what each left, and the cohort."""
-    cohort, done = Cohort(executor=executor), []
-    for compute in (Eager(), cohort):
+    """Both ways, from the same states; returns what each left, and the executor."""
+    batched, done = Batched(executor=executor), []
+    for compute in (Eager(), batched):
         mine = jobs(works, factories)
         for time in range(times):
             for job in mine if time else ():
@@ -58,7 +58,7 @@ def compare(executor, works, factories=None, times=1, between=lambda model: None
             torch.testing.assert_close(other.node.slots["model"].tensors()[name], tensor, rtol=1e-5, atol=1e-6)
         assert one.node.epochs == other.node.epochs
         assert one.node.optimisers.keys() == other.node.optimisers.keys()
-    return done, cohort
+    return done, batched
 
 
 def pull(gradients, parameters, *, mu):
@@ -148,8 +148,8 @@ def test_the_part_that_is_trained_tells_programs_apart(executor):
     decayed = sgd(0.1, momentum=0.9, weight_decay=0.05)
     parts = (None, ("0",), ("2",), ("2",))
     works = [Fit("model", cross_entropy, batch=16, optimiser=decayed, keep="own", only=part) for part in parts]
-    done, cohort = compare(executor, works, times=2)
-    assert not cohort.alone
+    done, batched = compare(executor, works, times=2)
+    assert not batched.alone
     start = jobs(works)
     for mine, _ in done:
         for job, part, before in zip(mine, parts, start, strict=True):
@@ -162,13 +162,13 @@ def test_the_part_that_is_trained_tells_programs_apart(executor):
 @pytest.mark.parametrize("optimiser", [sgd(0.1, 0.9, 0.05), adam(0.01, 0.05)], ids=["sgd", "adam"])
 def test_parts_in_turns_keep_each_others_moments(executor, optimiser):
     ones, others = jobs([PLAIN] * 2), jobs([PLAIN] * 2)
-    cohort = Cohort(executor=executor)
+    batched = Batched(executor=executor)
     for part in (None, ("0",), ("2",), None):
-        for compute, mine in ((Eager(), ones), (cohort, others)):
+        for compute, mine in ((Eager(), ones), (batched, others)):
             for job in mine:
                 job.work = Fit("model", cross_entropy, batch=16, optimiser=optimiser, keep="own", only=part)
             compute(mine)
-    assert not cohort.alone
+    assert not batched.alone
     for one, other in zip(ones, others, strict=True):
         kept = [job.node.optimisers["model/own"] for job in (one, other)]
         assert list(kept[0]) == list(kept[1])
@@ -232,8 +232,8 @@ def test_a_buffer_that_is_assigned_anew_is_the_models_own(executor, tmp_path):
     assert made.resume(tmp_path / "run", 3).digest == whole.digest
     assert whole.state("p0")["models"]["model"]["centre"].norm() > 0.1
     if executor != "eager":
-        _, cohort = compare(executor, [PLAIN] * 2, {0: Centred, 1: Centred}, times=2)
-        assert cohort.alone == {"c0", "c1"}
+        _, batched = compare(executor, [PLAIN] * 2, {0: Centred, 1: Centred}, times=2)
+        assert batched.alone == {"c0", "c1"}
 
 
 @pytest.mark.parametrize("optimiser", [sgd(0.1), adam(0.01)])

@@ -8,7 +8,7 @@ from torch import nn
 
 from heterophony import Data, Federation, Fit
 from heterophony.base.seeds import generator, seeded
-from heterophony.compute.cohort import Cohort
+from heterophony.compute.batched import Batched
 from heterophony.compute.eager import Eager, Job, WorkError, fit, predict, refresh
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
@@ -185,10 +185,10 @@ def test_lanes_and_stacks_have_the_statistics_of_one_at_a_time(executor) -> None
     ones, others = jobs(), jobs()
     for _ in range(2):
         Eager()(ones)
-        cohort = Cohort(executor=executor)
-        cohort(others)
-        assert cohort.lanes
-        assert not cohort.alone
+        batched = Batched(executor=executor)
+        batched(others)
+        assert batched.captured_fits
+        assert not batched.alone
     for one, other in zip(ones, others, strict=True):
         a, b = (each.node.slots["model"].tensors() for each in (one, other))
         same = torch.equal if executor == "branches" else (lambda p, q: torch.allclose(p, q, atol=1e-5))

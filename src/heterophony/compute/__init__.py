@@ -1,4 +1,4 @@
-"""How pending work is computed: one after the other, or a whole cohort together."""
+"""How pending work is computed: one piece after the other, or all of it together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heterophony.compute.batched import Batched
 from heterophony.compute.choice import Choices, machine_file
-from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job
 from heterophony.compute.memory import keep_freed
 from heterophony.compute.workers import Workers
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
 
 # Read when CUDA starts, which asking whether there is a GPU may do already. Under NVIDIA's multi-process service a
-# client has so few queues by itself that no two lanes run at once.
+# client has so few queues by itself that no two captured fits run at once.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 
@@ -25,7 +25,7 @@ Executor = Callable[[Sequence[Job]], Iterable[Any]]
 
 
 def executor_of(federation: Federation, choices: Path | None = None) -> Executor:
-    """Return what computes a federation's work; by default whole cohorts on a GPU, and one fit at a time on a CPU.
+    """Return what computes a federation's work; by default all together on a GPU, and one fit at a time on a CPU.
 
     `choices` is the file in which ways that were timed are remembered.
     """
@@ -38,4 +38,4 @@ def executor_of(federation: Federation, choices: Path | None = None) -> Executor
         several = compute.workers > 1 and on_cpu and compute.threads == 1
         return Workers(eager, compute.workers) if several else eager
     remembered = Choices(choices, machine_file() if compute.executor == "auto" else None)
-    return Cohort(federation.test_sets, compute.precision, compute.executor, remembered)
+    return Batched(federation.test_sets, compute.precision, compute.executor, remembered)

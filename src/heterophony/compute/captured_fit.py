@@ -1,6 +1,6 @@
-"""A place where one kind of training runs: networks, optimisers and data at fixed addresses, and graphs of its steps.
+"""A captured fit: networks, optimisers and rows at fixed addresses, and graphs of the steps on them.
 
-A node's state is copied in, the captured steps are replayed, and the state is copied back; so a graph that was captured
+A node's state is copied in, the captured steps are replayed, and the state is copied back. So a graph that was captured
 for one participant serves every other whose work is the same program. On a CPU the steps are run instead of replayed,
 with the same bits as one at a time.
 """
@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from heterophony.base.seeds import derive, generator, seeded
 from heterophony.compute import signature
 from heterophony.compute.choice import BRANCHES, Way
-from heterophony.compute.compiled import certain, in_batches_of
+from heterophony.compute.compiled import in_batches_of, without_dropout
 from heterophony.compute.eager import (
     Job,
     Net,
     backward,
+    in_precision,
     kept,
     nets_of,
     on_device,
     part_of,
-    precise,
     teacher,
     transforms_of,
     untrained,
@@ -47,8 +47,8 @@ TRIAL = 4  # steps that are timed as one graph, at most
 Pairs = list[tuple[Tensor, Tensor]]  # (to, from)
 
 
-class Rows:
-    """What a fit trains on: a view's columns, which of its rows, and columns beside them."""
+class TrainingRows:
+    """What a fit trains on: a view's columns, which of its rows (None is all), and further columns."""
 
     def __init__(self, node: Node, work: Fit) -> None:
         self.view = node.data.placed(work.data)
@@ -58,6 +58,7 @@ class Rows:
 
     @property
     def form(self) -> tuple[tuple[str, tuple[int, ...], torch.dtype], ...]:
+        """Return name, shape of a row and type of each column, as a fit reads them."""
         columns = {**self.view.columns, **self.extra}
         read = None if self.view.levels is None or "x" in self.extra else self.view.levels.dtype
         return tuple(
@@ -66,7 +67,7 @@ class Rows:
         )
 
     def column(self, name: str, chosen: Tensor | None) -> Tensor:
-        """What a fit reads, of these rows: of images kept as bytes, what they stand for."""
+        """Return one column of the chosen rows. Images that are kept as bytes are converted to floats first."""
         if name in self.extra:
             given: Tensor = self.extra[name]
             return given
@@ -75,13 +76,14 @@ class Rows:
 
 
 class Losses(Mapping[str, dict[str, float]]):
-    """The mean loss terms of a fit. The device is asked when somebody wants to know them: asking waits for it."""
+    """The mean loss terms of a fit, by model. They are read from the device on first use: reading waits for it."""
 
     def __init__(self, totals: Callable[[], list[float]], terms: Sequence[tuple[str, str]], steps: int) -> None:
         self.totals, self.terms, self.steps = totals, terms, steps
 
     @cached_property
     def known(self) -> dict[str, dict[str, float]]:
+        """Return the means, read once."""
         found: dict[str, dict[str, float]] = {}
         for (model, term), total in zip(self.terms, self.totals(), strict=True):
             found.setdefault(model, {})[term] = total / self.steps
@@ -98,8 +100,15 @@ class Losses(Mapping[str, dict[str, float]]):
 
 
 def plan(sizes: Sequence[int], apart: bool, tensors: int = 0) -> list[tuple[int, int, bool]]:
-    """(batch, steps, whether the gradient is kept) of each graph to replay; `apart` sets off the first step."""
-    chunks = CHUNKS[sum(tensors > depth for depth in DEPTHS) :]
+    """Return which graphs to replay in turn, each as (batch, steps, whether the gradient is kept).
+
+    Arguments:
+        sizes: of all batches, in order.
+        apart: whether the first step has a graph of its own, because its gradient is asked for.
+        tensors: how many the networks have; deep ones get shorter graphs.
+    """
+    too_deep_for = sum(tensors > depth for depth in DEPTHS)
+    chunks = CHUNKS[too_deep_for:]
     calls = [(sizes[0], 1, True)] if apart and sizes else []
     for batch, run in groupby(sizes[len(calls) :]):
         left = len(list(run))
@@ -109,10 +118,11 @@ def plan(sizes: Sequence[int], apart: bool, tensors: int = 0) -> list[tuple[int,
     return calls
 
 
-class Track:
-    """A stream, and the memory that graphs on it need in between: for lanes that need not run side by side.
+class SharedStream:
+    """A stream, and the memory that graphs on it need between their first and last kernel.
 
-    They may be replayed in any order, since nothing that outlives a replay is in that memory.
+    Captured fits that need not run side by side share it. They may be replayed in any order, since nothing that
+    outlives a replay is in that memory.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -120,27 +130,37 @@ class Track:
         self.pool = torch.cuda.graph_pool_handle()
 
 
-class Lane:
-    """Room for fits of one kind: for one, or as a stack (see `stack.py`) for several that step together."""
+class CapturedFit:
+    """Room for fits of one program: for one, or as a stack (see `stack.py`) for several that step together.
+
+    Arguments:
+        job: a fit of that program; its networks are copied.
+        rows: what it trains on.
+        precision: "fp32", "tf32" or "bf16".
+        way: the layout, and whether the networks are compiled.
+        seats: how many fits step together; 1 unless it is a stack.
+        shared_stream: the stream and memory of other captured fits that need not run beside this one.
+        dropout: whether networks drop units; without, two ways can be compared.
+    """
 
     def __init__(
         self,
         job: Job,
-        rows: Rows,
+        rows: TrainingRows,
         precision: str = "fp32",
         way: Way = BRANCHES,
         seats: int = 1,
-        track: Track | None = None,
-        chance: bool = True,
+        shared_stream: SharedStream | None = None,
+        dropout: bool = True,
     ) -> None:
         node, work = job.node, job.work
         assert isinstance(work, Fit)
         self.work, self.device, self.precision = work, torch.device(node.device), precision
-        self.way, self.seats, self.chance = way, seats, chance  # without chance there is no dropout
+        self.way, self.seats, self.dropout = way, seats, dropout
         self.cuda = self.device.type == "cuda"
         self.classes, self.transforms = rows.view.classes, transforms_of(work)
-        self._furnish({name: node.models[name] for name in (*work.names, *work.teachers)})
-        self.homes = self._homes()
+        self._build({name: node.models[name] for name in (*work.names, *work.teachers)})
+        self.places = self._places()
         self.depth = sum(len(own) for own in self.tensors.values())
         room = capacity(rows.count)
         self.columns = {name: self.zeros(room, *shape, dtype=dtype) for name, shape, dtype in rows.form}
@@ -158,14 +178,14 @@ class Lane:
         self.served: str | None = None  # the node that was here last
         self.used = -1  # the call in which it was used last
         self.fresh = False  # whether it has new graphs, and the steps before them have left memory behind
-        self.track = track
+        self.shared_stream = shared_stream
         if self.cuda:
-            self.track = track or Track(self.device)
-            self.stream, self.pool = self.track.stream, self.track.pool
+            self.shared_stream = shared_stream or SharedStream(self.device)
+            self.stream, self.pool = self.shared_stream.stream, self.shared_stream.pool
             self.generator = torch.Generator(self.device)
 
-    def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
-        """Networks and optimisers of its own."""
+    def _build(self, modules: Mapping[str, nn.Module]) -> None:
+        """Make networks and optimisers of its own."""
         work = self.work
         copies = self._copies(modules)
         if self.cuda:  # on a CPU, as the node has it
@@ -175,12 +195,14 @@ class Lane:
         self.slots = [Slot(module) for module in copies.values()]
         self.tensors = {name: slot.tensors() for name, slot in zip(copies, self.slots, strict=True)}
         self.parameters = {name: dict(copies[name].named_parameters()) for name in work.names}
-        self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        self.optimisers = {
+            n: lasting_optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()
+        }
 
         def ask(name: str, path: str) -> Net:
             part = part_of(copies[name], path)
             net = in_batches_of(work.batch or 1, part) if self.way.compiled else part
-            return precise(net if name in work.names else teacher(net), self.precision)
+            return in_precision(net if name in work.names else teacher(net), self.precision)
 
         self.nets = nets_of(work, ask)
 
@@ -189,27 +211,28 @@ class Lane:
         if self.work.only is not None:
             for parameter in untrained(self.work, copies[self.work.names[0]]):
                 parameter.requires_grad_(False)
-        return copies if self.chance else {name: certain(module) for name, module in copies.items()}
+        return copies if self.dropout else {name: without_dropout(module) for name, module in copies.items()}
 
-    def _homes(self) -> list[dict[str, list[Tensor]]]:
-        """By seat and model: where its tensors are, in the order of a node's own."""
+    def _places(self) -> list[dict[str, list[Tensor]]]:
+        """Return where tensors are, by seat and model, in the order of a node's own."""
         return [{name: [tensor.detach() for tensor in own.values()] for name, own in self.tensors.items()}]
 
     def zeros(self, *shape: int, dtype: torch.dtype) -> Tensor:
+        """Return a tensor for all seats, filled with zeros."""
         return torch.zeros(shape, dtype=dtype, device=self.device)
 
     def seat(self, tensor: Tensor, i: int) -> Tensor:
-        """The part of a tensor that belongs to the i-th fit."""
+        """Return the part of a tensor that belongs to the i-th fit."""
         return tensor
 
     # -- in and out ------------------------------------------------------------------------------------------
-    def enter(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
-        """Take nodes' work: what is to be copied in, and what is to be set to zero."""
+    def enter(self, jobs: Sequence[Job], rows: Sequence[TrainingRows]) -> tuple[Pairs, list[Tensor]]:
+        """Take nodes' work. Return what is to be copied in, and what is to be set to zero."""
         self.prepare(jobs[0])
         return self.admit(jobs, rows)
 
-    def admit(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> tuple[Pairs, list[Tensor]]:
-        """The same for a lane that is ready."""
+    def admit(self, jobs: Sequence[Job], rows: Sequence[TrainingRows]) -> tuple[Pairs, list[Tensor]]:
+        """Do the same where everything is prepared."""
         work = self.work
         copies: Pairs = []
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
@@ -231,9 +254,9 @@ class Lane:
         return copies, zeros
 
     def prepare(self, job: Job, trial: bool = False) -> None:
-        """Have everything ready for such a fit, before any state comes in; nothing of the node changes.
+        """Have everything ready for such a fit, before any state comes in. Nothing of the node changes.
 
-        For a `trial` a few steps are enough: they are what is timed.
+        With `trial`, only the few steps that are timed are made ready.
         """
         work = job.work
         assert isinstance(work, Fit)
@@ -248,11 +271,12 @@ class Lane:
             self.graphs.clear()  # they read the old one
         self._warm()
 
-    def _seat(self, i: int, job: Job, rows: Rows) -> Pairs:
+    def _seat(self, i: int, job: Job, rows: TrainingRows) -> Pairs:
+        """Return what is to be copied in for the i-th fit."""
         node, work = job.node, job.work
         assert isinstance(work, Fit)
         copies: Pairs = []
-        for name, own in self.homes[i].items():
+        for name, own in self.places[i].items():
             copies += zip(own, node.slots[name].tensors().values(), strict=True)
         copies += [(self.seat(to, i), of) for to, of in _copies(self.aux, work.aux)]
         for name, number in signature.numbers(work.loss).items():
@@ -264,8 +288,8 @@ class Lane:
         """Write every seat's rows, which are equally many, at once."""
         to[: len(rows[0])].copy_(rows[0], non_blocking=True)
 
-    def _stage(self, i: int, rows: Rows) -> Pairs:
-        """Have the rows where the graphs read them, unless they are there already: what is to be copied."""
+    def _stage(self, i: int, rows: TrainingRows) -> Pairs:
+        """Return what is to be copied so that the graphs find the rows; nothing where they are there already."""
         whole = rows.rows is None and not rows.extra
         if whole and self.staged.get(i) is rows.view:
             return []
@@ -279,7 +303,7 @@ class Lane:
         return copies
 
     def _moments(self, i: int, job: Job, name: str) -> tuple[Pairs, list[Tensor]]:
-        """An optimiser's state: as kept by the node, or fresh, which is zero."""
+        """Return what is to be copied and set to zero for an optimiser's state: as the node kept it, or fresh."""
         key = kept(job.work, name)  # type: ignore[arg-type]
         before = job.node.optimisers.get(key, {}) if key else {}
         copies: Pairs = []
@@ -297,11 +321,11 @@ class Lane:
         return copies, zeros
 
     def leave(self, jobs: Sequence[Job]) -> Pairs:
-        """Give nodes their models and moments back: what is to be copied out."""
+        """Give nodes their optimiser states back, and return what of their models is to be copied out."""
         copies: Pairs = []
         for i, job in enumerate(jobs):
             for name in self.work.names:
-                copies += zip(job.node.slots[name].tensors().values(), self.homes[i][name], strict=True)
+                copies += zip(job.node.slots[name].tensors().values(), self.places[i][name], strict=True)
                 if (key := kept(job.work, name)) is not None:  # type: ignore[arg-type]
                     state, before = self.optimisers[name].state, job.node.optimisers.get(key, {})
                     job.node.optimisers[key] = {  # of what is not trained now, what was kept
@@ -317,7 +341,7 @@ class Lane:
         return (self.seat(value, i) if value.dim() else value).clone()
 
     def fitted(self, i: int, job: Job, totals: Callable[[], list[float]]) -> Fitted:
-        """The answer to the i-th fit, before its state goes back; `totals` asks for the sums of the loss terms."""
+        """Return the answer to the i-th fit, before its state goes back. `totals` reads the sums of the loss terms."""
         losses = Losses(totals, self.terms, len(self.sizes))
         first = self.work.names[0]
         gradient = displacement = None
@@ -330,14 +354,14 @@ class Lane:
         return Fitted(losses, len(self.sizes), gradient, displacement)
 
     # -- steps -----------------------------------------------------------------------------------------------
-    def gradients(self, jobs: Sequence[Job], rows: Sequence[Rows]) -> list[Tensor]:
-        """Those of a first step of these fits, for each size that their batches have; their nodes stay as they are."""
+    def gradients(self, jobs: Sequence[Job], rows: Sequence[TrainingRows]) -> list[Tensor]:
+        """Return the gradients of a first step of these fits, by size of a batch. Their nodes stay as they are."""
         work = jobs[0].work
         assert isinstance(work, Fit)
         self.work = work
         return [self._gradient(jobs, rows, batch) for batch in dict.fromkeys(work.sizes(jobs[0].node))]
 
-    def _gradient(self, jobs: Sequence[Job], rows: Sequence[Rows], batch: int) -> Tensor:
+    def _gradient(self, jobs: Sequence[Job], rows: Sequence[TrainingRows], batch: int) -> Tensor:
         self.sizes = [batch]
         self.step(batch, False)  # whatever steps need is allocated
         epochs = [dict(job.node.epochs) for job in jobs]
@@ -352,7 +376,7 @@ class Lane:
         return torch.cat([gradient.flatten().float() for gradient in found if gradient is not None])
 
     def step(self, batch: int, keep: bool) -> None:
-        """One step on the next rows of the order: what is captured."""
+        """Take one step on the next rows of the order. This is what is captured."""
         terms = self._descend(self.at + torch.arange(batch, device=self.device))
         self.at.add_(batch)
         if keep:
@@ -369,7 +393,7 @@ class Lane:
         self.total.add_(values)
 
     def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
-        """Loss terms, and gradients on the parameters."""
+        """Return the loss terms, and leave gradients on the parameters."""
         rows = self.order.index_select(0, places)
         columns = {n: c.index_select(0, rows) for n, c in self.columns.items()}
         if self.augment is not None:
@@ -384,7 +408,7 @@ class Lane:
         update(self.transforms, self.parameters, self.aux, self.optimisers)
 
     def _warm(self) -> None:
-        """Before the state is copied in: let everything be allocated that steps need, and capture what is missing."""
+        """Let everything be allocated that steps need, and capture what is missing, before the state is copied in."""
         keep = self.work.answer == "gradient"
         if not self.cuda:
             if self.total is None:
@@ -398,10 +422,11 @@ class Lane:
         torch.cuda.current_stream(self.device).wait_stream(self.stream)
 
     def _capture(self, batch: int, steps: int, keep: bool) -> Any:
+        """Return a graph of so many steps."""
         graph = torch.cuda.CUDAGraph()
         default = torch.cuda.default_generators[self.device.index or 0]
         before = default.graphsafe_get_state()
-        default.graphsafe_set_state(self.generator)  # dropout draws from the lane's own: graphs replay side by side
+        default.graphsafe_set_state(self.generator)  # graphs replay side by side: dropout draws from its own
         try:
             self.stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(self.stream):
@@ -415,7 +440,7 @@ class Lane:
         return graph
 
     def replay(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Run all steps; yields after each piece, so that lanes can be fed in turn."""
+        """Run all steps. Yield after each graph, so that several captured fits can be fed in turn."""
         if not self.cuda:
             with seeded(*_purpose(jobs[0])):
                 for batch, steps, keep in self.plan:
@@ -428,21 +453,24 @@ class Lane:
             yield
 
     def _room(self, aux: Any) -> Any:
+        """Return tensors of the same form for all seats."""
         if isinstance(aux, Tensor):
             return self.zeros(*aux.shape, dtype=aux.dtype)
         return {key: self._room(value) for key, value in aux.items()} if isinstance(aux, Mapping) else aux
 
 
 def _last(column: Tensor) -> Tensor:
+    """Return images with their channels last."""
     return column.contiguous(memory_format=torch.channels_last) if column.dim() == 4 else column
 
 
 def _purpose(job: Job) -> tuple[object, ...]:
+    """Return what the randomness of a fit follows from."""
     return job.node.seed, job.node.id, job.node.round, "fit", job.tag
 
 
-def _orders(node: Node, work: Fit, rows: Rows, sizes: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-    """The rows of all batches, and how their images are changed, as one at a time would draw them."""
+def _orders(node: Node, work: Fit, rows: TrainingRows, sizes: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    """Return the rows of all batches, and how their images are changed, as one at a time would draw them."""
     sizes, augment = list(sizes), rows.view.augment
     orders, drawn = [], []
     while sizes:
@@ -460,12 +488,12 @@ def _orders(node: Node, work: Fit, rows: Rows, sizes: Sequence[int]) -> tuple[Te
 
 
 def _parameters(augment: Augmentation | None) -> int:
-    """How many numbers say how an image is changed."""
+    """Return how many numbers say how an image is changed."""
     return 0 if augment is None else augment.draw(1, torch.Generator()).shape[1]
 
 
-def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer | Descent:
-    """An optimiser that stays with a lane: on a GPU one kernel, whose counters are on the device too."""
+def lasting_optimiser(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.Optimizer | Descent:
+    """Return an optimiser that stays with a captured fit. On a GPU its step is one kernel."""
     trained = [p for p in parameters if p.requires_grad]
     if not trained:
         return optimiser.plain(trained)
@@ -476,6 +504,9 @@ def resident(optimiser: Optimiser, parameters: Any, cuda: bool) -> torch.optim.O
 
 
 def _copies(to: Any, of: Any) -> Pairs:
+    """Return pairs of the tensors in two structures of one form."""
     if isinstance(to, Tensor):
         return [(to, of)]
-    return [pair for key in to for pair in _copies(to[key], of[key])] if isinstance(to, Mapping) else []
+    if not isinstance(to, Mapping):
+        return []
+    return [pair for key in to for pair in _copies(to[key], of[key])]

@@ -36,13 +36,13 @@ class Way:
 
 
 BRANCHES = Way("branches")
-LAST = Way("branches, channels-last", channels_last=True)
+CHANNELS_LAST = Way("branches, channels-last", channels_last=True)
 COMPILED_BRANCHES = Way("branches, compiled", compiled=True)
-COMPILED_LAST = Way("branches, channels-last, compiled", channels_last=True, compiled=True)
+COMPILED_CHANNELS_LAST = Way("branches, channels-last, compiled", channels_last=True, compiled=True)
 STACKED = Way("stacked", stacked=True)
 COMPILED = Way("stacked, compiled", stacked=True, compiled=True)
 PRODUCTS = Way("stacked, as products, compiled", stacked=True, compiled=True, products=True)
-EVERY = BRANCHES, LAST, COMPILED_BRANCHES, COMPILED_LAST, STACKED, COMPILED, PRODUCTS
+EVERY = BRANCHES, CHANNELS_LAST, COMPILED_BRANCHES, COMPILED_CHANNELS_LAST, STACKED, COMPILED, PRODUCTS
 WAYS = {way.name: way for way in EVERY}
 
 

@@ -41,7 +41,7 @@ def in_batches_of(batch: int, network: nn.Module) -> Callable[[Tensor], Tensor]:
     return ask
 
 
-def certain(network: nn.Module) -> nn.Module:
+def without_dropout(network: nn.Module) -> nn.Module:
     """The network, in place, without dropout: for comparing what it computes."""
     for module in network.modules():
         if isinstance(module, _DropoutNd):

@@ -161,12 +161,12 @@ def asked(
         x = data.columns["x"]
         x = x if rows is None else x.index_select(0, rows.to(data.device))
         device = next((p.device for p in model.parameters()), x.device)
-        net = precise(model, precision)
+        net = in_precision(model, precision)
         batch = batch if device.type == "cpu" else max(batch, GPU_BATCH)
         return torch.cat([net(data.read(part).to(device)) for part in torch.split(x, batch)])
 
 
-def precise(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[Tensor], Tensor]:
+def in_precision(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[Tensor], Tensor]:
     """The network in the given precision, with answers in float32."""
     if precision != "bf16":
         return net
@@ -215,7 +215,7 @@ def refresh(node: Node, work: Fit, precision: str = "fp32") -> None:
     for name in work.names:
         network = node.models[name]
         if running(network):
-            retaken(network, precise(network, precision), (data.take(part).x for part in parts))
+            retaken(network, in_precision(network, precision), (data.take(part).x for part in parts))
             node.slots[name].settle()
 
 
@@ -244,7 +244,7 @@ def _held(work: Fit, models: Mapping[str, nn.Module]) -> Iterator[None]:
 def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) -> Fitted:
     def ask(name: str, path: str) -> Net:
         network = part_of(node.models[name], path)
-        return precise(network if name in models else teacher(network), precision)
+        return in_precision(network if name in models else teacher(network), precision)
 
     nets = nets_of(work, ask)
     parameters = {name: dict(model.named_parameters()) for name, model in models.items()}

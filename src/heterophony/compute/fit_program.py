@@ -1,9 +1,9 @@
-"""What makes two fits the same program, so that a lane that was made for one serves the other."""
+"""What makes two fits the same program, so that what was captured for one serves the other."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
@@ -14,12 +14,10 @@ from heterophony.compute.eager import Job, transforms_of
 from heterophony.kernel.work import Fit
 
 if TYPE_CHECKING:
-    from heterophony.compute.captured_fit import Rows
-
-Kind = tuple[Hashable, ...]
+    from heterophony.compute.captured_fit import TrainingRows
 
 
-class Network:
+class Architecture:
     """What equal networks have in common: one object for all of them in this process, with a name for others."""
 
     def __init__(self, name: str) -> None:
@@ -29,54 +27,86 @@ class Network:
         return self.name
 
 
+class FitProgram(NamedTuple):
+    """What makes two fits the same program. It is a tuple, so that comparing and hashing it cost little."""
+
+    networks: tuple[tuple[str, Architecture], ...]  # of trained models and of teachers, by name
+    training: Hashable  # loss, transforms, optimiser, size of a batch and what is answered
+    columns: Hashable  # names, shapes and types of what is read
+    classes: int | None
+    augment: Hashable
+    aux: Hashable
+    room: int  # for so many rows, at least
+
+    @property
+    def without_room(self) -> tuple[Hashable, ...]:
+        """Return the rest: how many rows there is room for does not decide which way is the fastest."""
+        return self[:-1]
+
+
 class Signatures:
-    """Networks and what is done with them, by value. A network is looked through again when it has changed."""
+    """Networks, and what is done with them, compared by value. A network that has changed is looked through again."""
 
     def __init__(self) -> None:
-        self.networks: dict[Hashable, Network] = {}
-        self.known: WeakKeyDictionary[nn.Module, tuple[signature.Look, Network]] = WeakKeyDictionary()
-        self.programs: dict[Hashable, Hashable] = {}  # by the identity of its parts, for as long as these stay
+        self.architectures: dict[Hashable, Architecture] = {}
+        self.known: WeakKeyDictionary[nn.Module, tuple[signature.LastSeen, Architecture]] = WeakKeyDictionary()
+        self.trainings: dict[Hashable, Hashable] = {}  # by the identity of its parts, for as long as these stay
 
-    def program(self, work: Fit) -> Hashable:
-        """All but networks and data. What closures hold may change between two calls, not within one."""
+    def training(self, work: Fit) -> Hashable:
+        """Return all of a fit but its networks and data.
+
+        What closures hold may change between two calls of the executor, not within one.
+        """
         asked = work.teachers, work.parts, work.only
         parts = (
             work.models, asked, id(work.loss), id(work.transform), id(work.optimiser), work.batch, work.answer,
         )  # fmt: skip
-        if parts not in self.programs:
+        if parts not in self.trainings:
             transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
-            self.programs[parts] = (
+            self.trainings[parts] = (
                 work.names, asked, signature.of_function(work.loss, loose=True), transforms, work.batch,
                 signature.of_value(work.optimiser), work.answer,
             )  # fmt: skip
-        return self.programs[parts]
+        return self.trainings[parts]
 
-    def network(self, module: nn.Module) -> Network:
+    def architecture(self, module: nn.Module) -> Architecture:
+        """Return the one object for all networks that equal this one."""
         known = self.known.get(module)
         if known is not None and known[0].same:
             return known[1]
         exact = signature.of_module(module)
-        found = self.networks.get(exact)
+        found = self.architectures.get(exact)
         if found is None:
-            found = self.networks[exact] = Network(key_of(exact))
-        self.known[module] = signature.Look(module), found
+            found = self.architectures[exact] = Architecture(key_of(exact))
+        self.known[module] = signature.LastSeen(module), found
         return found
 
 
-def kind_of(job: Job, rows: Rows, signatures: Signatures) -> Kind:
-    """What makes two fits the same program, and last the room they need; raises `signature.Unknown`."""
+def program_of(job: Job, rows: TrainingRows, signatures: Signatures) -> FitProgram:
+    """Return a fit's program. Raise `signature.Unknown` where it cannot be told from others."""
     node, work = job.node, job.work
     assert isinstance(work, Fit)
     options = work.optimiser.options
     if work.optimiser.name not in ("SGD", "Adam", "AdamW") or options.get("dampening"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
-    models = tuple((name, signatures.network(node.slots[name].module)) for name in (*work.names, *work.teachers))
-    view = rows.form, rows.view.classes, signature.of_value(rows.view.augment)
-    return models, signatures.program(work), *view, _structure(work.aux), capacity(rows.count)
+    names = (*work.names, *work.teachers)
+    return FitProgram(
+        networks=tuple((name, signatures.architecture(node.slots[name].module)) for name in names),
+        training=signatures.training(work),
+        columns=rows.form,
+        classes=rows.view.classes,
+        augment=signature.of_value(rows.view.augment),
+        aux=_structure(work.aux),
+        room=capacity(rows.count),
+    )
 
 
 def capacity(rows: int) -> int:
-    """Room for so many rows: steps of a quarter of a power of two, so that unequal participants share lanes."""
+    """Return room for so many rows.
+
+    It grows in steps of a quarter of a power of two, so that participants with about equally many rows share what was
+    captured.
+    """
     if rows <= 16:
         return 16
     step = 1 << max(0, (rows - 1).bit_length() - 3)

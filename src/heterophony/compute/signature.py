@@ -41,7 +41,7 @@ def of_module(module: nn.Module) -> Hashable:
     return tuple(parts), parameters, buffers
 
 
-class Look:
+class LastSeen:
     """What is cheap to compare of a module without hooks: whether it is still as it was when it was looked through."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -1,7 +1,7 @@
-"""Equal networks as one: their weights stacked, a step of all of them as one step (`torch.func.vmap`).
+"""Equal networks as one: their weights are stacked, and a step of all is one step (`torch.func.vmap`).
 
 Many small equal participants are limited by the number of kernels, not by arithmetic: a layer of fifty of them is one
-batched product here. Optimisers work element by element, so torch's own step a whole stack.
+batched product here. Optimisers work element by element, so torch's own can step a whole stack.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from heterophony.compute import signature
-from heterophony.compute.captured_fit import Lane, resident
+from heterophony.compute.captured_fit import CapturedFit, lasting_optimiser
 from heterophony.compute.compiled import compiled
-from heterophony.compute.eager import Job, backward, kept, nets_of, part_of, precise, teacher, terms_of
+from heterophony.compute.eager import Job, backward, in_precision, kept, nets_of, part_of, teacher, terms_of
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.kernel.node import Slot
@@ -25,7 +25,10 @@ from heterophony.kernel.work import Fit
 
 
 def stackable(job: Job) -> bool:
-    """Whether a fit can be one of a stack: Adam counts its own steps, and tied weights have one name for two parts."""
+    """Tell whether a fit can be one of a stack.
+
+    Adam counts its steps by itself, so its state cannot be kept here. Tied weights have one name for two parts.
+    """
     work = job.work
     assert isinstance(work, Fit)
     if any(_tied(job.node.models[part.partition(".")[0]]) for part in work.parts):
@@ -39,7 +42,7 @@ def _tied(module: nn.Module) -> bool:
 
 
 def _stacked(tensor: Tensor, seats: int) -> Tensor:
-    """So many copies, each seat's in one piece: as gradients are laid out, which fused optimisers insist on."""
+    """Return so many copies, each seat's in one piece, because fused optimisers insist on the layout of gradients."""
     return torch.stack([tensor.detach()] * seats).contiguous()
 
 
@@ -47,12 +50,12 @@ def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
     return (given[0].float(),)
 
 
-class Stack(Lane):
-    """A lane with several seats."""
+class Stack(CapturedFit):
+    """A captured fit with several seats."""
 
     reached: dict[str, set[str]] | None = None  # parameters that the loss depends on, by model
 
-    def _furnish(self, modules: Mapping[str, nn.Module]) -> None:
+    def _build(self, modules: Mapping[str, nn.Module]) -> None:
         work = self.work
         self.skeletons = self._copies(modules)
         if self.precision == "bf16":
@@ -75,11 +78,13 @@ class Stack(Lane):
         }
         self.tensors = {name: {**weights[name], **self.buffers[name]} for name in weights}
         self.parameters = {name: weights[name] for name in work.names}
-        self.optimisers = {n: resident(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()}
+        self.optimisers = {
+            n: lasting_optimiser(work.optimiser, p.values(), self.cuda) for n, p in self.parameters.items()
+        }
         step = vmap(grad(self._loss, has_aux=True), randomness="different")
         self.descent: Any = compiled(step) if self.way.compiled else step
 
-    def _homes(self) -> list[dict[str, list[Tensor]]]:
+    def _places(self) -> list[dict[str, list[Tensor]]]:
         seats = {name: [tensor.detach().unbind() for tensor in own.values()] for name, own in self.tensors.items()}
         return [{name: [parts[i] for parts in own] for name, own in seats.items()} for i in range(self.seats)]
 
@@ -100,7 +105,7 @@ class Stack(Lane):
         columns: Mapping[str, Tensor],
         numbers: Mapping[str, Tensor],
     ) -> tuple[Tensor, Any]:
-        """What one seat minimises; beside it the terms, and the running statistics after the step."""
+        """Return what one seat minimises; beside it the terms, and the running statistics after the step."""
         running = {name: {n: b.clone() for n, b in own.items()} for name, own in buffers.items()}
 
         def ask(name: str, path: str) -> Any:
@@ -108,7 +113,7 @@ class Stack(Lane):
             if path:
                 weights = {n.removeprefix(f"{path}."): w for n, w in weights.items() if n.startswith(f"{path}.")}
             part = part_of(self.skeletons[name], path)
-            net = precise(lambda x: functional_call(part, dict(weights), (x,)), self.precision)
+            net = in_precision(lambda x: functional_call(part, dict(weights), (x,)), self.precision)
             return (lambda x: net(x).detach()) if name in teachers else net
 
         nets = nets_of(self.work, ask)
@@ -142,11 +147,14 @@ class Stack(Lane):
         return found
 
     def _reached(self, columns: Mapping[str, Tensor]) -> dict[str, set[str]]:
-        """By an ordinary step of one seat: mapped ones have zeros where there is no gradient, and would be decayed."""
+        """Find which parameters the loss depends on, by an ordinary step of one seat.
+
+        Mapped gradients are zero where there is none, and an optimiser would decay such parameters.
+        """
 
         def ask(name: str, path: str) -> Any:
             part = part_of(self.skeletons[name], path)
-            return precise(part if name in self.work.names else teacher(part), self.precision)
+            return in_precision(part if name in self.work.names else teacher(part), self.precision)
 
         nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, {name: number[0] for name, number in self.numbers.items()})

@@ -1,4 +1,4 @@
-"""Whole cohorts in lanes and stacks: on a CPU, where steps are run instead of replayed, against one at a time."""
+"""Work computed together, captured or stacked, against one at a time: on a CPU, where steps are not replayed."""
 
 import logging
 import os
@@ -17,9 +17,9 @@ from heterophony import Data, Federation
 from heterophony.base import codec
 from heterophony.base.seeds import seeded
 from heterophony.compute import signature
-from heterophony.compute.captured_fit import CHUNKS, Rows, plan
+from heterophony.compute.batched import Batched, PendingFit
+from heterophony.compute.captured_fit import CHUNKS, TrainingRows, plan
 from heterophony.compute.choice import COMPILED, COMPILED_BRANCHES, STACKED, Choices, Way
-from heterophony.compute.cohort import Cohort
 from heterophony.compute.eager import Eager, Job, WorkError
 from heterophony.compute.fit_program import capacity
 from heterophony.compute.products import Product
@@ -42,17 +42,17 @@ from toys.world import TESTS, net, points
 def test_lanes_equal_one_at_a_time_to_the_bit(row):
     federation = row.build()
     alone = local(federation, **row.options).run(row.rounds)
-    cohort = Cohort(federation.test_sets)
-    together = local(federation, executor=cohort, **row.options).run(row.rounds)
+    batched = Batched(federation.test_sets)
+    together = local(federation, executor=batched, **row.options).run(row.rounds)
     assert together.digest == alone.digest
     assert together.table.rows == alone.table.rows
     assert together.ledger.rows == alone.ledger.rows
-    assert cohort.lanes
-    assert not cohort.alone
+    assert batched.captured_fits
+    assert not batched.alone
 
 
 def job(i, work, factory=None, rows=48, device="cpu"):
-    with seeded("cohort test", i):
+    with seeded("batched test", i):
         slots = {"model": Slot((factory or net())()), "teacher": Slot(net()())}
     return Job(Node(f"c{i}", "client", slots=slots, data={"train": points(f"c{i}", rows)}, device=device), work, "0")
 
@@ -91,20 +91,20 @@ WORKS = {
 
 
 @pytest.mark.parametrize("name", WORKS)
-@pytest.mark.parametrize("way", ["lanes", "stack"])
+@pytest.mark.parametrize("way", ["captured", "stack"])
 def test_every_kind_of_work_twice_in_a_row(name, way):
-    """Twice: the second time the lane is used again, by other nodes' turns and with what was kept."""
+    """Twice: the second time what was captured is used again, by other nodes' turns and with what was kept."""
     work = WORKS[name]
     ones, others = [job(i, work) for i in range(3)], [job(i, work) for i in range(3)]
-    eager, cohort = Eager(), Cohort(executor="stacked" if way == "stack" else "branches")
+    eager, batched = Eager(), Batched(executor="stacked" if way == "stack" else "branches")
     for _ in range(2):
         expected, states = after(eager, ones)
-        found, weights = after(cohort, others)
+        found, weights = after(batched, others)
         for a, b, x, y in zip(expected, found, states, weights, strict=True):
             same = (lambda p, q: torch.allclose(p, q, atol=1e-6)) if way == "stack" else torch.equal
             assert all(same(x[n], y[n]) for n in x)
             assert a.steps == b.steps
-            assert b.losses["model"] == pytest.approx(a.losses["model"], rel=0 if way == "lanes" else 1e-5)
+            assert b.losses["model"] == pytest.approx(a.losses["model"], rel=0 if way == "captured" else 1e-5)
             for part in ("gradient", "displacement"):
                 if getattr(a, part) is not None:
                     assert all(same(t, getattr(b, part)[n]) for n, t in getattr(a, part).items())
@@ -112,7 +112,12 @@ def test_every_kind_of_work_twice_in_a_row(name, way):
     for a, b in zip(ones, others, strict=True):
         assert a.node.epochs == b.node.epochs
         assert a.node.optimisers.keys() == b.node.optimisers.keys()
-    stacks = [lane for lanes in cohort.lanes.values() for lane in lanes if isinstance(lane, Stack)]
+    stacks = [
+        captured
+        for captured_fits in batched.captured_fits.values()
+        for captured in captured_fits
+        if isinstance(captured, Stack)
+    ]
     assert bool(stacks) == (way == "stack")
 
 
@@ -123,9 +128,9 @@ def test_a_transform_is_stacked_too():
         for a in anchors
     ]
     _, one = after(Eager(), [job(i, w) for i, w in enumerate(works)])
-    cohort = Cohort(executor="stacked")
-    _, stacked = after(cohort, [job(i, w) for i, w in enumerate(works)])
-    assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
+    batched = Batched(executor="stacked")
+    _, stacked = after(batched, [job(i, w) for i, w in enumerate(works)])
+    assert [type(captured) for captured_fits in batched.captured_fits.values() for captured in captured_fits] == [Stack]
     assert all(torch.allclose(a[n], b[n], atol=1e-6) for a, b in zip(one, stacked, strict=True) for n in a)
 
 
@@ -139,9 +144,9 @@ def test_images_are_changed_as_one_at_a_time(executor):
         return Job(Node(f"c{i}", "client", slots={"model": Slot(model)}, data={"train": data}), work, "0")
 
     _, one = after(Eager(), [pictures(i) for i in range(3)])
-    cohort = Cohort(executor=executor)
-    _, together = after(cohort, [pictures(i) for i in range(3)])
-    assert sum(map(len, cohort.lanes.values())) == (1 if executor == "stacked" else 3)
+    batched = Batched(executor=executor)
+    _, together = after(batched, [pictures(i) for i in range(3)])
+    assert sum(map(len, batched.captured_fits.values())) == (1 if executor == "stacked" else 3)
     for a, b in zip(one, together, strict=True):
         assert all(torch.allclose(a[n], b[n], atol=1e-6 if executor == "stacked" else 0.0) for n in a)
     unchanged = [pictures(i) for i in range(3)]
@@ -165,7 +170,7 @@ def test_the_parts_of_a_network_together_are_the_network(executor):
 
     def fitted(loss, **parts):
         work = Fit("model", loss, epochs=2, batch=20, optimiser=sgd(0.1), **parts)
-        return after(Cohort(executor=executor), [job(i, work, normed) for i in range(3)])[1]
+        return after(Batched(executor=executor), [job(i, work, normed) for i in range(3)])[1]
 
     for a, b in zip(fitted(cross_entropy), fitted(halves, parts=("model.body", "model.head")), strict=True):
         assert all(torch.equal(a[n], b[n]) for n in a)
@@ -199,11 +204,11 @@ def test_running_statistics_are_stacked_too(teachers):
         return made
 
     _, one = after(Eager(), [normal(i) for i in range(3)])
-    cohort = Cohort(executor="stacked")
+    batched = Batched(executor="stacked")
     jobs = [normal(i) for i in range(3)]
     before = [{n: t.clone() for n, t in j.node.slots["teacher"].tensors().items()} for j in jobs]
-    _, stacked = after(cohort, jobs)
-    assert [type(lane) for lanes in cohort.lanes.values() for lane in lanes] == [Stack]
+    _, stacked = after(batched, jobs)
+    assert [type(captured) for captured_fits in batched.captured_fits.values() for captured in captured_fits] == [Stack]
     for a, b, j, teacher in zip(one, stacked, jobs, before, strict=True):
         assert any(n.endswith("running_var") for n in a)
         assert all(torch.allclose(a[n], b[n], atol=1e-5) for n in a)
@@ -256,7 +261,7 @@ def test_stacked_weights_lie_as_their_gradients_do(channels, products):
     node = Node("c", "client", slots={"model": Slot(nn.Sequential(made, nn.Flatten(), nn.Linear(144, 4)))})
     node.data["train"] = Data(x=torch.randn(8, channels, 8, 8), y=torch.randint(4, (8,)), classes=4)
     work = Fit("model", cross_entropy, batch=4)
-    stack = Stack(Job(node, work, "0"), Rows(node, work), "fp32", Way("", products=products), seats=3)
+    stack = Stack(Job(node, work, "0"), TrainingRows(node, work), "fp32", Way("", products=products), seats=3)
     stack.prepare(Job(node, work, "0"))
     assert all(p.is_contiguous() and p.stride() == p.grad.stride() for p in stack.parameters["model"].values())
 
@@ -275,28 +280,28 @@ def test_work_that_is_not_asked_for_again_says_so():
     assert {rounds for once, rounds in left if not once} == {3, 2, 1}
 
 
-def test_lanes_follow_the_cohort_not_the_population():
+def test_as_many_fits_are_captured_as_are_asked_at_once_not_as_there_are_participants():
     clients = [f"c{i}" for i in range(40)]
     data = {c: {"train": points(c, 32)} for c in clients}
     models = {role: {"model": net()} for role in ("server", "client")}
     method = FedAvg(fraction=0.1, local=Training(batch=16))
     federation = Federation(method, star(clients), models, data, TESTS)
-    cohort = Cohort(federation.test_sets)
-    result = local(federation, executor=cohort).run(6)
+    batched = Batched(federation.test_sets)
+    result = local(federation, executor=batched).run(6)
     assert len(result.nodes) > 12  # many were drawn
-    assert sum(map(len, cohort.lanes.values())) == 4  # four at a time
+    assert sum(map(len, batched.captured_fits.values())) == 4  # four at a time
     assert result.digest == federation.run(6).digest
 
 
 def test_a_changing_number_of_a_loss_is_no_new_program():
-    """FML with a schedule: the weights of the two terms change every round, the lanes stay."""
+    """FML with a schedule: the weights of the two terms change every round, what was captured stays."""
     from heterophony.parts.schedules import Ramp
 
     row = next(row for row in METHODS if row.name == "fml")
     federation = replace(row.build(), method=FML(alpha=Ramp(0.9, 0.1, 3), beta=0.3, local=Training(batch=16)))
-    cohort = Cohort(federation.test_sets)
-    assert local(federation, executor=cohort).run(4).digest == federation.run(4).digest
-    assert sum(map(len, cohort.lanes.values())) == 3
+    batched = Batched(federation.test_sets)
+    assert local(federation, executor=batched).run(4).digest == federation.run(4).digest
+    assert sum(map(len, batched.captured_fits.values())) == 3
 
 
 class Counting(nn.Module):
@@ -313,12 +318,12 @@ class Counting(nn.Module):
 def test_what_cannot_be_compared_runs_one_at_a_time_and_says_so(caplog):
     work = Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1))
     jobs = [job(0, work, Counting), job(1, work)]
-    cohort = Cohort()
+    batched = Batched()
     with caplog.at_level(logging.WARNING):
-        cohort(jobs)
-        cohort(jobs)
+        batched(jobs)
+        batched(jobs)
     assert [r.message for r in caplog.records] == ["node c0 runs one at a time: cannot be told from others: a object"]
-    assert sum(map(len, cohort.lanes.values())) == 1
+    assert sum(map(len, batched.captured_fits.values())) == 1
     ones = [job(0, work, Counting), job(1, work)]
     Eager()(ones)
     Eager()(ones)
@@ -334,7 +339,7 @@ def test_an_error_names_its_node():
         raise KeyError("no such thing")
 
     with pytest.raises(WorkError, match=r"node c1, round 0, Fit: KeyError: 'no such thing'"):
-        Cohort()([job(1, Fit("model", broken, batch=16))])
+        Batched()([job(1, Fit("model", broken, batch=16))])
 
 
 @pytest.mark.parametrize("sizes", [[], [16], [16] * 5, [16] * 37 + [3], [16, 16, 3, 16, 16, 3]])
@@ -430,13 +435,13 @@ def test_a_way_that_computes_something_else_is_found_out(optimiser, monkeypatch)
         node = Node(f"c{i}", "client", slots={"model": Slot(nn.Sequential(*map(deepcopy, layers)))})
         node.data["train"] = Data(x=torch.randn(8, 3, 8, 8), y=torch.randint(4, (8,)), classes=4)
         jobs.append(Job(node, Training(batch=4, optimiser=optimiser).fit("model", cross_entropy), "0"))
-    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(jobs)]
+    entries = [PendingFit(i, job, TrainingRows(job.node, job.work)) for i, job in enumerate(jobs)]
     before = [codec.pack(job.node.state()) for job in jobs]
-    written_out, cohort = Way("products", stacked=True, products=True), Cohort()
-    assert cohort._agrees(written_out, entries)
+    written_out, batched = Way("products", stacked=True, products=True), Batched()
+    assert batched._agrees(written_out, entries)
     forward = Product.forward
     monkeypatch.setattr(Product, "forward", lambda self, x: forward(self, x).flip(-1))
-    assert not cohort._agrees(written_out, entries)
+    assert not batched._agrees(written_out, entries)
     assert [codec.pack(job.node.state()) for job in jobs] == before
 
 
@@ -444,13 +449,13 @@ def test_a_way_that_errs_for_the_last_batch_alone_is_found_out(monkeypatch):
     node = Node("c", "client", slots={"model": Slot(nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()))})
     node.data["train"] = Data(x=torch.randn(9, 3, 8, 8), y=torch.randint(4, (9,)), classes=4)
     work = Fit("model", cross_entropy, batch=4)
-    entries = [(0, Job(node, work, "0"), Rows(node, work))]
+    entries = [PendingFit(0, Job(node, work, "0"), TrainingRows(node, work))]
     written_out, forward = Way("products", stacked=True, products=True), Product.forward
-    assert Cohort()._agrees(written_out, entries)
+    assert Batched()._agrees(written_out, entries)
     monkeypatch.setattr(
         Product, "forward", lambda self, x: forward(self, x).flip(1) if len(x) == 1 else forward(self, x)
     )
-    assert not Cohort()._agrees(written_out, entries)
+    assert not Batched()._agrees(written_out, entries)
 
 
 def conv_net(width=4):
@@ -480,9 +485,9 @@ def test_branches_are_compiled_once_for_equal_networks_and_whole_batches(monkeyp
     monkeypatch.setattr(torch, "compile", lambda step, **how: compiling(step, backend=backend, **how))
     jobs = [*fits(conv_net, (8, 9, 10, 11)), *fits(partial(conv_net, 5), (4, 6))]
     twins = deepcopy(jobs)
-    cohort = Cohort(executor="auto", only=COMPILED_BRANCHES)
-    cohort(jobs)
-    assert not cohort.alone
+    batched = Batched(executor="auto", only=COMPILED_BRANCHES)
+    batched(jobs)
+    assert not batched.alone
     Eager()(twins)
     for job, twin in zip(jobs, twins, strict=True):
         torch.testing.assert_close(job.node.weights(), twin.node.weights())
@@ -494,11 +499,11 @@ def test_compiled_branches_compute_what_eager_does():
     """With the real compiler, and running statistics."""
     jobs = fits(conv_net, (8, 9))
     twins = deepcopy(jobs)
-    cohort = Cohort(executor="auto", only=COMPILED_BRANCHES)
-    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(jobs)]
-    assert cohort._agrees(COMPILED_BRANCHES, entries)
-    cohort(jobs)
-    assert not cohort.alone
+    batched = Batched(executor="auto", only=COMPILED_BRANCHES)
+    entries = [PendingFit(i, job, TrainingRows(job.node, job.work)) for i, job in enumerate(jobs)]
+    assert batched._agrees(COMPILED_BRANCHES, entries)
+    batched(jobs)
+    assert not batched.alone
     Eager()(twins)
     for job, twin in zip(jobs, twins, strict=True):
         torch.testing.assert_close(job.node.weights(), twin.node.weights(), rtol=1e-4, atol=1e-5)
@@ -510,14 +515,14 @@ def test_a_compiled_branch_that_errs_is_found_out(monkeypatch, caplog):
     def backend(module, inputs):
         return lambda *args: [2 * out if out.dim() else out for out in module(*args)]
 
-    entries = [(i, job, Rows(job.node, job.work)) for i, job in enumerate(fits(conv_net, (8, 9)))]
+    entries = [PendingFit(i, job, TrainingRows(job.node, job.work)) for i, job in enumerate(fits(conv_net, (8, 9)))]
     compiling = torch.compile
     with monkeypatch.context() as context:
         context.setattr(torch, "compile", lambda step, **how: compiling(step, backend="eager", **how))
-        assert Cohort()._agrees(COMPILED_BRANCHES, entries)
+        assert Batched()._agrees(COMPILED_BRANCHES, entries)
         torch._dynamo.reset()
         context.setattr(torch, "compile", lambda step, **how: compiling(step, backend=backend, **how))
-        assert not Cohort()._agrees(COMPILED_BRANCHES, entries)
+        assert not Batched()._agrees(COMPILED_BRANCHES, entries)
     assert "cannot be checked" not in caplog.text
     torch._dynamo.reset()
 
@@ -541,7 +546,7 @@ def test_any_number_of_stacks_is_compiled(monkeypatch):
                 node = Node(f"c{i}", "client", slots={"model": Slot(factory())}, data={"train": data})
                 jobs.append(Job(node, Training(batch=4).fit("model", cross_entropy), "0", wave=(0.0, 1)))
             twins = deepcopy(jobs)
-            Cohort(executor="auto", only=COMPILED)(jobs)
+            Batched(executor="auto", only=COMPILED)(jobs)
             Eager()(twins)
             for job, twin in zip(jobs, twins, strict=True):
                 torch.testing.assert_close(job.node.weights(), twin.node.weights())
@@ -555,23 +560,23 @@ def test_a_way_that_cannot_be_checked_is_not_used(monkeypatch):
     monkeypatch.setattr(Stack, "gradients", full)
     node = Node("c", "client", slots={"model": Slot(nn.Linear(2, 2))}, data={"train": points("c", 8)})
     work = Fit("model", cross_entropy, batch=4)
-    assert not Cohort()._agrees(STACKED, [(0, Job(node, work, "0"), Rows(node, work))])
+    assert not Batched()._agrees(STACKED, [PendingFit(0, Job(node, work, "0"), TrainingRows(node, work))])
 
 
 def test_an_optimiser_may_have_options_that_cannot_be_hashed():
     node = Node("c", "client", slots={"model": Slot(net()())}, data={"train": points("c", 8)})
     work = Fit("model", cross_entropy, batch=4, optimiser=Optimiser("Adam", 1e-3, {"betas": [0.9, 0.99]}))
-    assert Cohort()([Job(node, work, "0")])[0].steps == 2
+    assert Batched()([Job(node, work, "0")])[0].steps == 2
 
 
 def test_where_there_is_no_memory_for_a_lane_work_is_done_one_at_a_time(monkeypatch, caplog):
     made = next(row for row in METHODS if row.name == "fedavg").build()
-    cohort = Cohort(made.test_sets)
+    batched = Batched(made.test_sets)
 
     def full(*given):
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(cohort, "_branch", full)
-    assert local(made, executor=cohort).run(3).digest == made.run(3).digest
+    monkeypatch.setattr(batched, "_branch", full)
+    assert local(made, executor=batched).run(3).digest == made.run(3).digest
     assert "no memory left" in caplog.text
-    assert cohort.alone
+    assert batched.alone

@@ -9,9 +9,9 @@ from torch import nn
 
 from heterophony import Compute, Data, Federation
 from heterophony.base.seeds import seeded
-from heterophony.compute import cohort as cohort_module
+from heterophony.compute import batched as batched_module
+from heterophony.compute.batched import Batched
 from heterophony.compute.choice import COMPILED, EVERY, PRODUCTS, STACKED
-from heterophony.compute.cohort import Cohort
 from heterophony.compute.stack import Stack
 from heterophony.engines import local
 from heterophony.kernel.topology import star
@@ -72,10 +72,17 @@ FORMS = [(way, *form) for way in EVERY for form in ((1, False), (1, True), (3, T
 def test_each_way_agrees(way, channels, norm):
     factory = lambda: small(norm=norm, channels=channels)  # noqa: E731
     made = federation(factory, channels=channels)
-    cohort = Cohort(made.test_sets, executor="auto", only=way)
-    found = local(made, executor=cohort).run(2)
-    assert not cohort.alone
-    assert any(isinstance(lane, Stack) for lanes in cohort.lanes.values() for lane in lanes) == way.stacked
+    batched = Batched(made.test_sets, executor="auto", only=way)
+    found = local(made, executor=batched).run(2)
+    assert not batched.alone
+    assert (
+        any(
+            isinstance(captured, Stack)
+            for captured_fits in batched.captured_fits.values()
+            for captured in captured_fits
+        )
+        == way.stacked
+    )
     one = federation(factory, channels=channels, executor="eager").run(2)
     for a, b in zip(weights(one), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
@@ -83,33 +90,33 @@ def test_each_way_agrees(way, channels, norm):
 
 def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
     made = federation(lambda: small(dropout=0.5, norm=True, channels=3), channels=3)
-    cohort = Cohort(made.test_sets, executor="auto")
+    batched = Batched(made.test_sets, executor="auto")
     checked = []
-    agrees = cohort._agrees
-    monkeypatch.setattr(cohort, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
+    agrees = batched._agrees
+    monkeypatch.setattr(batched, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
     monkeypatch.setattr(
-        cohort_module, "COMPILING", dict.fromkeys(cohort_module.COMPILING, (0.0, 0.0, 1.0))
+        batched_module, "COMPILING", dict.fromkeys(batched_module.COMPILING, (0.0, 0.0, 1.0))
     )  # always pays
-    local(made, executor=cohort).run(2)
-    chosen = [entry["way"] for entry in cohort.choices.made.values()]
+    local(made, executor=batched).run(2)
+    chosen = [entry["way"] for entry in batched.choices.made.values()]
     assert len(checked) == sum("compiled" in way for way in chosen)  # and none was turned down
-    assert PRODUCTS.name in {name for entry in cohort.choices.made.values() for name in entry["milliseconds"]}
+    assert PRODUCTS.name in {name for entry in batched.choices.made.values() for name in entry["milliseconds"]}
 
 
 def test_what_a_participant_is_fitted_to_shares_memory():
-    """FCCL fits in two ways: four lanes on two tracks, with the results of one at a time."""
+    """FCCL fits in two ways: captured twice a participant, on one stream, with the results of one at a time."""
     row = next(row for row in METHODS if row.name == "fccl")
     made = row.build().computed(device="cuda")
-    cohort = Cohort(made.test_sets)
-    found = local(made, executor=cohort, **row.options).run(2)
-    lanes = [lane for lanes in cohort.lanes.values() for lane in lanes]
-    tracks = {}
-    for lane in lanes:
-        tracks.setdefault(lane.served, set()).add(id(lane.track))
-    assert len(lanes) > len(tracks)
-    assert all(len(own) == 1 for own in tracks.values())
-    assert len({track for own in tracks.values() for track in own}) == len(tracks)
-    assert local(made, executor=Cohort(made.test_sets), **row.options).run(2).digest == found.digest
+    batched = Batched(made.test_sets)
+    found = local(made, executor=batched, **row.options).run(2)
+    captured_fits = [captured for captured_fits in batched.captured_fits.values() for captured in captured_fits]
+    streams = {}  # by participant
+    for captured in captured_fits:
+        streams.setdefault(captured.served, set()).add(id(captured.shared_stream))
+    assert len(captured_fits) > len(streams)
+    assert all(len(own) == 1 for own in streams.values())
+    assert len({stream for own in streams.values() for stream in own}) == len(streams)
+    assert local(made, executor=Batched(made.test_sets), **row.options).run(2).digest == found.digest
 
 
 @pytest.mark.parametrize("way", [STACKED, COMPILED], ids=lambda way: way.name)
@@ -118,9 +125,9 @@ def test_stacks_in_bf16_take_running_statistics_and_channels_last_weights(way):
         return small(norm=True).to(memory_format=torch.channels_last)
 
     made = federation(factory, precision="bf16")
-    cohort = Cohort(made.test_sets, "bf16", executor="auto", only=way)
-    found = local(made, executor=cohort).run(2)
-    assert not cohort.alone
+    batched = Batched(made.test_sets, "bf16", executor="auto", only=way)
+    found = local(made, executor=batched).run(2)
+    assert not batched.alone
     for a, b in zip(weights(federation(factory, executor="eager").run(2)), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=0.1, atol=0.05)
 
@@ -156,10 +163,10 @@ class Asking(nn.Module):
 
 def test_what_asks_for_a_value_runs_one_at_a_time(caplog):
     made = federation(Asking)
-    cohort = Cohort(made.test_sets)
+    batched = Batched(made.test_sets)
     with caplog.at_level(logging.WARNING):
-        found = local(made, executor=cohort).run(2)
-    assert cohort.alone == set(CLIENTS)
+        found = local(made, executor=batched).run(2)
+    assert batched.alone == set(CLIENTS)
     assert len([r for r in caplog.records if "one at a time" in r.message]) == len(CLIENTS)
     for a, b in zip(weights(federation(Asking, executor="eager").run(2)), weights(found), strict=True):
         assert torch.equal(a, b)
