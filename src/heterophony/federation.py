@@ -61,38 +61,56 @@ class Federation:
     untrained: tuple[str, ...] = ()  # classes that are tested, though nobody trains on them
 
     def __post_init__(self) -> None:
-        roles = set(self.topology.roles.values())
-        if strangers := roles - set(self.method.roles):
-            raise ValueError(
-                f"{type(self.method).__name__} knows the roles {', '.join(self.method.roles)}, "
-                f"the topology has {', '.join(sorted(strangers))}"
-            )
-        for name, known in (
-            ("models", {*self.topology.roles, *roles}),
-            ("data", {*self.topology.roles, *roles}),
-            ("profiles", {*self.topology.roles, *roles, ""}),
-            ("joins", set(self.topology.roles)),
-            ("egress", set(self.topology.roles)),
-            ("homes", set(self.topology.roles)),
-            ("private_tests", set(self.topology.roles)),
-        ):
-            if unknown := getattr(self, name).keys() - known:
-                raise ValueError(f"{name}: no node or role is called {_stranger(min(unknown), known)}")
-        if self.tasks and (missing := {*self.tests, *self.homes.values()} - self.tasks.keys()):
-            raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
-        if unknown := set(self.dropout.always) - set(self.topology.roles):
-            raise ValueError(f"dropout: no node is called {_stranger(min(unknown), self.topology.roles)}")
+        self._check_roles()
+        self._check_names()
+        self._check_tasks()
         if self.evaluate < 1:
             raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
         self._check_quorums()
         self._check_dropouts()
+        self._check_egress()
+
+    def _check_roles(self) -> None:
+        """Raise where the topology has a role that the method does not know."""
+        strangers = set(self.topology.roles.values()) - set(self.method.roles)
+        if strangers:
+            raise ValueError(
+                f"{type(self.method).__name__} knows the roles {', '.join(self.method.roles)}, "
+                f"the topology has {', '.join(sorted(strangers))}"
+            )
+
+    def _check_names(self) -> None:
+        """Raise where something is said of a node, or a role, that there is not."""
+        nodes, roles = set(self.topology.roles), set(self.topology.roles.values())
+        for by_node_or_role in ("models", "data"):
+            self._check_keys(by_node_or_role, nodes | roles)
+        self._check_keys("profiles", nodes | roles | {""})
+        for by_node in ("joins", "egress", "homes", "private_tests"):
+            self._check_keys(by_node, nodes)
+
+    def _check_keys(self, table: str, known: Collection[str]) -> None:
+        unknown = getattr(self, table).keys() - known
+        if unknown:
+            raise ValueError(f"{table}: no node or role is called {_stranger(min(unknown), known)}")
+
+    def _check_tasks(self) -> None:
+        """Raise where there are several label spaces, and a domain's is missing."""
+        if not self.tasks:
+            return
+        missing = {*self.tests, *self.homes.values()} - self.tasks.keys()
+        if missing:
+            raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
+
+    def _check_egress(self) -> None:
+        """Raise where a node may send a kind that the method does not have."""
         kinds = {kind.name for kind in self.method.kinds}
         for node, allowed in self.egress.items():
-            if unknown := set(allowed) - kinds:
+            unknown = set(allowed) - kinds
+            if unknown:
                 raise ValueError(f"egress of {node}: {type(self.method).__name__} has no kind {min(unknown)!r}")
 
     def _check_quorums(self) -> None:
-        """A node that waits for more children than it asks would skip every round."""
+        """Raise where a node waits for more children than it asks: it would skip every round."""
         for reaction in self.method.reactions:
             if not isinstance(reaction.trigger, Every) or reaction.trigger.of in {*LINKS} - {"children"}:
                 continue
@@ -105,7 +123,7 @@ class Federation:
                     )
 
     def _asked(self, node: str, group: str) -> int:
-        """From how many children a node can hear in a round: of a cohort, from those drawn."""
+        """Return from how many children a node can hear in a round: of a cohort, from those drawn."""
         children = len(self.topology.static[node].children)
         if group in LINKS or not hasattr(self.method, "fraction"):
             return children
@@ -114,26 +132,39 @@ class Federation:
         return share_of(children, 1.0 if fraction is None else fraction)
 
     def _check_dropouts(self) -> None:
-        """A node that merges mail as it comes never learns that a child has dropped out, and runs out of children."""
+        """Raise where a node that drops out is not known, or where its parent would wait for it for ever."""
+        unknown = set(self.dropout.always) - set(self.topology.roles)
+        if unknown:
+            raise ValueError(f"dropout: no node is called {_stranger(min(unknown), self.topology.roles)}")
         if not self.dropout.rate and not self.dropout.always:
             return
-        waiting = {role for r in self.method.reactions if isinstance(r.trigger, Every) for role in r.roles}
-        for reaction in self.method.reactions:
-            trigger = reaction.trigger
-            if not isinstance(trigger, Each | Count) or trigger.kind.to != "parent":
-                continue
-            for node, role in self.topology.roles.items():
-                counts = isinstance(trigger, Count) and self.method.setting(trigger.n, node, role) > 0
-                alone = isinstance(trigger, Each) and role not in waiting
-                if role in reaction.roles and self.topology.static[node].children and (counts or alone):
-                    raise ValueError(
-                        f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
-                        " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
-                    )
+        for node in self.topology.roles:
+            if self.topology.static[node].children and self._merges_as_mail_comes(node):
+                raise ValueError(
+                    f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
+                    " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
+                )
+
+    def _merges_as_mail_comes(self, node: str) -> bool:
+        """Tell whether a node merges its children's mail without waiting for all.
+
+        Such a node never learns that a child has dropped out, and runs out of children.
+        """
+        role = self.topology.roles[node]
+        reactions = [reaction for reaction in self.method.reactions if role in reaction.roles]
+        waits = any(isinstance(reaction.trigger, Every) for reaction in reactions)
+        for trigger in (reaction.trigger for reaction in reactions):
+            if isinstance(trigger, Each) and trigger.kind.to == "parent" and not waits:
+                return True
+            if isinstance(trigger, Count) and trigger.kind.to == "parent":
+                counted: int = self.method.setting(trigger.n, node, role)
+                if counted > 0:
+                    return True
+        return False
 
     @cached_property
     def unlike(self) -> Unlike | None:
-        """What travels and is not of one shape, though the method averages it."""
+        """Return what travels and is not of one shape, though the method averages it."""
         return unlike(self)
 
     def check_alike(self) -> None:
@@ -149,24 +180,16 @@ class Federation:
         return replace(self, compute=replace(self.compute, **changes))
 
     def of(self, table: Mapping[str, Any], node: str) -> Any:
-        """An entry for a node: its own, or that of its role."""
+        """Return a table's entry for a node: its own, or that of its role."""
         return table.get(node, table.get(self.topology.roles[node]))
 
     def node(self, id: str) -> Node:
         """Build a node in its initial state."""
-        slots = {}
-        for name, model in (self.of(self.models, id) or {}).items():
-            made = _model(model)
-            with seeded(self.seed, "init", "" if made.common else id, name):
-                module = made.build().to(self.compute.device)
-            if self.compute.device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
-                laid_out(module, torch.contiguous_format)
-            slots[name] = Slot(module, made.parts, made.buffers)
-            slots[name].shared()  # raises where `share` names nothing
+        models: Models = self.of(self.models, id) or {}
         return Node(
             id,
             self.topology.roles[id],
-            slots=slots,
+            slots={name: self._slot(id, name, _model(model)) for name, model in models.items()},
             data=self.of(self.data, id),
             memory=self.method.memory,
             links=self.topology.links(id, 0, self.seed),
@@ -174,18 +197,29 @@ class Federation:
             device=self.compute.device,
         )
 
+    def _slot(self, node: str, name: str, model: Model) -> Slot:
+        """Build one of a node's models. What is common to all nodes starts from the same randomness."""
+        device = self.compute.device
+        with seeded(self.seed, "init", "" if model.common else node, name):
+            module = model.build().to(device)
+        if device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
+            laid_out(module, torch.contiguous_format)
+        slot = Slot(module, model.parts, model.buffers)
+        slot.shared()  # raises where `share` names nothing
+        return slot
+
     def first(self, role: str) -> Node:
-        """The first node of a role, as built."""
+        """Build the first node of a role."""
         return self.node(next(node for node, other in self.topology.roles.items() if other == role))
 
     @property
     def partial(self) -> bool:
-        """Whether a participant may miss rounds, the last among them."""
+        """Tell whether a participant may miss rounds, the last among them."""
         share = getattr(self.method, "fraction", 1.0)  # or shares by node, level and role
         return self.dropout.rate > 0 or min(share.values() if isinstance(share, Mapping) else [share], default=1.0) < 1
 
     def profile(self, node: str) -> Profile:
-        """A node's device and network."""
+        """Return what a node's device and network are like."""
         found: Profile = self.of(self.profiles, node) or self._others
         return found
 
@@ -195,14 +229,17 @@ class Federation:
 
     @cached_property
     def _test_sets(self) -> list[tuple[str, str, Data]]:
-        return [
-            (domain, split, data)
-            for domain, splits in self.tests.items()
-            for split, data in ({"test": splits} if isinstance(splits, Data) else splits).items()
-        ]
+        """Return all domains' sets as (domain, split, data)."""
+        found: list[tuple[str, str, Data]] = []
+        for domain, splits in self.tests.items():
+            by_split = {"test": splits} if isinstance(splits, Data) else splits
+            found += [(domain, split, data) for split, data in by_split.items()]
+        return found
 
     def test_sets(self, node: str) -> list[tuple[str, str, Data]]:
-        """(set, split, data) of all that a node's products are evaluated on: the domains' sets, and its private test.
+        """Return all that a node's products are evaluated on, as (set, split, data).
+
+        These are the domains' sets, and its private test.
 
         A node that has no private test of its own, such as a server, is evaluated on everybody's. Where there are
         several label spaces, a participant is evaluated on domains of its own; a server, which has none, on nothing.
@@ -217,16 +254,16 @@ class Federation:
         return domains + [(name, "private-test", data) for name, data in tests.items()]
 
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a run to be resumed: everything that is not a module or a tensor."""
-        return {
+        """Return what must be equal for a run to be resumed: everything that is not a module or a tensor.
+
+        It stands in the run folder's `spec.json`.
+        """
+        identity = {
             "method": type(self.method).__name__,
             "settings": settings(self.method),
             "nodes": dict(self.topology.roles),
             "links": self.topology.digest,
-            "models": {
-                owner: {slot: [m.share, m.buffers, m.common] for slot, model in slots.items() for m in [_model(model)]}
-                for owner, slots in self.models.items()
-            },
+            "models": {owner: _starts(models) for owner, models in self.models.items()},
             "tests": [[name, split, len(data)] for name, split, data in self._test_sets],
             "seed": self.seed,
             **self.compute.deciding(),
@@ -240,8 +277,10 @@ class Federation:
             "headline": self.method.headline,
             "recipe": self.recipe,
             "leaks": list(self.leaks),
-            **({"untrained": list(self.untrained)} if self.untrained else {}),
         }
+        if self.untrained:
+            identity["untrained"] = list(self.untrained)
+        return identity
 
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:
         """Run on the local engine; with `out`, into a run folder that can be resumed."""
@@ -272,24 +311,31 @@ class Federation:
 
 
 def _stranger(name: str, known: Collection[str]) -> str:
+    """Return an unknown name in words: what may have been meant, and what there is."""
     there = [node for node in known if node]
     return f"{name!r}{meant(name, there)}; there are {listed(sorted(there))}"
 
 
 def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:
-    """A live module is copied for each node that gets it."""
+    """Return a model with a factory. A live module is copied for each node that gets it."""
     if isinstance(model, Model):
         return model
     return Model(partial(deepcopy, model) if isinstance(model, nn.Module) else model)
 
 
+def _starts(models: Models) -> dict[str, list[Any]]:
+    """Return, for each slot, what of its model is known without building it."""
+    found = {slot: _model(model) for slot, model in models.items()}
+    return {slot: [model.share, model.buffers, model.common] for slot, model in found.items()}
+
+
 def settings(method: Method) -> dict[str, Any]:
-    """All options of a method, as a run folder keeps them."""
+    """Return all options of a method, as a run folder keeps them."""
     return {key: _readable(value) for key, value in vars(method).items()}
 
 
 def _readable(value: Any) -> Any:
-    """A setting as JSON; a part that is a function or an object by its text."""
+    """Return a setting as JSON has it. A part that is a function or an object is written as text."""
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):
