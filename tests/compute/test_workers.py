@@ -60,7 +60,7 @@ def job(i, loss=cross_entropy):
 def spread(*jobs):
     """Computed by two, as if each job had been seen before."""
     compute = Workers(Eager(), 2)
-    compute.paces = {workers.kind(job): 1.0 for job in jobs}
+    compute.paces = {workers.pace_of_node(job): 1.0 for job in jobs}
     return list(compute(jobs))
 
 
@@ -150,7 +150,7 @@ def test_an_answer_is_given_while_others_still_work():
     """Large ones too, which a pipe could not hold."""
     jobs = [job(i) for i in range(4)]
     compute = Workers(Eager(), 2)
-    compute.paces, compute.after = {workers.kind(job): 1.0 for job in jobs}, 1e9
+    compute.paces, compute.after = {workers.pace_of_node(job): 1.0 for job in jobs}, 1e9
     answers = compute(jobs)
     assert next(answers).steps == 3
     assert multiprocessing.active_children()

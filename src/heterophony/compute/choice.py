@@ -1,4 +1,4 @@
-"""Which way of computing was the fastest for a kind of work on this machine: timed once, then remembered.
+"""Which way of computing was the fastest for a program on this machine: timed once, then remembered.
 
 A choice by timing must not change a run's bits, so it is written into the run's folder, which a resumed run reads, and
 into a file of the machine, which the next run reads.
@@ -26,7 +26,7 @@ FILE = "choices.json"
 
 @dataclass(frozen=True)
 class Way:
-    """One way of computing the fits of a kind that are pending together."""
+    """One way of computing the fits of one program that are pending together."""
 
     name: str
     stacked: bool = False
@@ -47,7 +47,7 @@ WAYS = {way.name: way for way in EVERY}
 
 
 class Choices:
-    """What was chosen, by kind of work: that of the run, else that of the machine."""
+    """What was chosen for each program: in the run's file, else in the machine's."""
 
     def __init__(self, run: Path | None = None, machine: Path | None = None) -> None:
         self.run, self.machine = run, machine
@@ -55,13 +55,24 @@ class Choices:
         self.known = _read(machine)
 
     def way(self, key: str) -> Way | None:
+        """Return what was chosen; None if nothing was. A choice of the machine's becomes the run's."""
         found = self.made.get(key)
-        if found is None and (found := self.known.get(_here(key))) is not None:
+        if found is None:
+            found = self.known.get(_here(key))
+            if found is None:
+                return None
             self._write(key, found)
-        return WAYS.get(found["way"]) if found is not None else None
+        return WAYS.get(found["way"])
 
     def keep(self, key: str, way: Way, times: Mapping[str, float], what: str) -> None:
-        """Remember a choice, and say it: `times` are seconds a step."""
+        """Remember a choice and log it.
+
+        Arguments:
+            key: of the program.
+            way: the fastest.
+            times: seconds a step, by the name of each way that was tried.
+            what: was computed, for a reader.
+        """
         said = ", ".join(f"{name} {1e3 * seconds:.2f}" for name, seconds in times.items())
         log.info("%s: %s (ms a step: %s)", what, way.name, said)
         milliseconds = {name: round(1e3 * seconds, 3) for name, seconds in times.items()}
@@ -82,17 +93,18 @@ class Choices:
 
 
 def machine_file() -> Path:
-    """Where a machine's choices are: under HETEROPHONY_CACHE, or the user's cache folder."""
+    """Return where a machine's choices are kept: under HETEROPHONY_CACHE, or in the user's cache folder."""
     given = os.environ.get("HETEROPHONY_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given) / "heterophony" / FILE
 
 
 def key_of(*parts: Hashable) -> str:
-    """A short name of a kind of work that means the same in another process."""
+    """Return a short name of a program that means the same in another process."""
     return hashlib.sha256(_said(parts).encode()).hexdigest()[:20]
 
 
 def _said(value: Any) -> str:
+    """Return a part of a program as text. Code is named by what it does, not by its address."""
     match value:
         case tuple() | list():
             return f"({','.join(map(_said, value))})"
@@ -108,12 +120,13 @@ def _said(value: Any) -> str:
 
 
 def _here(key: str) -> str:
+    """Return a key that holds for this device and this version of torch only."""
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return f"{name}, torch {torch.__version__}: {key}"
 
 
 def _read(path: Path | None, strict: bool = False) -> dict[str, dict[str, Any]]:
-    """What was chosen. A run cannot do without its own file; a machine's is only a memory."""
+    """Read what was chosen. A run cannot do without its own file (`strict`); a machine's is only a memory."""
     if path is None or not path.exists():
         return {}
     try:

@@ -13,10 +13,10 @@ FORMS = 10_000
 
 
 def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
-    """The step compiled, whole, for each form of its arguments apart: these are few, and a graph has one of them.
+    """Return the step, compiled whole for each form of its arguments. These are few, and a graph has one of them.
 
-    To torch the steps of all stacks, and the networks of a class, are one function, of which it would compile eight
-    forms and then, without a word, no more.
+    Torch takes the steps of all stacks, and all networks of a class, for one function. It would compile eight forms of
+    it and then, without a word, no more; so the limit is raised.
     """
     made = torch.compile(step, fullgraph=True, dynamic=False)
 
@@ -28,9 +28,9 @@ def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_batches_of(batch: int, network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A network that is compiled for whole batches, or several together.
+    """Return a network that is compiled for whole batches, or several together, and runs as it is on all others.
 
-    Each participant's last batch has another size; compiling for all of them would never be earned back.
+    Each participant's last batch has another size. Compiling for all of these sizes would never be earned back.
     """
     made = compiled(network)
 
@@ -42,7 +42,7 @@ def in_batches_of(batch: int, network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def without_dropout(network: nn.Module) -> nn.Module:
-    """The network, in place, without dropout: for comparing what it computes."""
+    """Turn a network's dropout off, in place, so that what it computes can be compared; return it."""
     for module in network.modules():
         if isinstance(module, _DropoutNd):
             module.p = 0.0

@@ -29,7 +29,7 @@ class WorkError(RuntimeError):
 
 
 def located(job: Job, error: Exception) -> WorkError:
-    """The error, saying whose work it was."""
+    """Return the error as one that says whose work it was."""
     where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
     return WorkError(f"{where}: {told(error)}")
 
@@ -49,22 +49,28 @@ class Job:
 
 
 class Eager:
-    """The compute seam: `compute(list of jobs) -> list of answers`. A GPU cohort has the same signature."""
+    """Computes jobs one after the other. Like all executors it is called with jobs and returns their answers.
+
+    Arguments:
+        tests: gives a node's test sets as (set, split, data), on which its products are evaluated.
+        precision: "fp32", "tf32" or "bf16".
+    """
 
     def __init__(
         self, tests: Callable[[str], Sequence[tuple[str, str, Data]]] = lambda node: (), precision: str = "fp32"
     ) -> None:
-        self.tests = tests  # (set, split, data) that a node's products are evaluated on
-        self.precision = precision
+        self.tests, self.precision = tests, precision
 
     def __call__(self, jobs: Sequence[Job]) -> list[Any]:
+        """Compute all jobs and return their answers, in the order of the jobs."""
         return [self.one(job) for job in jobs]
 
     def one(self, job: Job) -> Any:
+        """Compute one job and return its answer."""
         return self.begin(job)()
 
     def begin(self, job: Job) -> Callable[[], Any]:
-        """Start a job. A prediction on a GPU is under way then: calling what this returns waits for the answer."""
+        """Start a job and return a function that waits for its answer. On a GPU a prediction is then under way."""
         try:
             end = self._begin(job)
         except Exception as error:
@@ -79,7 +85,7 @@ class Eager:
         return ended
 
     def refresh(self, job: Job) -> None:
-        """What a fit asks for after its last step, where another way has computed the steps."""
+        """Do what a fit asks for after its last step, where another way has computed the steps."""
         assert isinstance(job.work, Fit)
         try:
             refresh(job.node, job.work, self.precision)
@@ -99,7 +105,7 @@ class Eager:
                 data = node.data.placed(work.data)
                 slot, _, path = (work.model, "", "") if work.model in node.slots else work.model.partition(".")
                 network = part_of(node.models[slot], path)
-                outputs = asked(network, data, work.rows, work.batch, self.precision)
+                outputs = outputs_of(network, data, work.rows, work.batch, self.precision)
                 node.slots[slot].settle()
                 return lambda: outputs.cpu().contiguous()
             case Mark() if job.evaluate:
@@ -109,11 +115,12 @@ class Eager:
         return lambda: None
 
     def _evaluation(self, job: Job, mark: Mark) -> Callable[[], None]:
+        """Start evaluating a product on the node's test sets; calling what this returns writes the rows."""
         model, device = job.node.models[mark.model], job.node.device
-        sets = [
-            (name, split, data, asked(model, data.placed(device), precision=self.precision))
-            for name, split, data in self.tests(job.node.id)
-        ]
+        sets = []
+        for name, split, data in self.tests(job.node.id):
+            outputs = outputs_of(model, data.placed(device), precision=self.precision)
+            sets.append((name, split, data, outputs))
         job.node.slots[mark.model].settle()
 
         def end() -> None:
@@ -126,37 +133,36 @@ class Eager:
 
 
 def loss_rows(job: Job, fitted: Fitted) -> list[dict[str, Any]]:
-    """The loss terms of a fit, for the table."""
+    """Return the loss terms of a fit as rows of the table."""
+    rows: list[dict[str, Any]] = []
     if not job.evaluate or not isinstance(job.work, Fit):
-        return []
-    return [
-        _row(job, "training", job.work.data, "train", f"{model}.{term}", value)
-        for model, terms in fitted.losses.items()
-        for term, value in terms.items()
-    ]
+        return rows
+    for model, terms in fitted.losses.items():
+        for term, value in terms.items():
+            rows.append(_row(job, "training", job.work.data, "train", f"{model}.{term}", value))
+    return rows
 
 
 def _row(
     job: Job, product: str, set: str, split: str, quantity: str, total: float | None, n: int = 1
 ) -> dict[str, Any]:
     place = {"round": job.node.round, "time": job.time, "product": product, "node": job.node.id}
-    finite = (
-        total if total is not None and math.isfinite(total) else None
-    )  # undefined is null: NaN is no JSON and equals nothing
+    # what is undefined is null: NaN is no JSON and equals nothing
+    finite = total if total is not None and math.isfinite(total) else None
     return {**place, "set": set, "split": split, "quantity": quantity, "sum": finite, "n": n}
 
 
 def predict(
     model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
 ) -> Tensor:
-    """A model's outputs, in evaluation mode, on the CPU."""
-    return asked(model, data, rows, batch, precision).cpu()
+    """Return a model's outputs on the CPU. It is asked in evaluation mode."""
+    return outputs_of(model, data, rows, batch, precision).cpu()
 
 
-def asked(
+def outputs_of(
     model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
 ) -> Tensor:
-    """The same where they were computed; the model is left in the mode it was in."""
+    """Return a model's outputs where they were computed. The model is left in the mode it was in."""
     with _evaluating(model), torch.no_grad():
         x = data.columns["x"]
         x = x if rows is None else x.index_select(0, rows.to(data.device))
@@ -167,7 +173,7 @@ def asked(
 
 
 def in_precision(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[Tensor], Tensor]:
-    """The network in the given precision, with answers in float32."""
+    """Return the network in the given precision, with answers in float32."""
     if precision != "bf16":
         return net
 
@@ -181,7 +187,7 @@ def in_precision(net: Callable[[Tensor], Tensor], precision: str) -> Callable[[T
 
 @contextmanager
 def _evaluating(*models: nn.Module) -> Iterator[None]:
-    """Evaluation mode for the block; every sub-module gets back the mode it had."""
+    """Put models in evaluation mode for the block. Every sub-module gets back the mode it had."""
     modes = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
@@ -193,7 +199,7 @@ def _evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
-    """Train in place, step by step."""
+    """Train a node's models in place, step by step, and return the answer."""
     models = {name: node.models[name] for name in work.names}
     for model in models.values():
         model.train()
@@ -220,7 +226,7 @@ def refresh(node: Node, work: Fit, precision: str = "fp32") -> None:
 
 
 def untrained(work: Fit, model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that a fit of a part of a model leaves as they are."""
+    """Return the parameters that a fit of a part of a model leaves as they are."""
     named = dict(model.named_parameters())
     if not any(work.trains(name) for name in named):
         has = ", ".join(name for name, _ in model.named_children())
@@ -230,8 +236,10 @@ def untrained(work: Fit, model: nn.Module) -> list[nn.Parameter]:
 
 @contextmanager
 def _held(work: Fit, models: Mapping[str, nn.Module]) -> Iterator[None]:
-    """For the block, what is not trained takes no gradients: an optimiser that does not know it cannot decay it."""
-    rest = [] if work.only is None else [p for p in untrained(work, models[work.names[0]]) if p.requires_grad]
+    """Let what is not trained take no gradients in the block, so that no optimiser decays it."""
+    rest: list[nn.Parameter] = []
+    if work.only is not None:
+        rest = [p for p in untrained(work, models[work.names[0]]) if p.requires_grad]
     for parameter in rest:
         parameter.requires_grad_(False)
     try:
@@ -242,6 +250,8 @@ def _held(work: Fit, models: Mapping[str, nn.Module]) -> Iterator[None]:
 
 
 def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) -> Fitted:
+    """Take all steps of a fit, on models that are in the right mode."""
+
     def ask(name: str, path: str) -> Net:
         network = part_of(node.models[name], path)
         return in_precision(network if name in models else teacher(network), precision)
@@ -251,41 +261,55 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     optimisers = {name: _optimiser(node, work, name, parameters[name]) for name in models}
     aux = on_device(node.device, work.aux)
     transforms = transforms_of(work)
-    start = None
+    first = parameters[work.names[0]]  # of the model whose gradient or displacement is answered
+    start = gradient = displacement = None
     if work.answer == "displacement":
-        start = {name: p.detach().clone() for name, p in parameters[work.names[0]].items()}
-    gradient = None
+        start = {name: p.detach().clone() for name, p in first.items()}
     sums: dict[str, dict[str, Tensor]] = {}
     steps = 0
     for batch in _batches(node, work):
         terms = backward(work, work.loss, nets, batch, optimisers)
         if work.answer == "gradient" and gradient is None:
-            first = parameters[work.names[0]].items()
-            gradient = {n: _answered(p.grad) for n, p in first if p.grad is not None}
+            gradient = {name: _answered(p.grad) for name, p in first.items() if p.grad is not None}
         update(transforms, parameters, aux, optimisers)
-        for name, values in terms.items():
-            totals = sums.setdefault(name, {})
-            for term, value in values.items():
-                totals[term] = totals[term] + value.detach() if term in totals else value.detach()
+        _add(sums, terms)
         steps += 1
-    for name in models:
-        if (key := kept(work, name)) is not None:
-            state = optimisers[name].state
-            node.optimisers[key] = {n: dict(state[p]) for n, p in parameters[name].items() if p in state}
+    _keep(node, work, parameters, optimisers)
     for name in (*models, *work.teachers):
         node.slots[name].settle()
-    losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
-    displacement = None
     if start is not None:
-        displacement = {n: _answered(start[n] - p.detach()) for n, p in parameters[work.names[0]].items()}
+        displacement = {name: _answered(start[name] - p.detach()) for name, p in first.items()}
     for named in parameters.values():
         for parameter in named.values():
             parameter.grad = None
+    losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
     return Fitted(losses, steps, gradient, displacement)
 
 
+def _add(sums: dict[str, dict[str, Tensor]], terms: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Add a step's loss terms to the sums of all steps."""
+    for name, values in terms.items():
+        totals = sums.setdefault(name, {})
+        for term, value in values.items():
+            totals[term] = totals[term] + value.detach() if term in totals else value.detach()
+
+
+def _keep(
+    node: Node,
+    work: Fit,
+    parameters: Mapping[str, Mapping[str, nn.Parameter]],
+    optimisers: Mapping[str, torch.optim.Optimizer | Descent],
+) -> None:
+    """Have the node keep the optimisers' states that the fit wants kept."""
+    for name, own in parameters.items():
+        key = kept(work, name)
+        if key is not None:
+            state = optimisers[name].state
+            node.optimisers[key] = {n: dict(state[p]) for n, p in own.items() if p in state}
+
+
 def _answered(tensor: Tensor) -> Tensor:
-    """A copy in the layout that it would have from another process: sums in another order round otherwise."""
+    """Return a copy in the layout that it would have from another process: the layout decides how sums round."""
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
@@ -296,7 +320,10 @@ def backward(
     batch: Data,
     optimisers: Mapping[str, torch.optim.Optimizer | Descent],
 ) -> dict[str, dict[str, Tensor]]:
-    """The first half of a step, the same for every way of computing: loss terms, and gradients on the parameters."""
+    """Do the first half of a step: return the loss terms, and leave gradients on the parameters.
+
+    Every way of computing does it so.
+    """
     terms = terms_of(work, loss(nets, batch))
     for optimiser in optimisers.values():
         optimiser.zero_grad()
@@ -311,7 +338,7 @@ def update(
     aux: Mapping[str, Any],
     optimisers: Mapping[str, torch.optim.Optimizer | Descent],
 ) -> None:
-    """The second half: gradients as the method wants them, then a step."""
+    """Do the second half of a step: change gradients as the method wants them, then let the optimisers step."""
     for name, transform in transforms.items():
         _transform(transform, parameters[name], aux)
     for optimiser in optimisers.values():
@@ -319,19 +346,20 @@ def update(
 
 
 def transforms_of(work: Fit) -> Mapping[str, Transform]:
-    """By model."""
+    """Return a fit's transforms of gradients by model."""
     given = work.transform or {}
     return given if isinstance(given, Mapping) else {work.names[0]: given}
 
 
 def _rows(node: Node, work: Fit) -> Data:
-    """What a fit trains on: the chosen rows of its view, with the further columns."""
+    """Return what a fit trains on: the chosen rows of its view, with the further columns."""
     view = node.data.placed(work.data)
     data = view if work.rows is None else view.take(work.rows.to(node.device))
     return data.with_columns(**on_device(node.device, work.extra)) if work.extra else data
 
 
-def _batches(node: Node, work: Fit) -> Any:
+def _batches(node: Node, work: Fit) -> Iterator[Data]:
+    """Yield the batches of a fit, epoch by epoch."""
     data = _rows(node, work)
     sizes = work.sizes(node)
     while sizes:
@@ -353,14 +381,16 @@ def _batches(node: Node, work: Fit) -> Any:
 
 
 def on_device(device: str, value: Any) -> Any:
-    """Tensors in a work order, on the node's device."""
+    """Return a value whose tensors are on the device."""
     if isinstance(value, Tensor):
         return value.to(device)
-    return {key: on_device(device, item) for key, item in value.items()} if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping):
+        return {key: on_device(device, item) for key, item in value.items()}
+    return value
 
 
 def terms_of(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
-    """What a loss gave, as named terms per model."""
+    """Return what a loss gave as named terms, by model."""
     if isinstance(loss, Tensor):
         return {work.names[0]: {"loss": loss}}
     found = {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
@@ -368,6 +398,7 @@ def terms_of(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
 
 
 def _transform(transform: Transform, parameters: Mapping[str, nn.Parameter], aux: Mapping[str, Any]) -> None:
+    """Put transformed gradients in the place of a model's own."""
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     with torch.no_grad():
         for name, gradient in transform(gradients, parameters, **aux).items():
@@ -375,7 +406,7 @@ def _transform(transform: Transform, parameters: Mapping[str, nn.Parameter], aux
 
 
 def kept(work: Fit, model: str) -> str | None:
-    """Under which name a model's optimiser state is kept, if it is."""
+    """Return the name under which a model's optimiser state is kept; None if it is not."""
     name = work.keep if isinstance(work.keep, str) or work.keep is None else work.keep.get(model)
     return None if name is None else f"{model}/{name}"
 
@@ -383,26 +414,32 @@ def kept(work: Fit, model: str) -> str | None:
 def _optimiser(
     node: Node, work: Fit, model: str, parameters: Mapping[str, nn.Parameter]
 ) -> torch.optim.Optimizer | Descent:
+    """Return a model's optimiser, with the state that the node kept for it."""
     optimiser = work.optimiser.plain(p for p in parameters.values() if p.requires_grad)
     key = kept(work, model)
-    for name, state in node.optimisers.get(key, {}).items() if key else ():
+    before = node.optimisers.get(key, {}) if key else {}
+    for name, state in before.items():
         work.optimiser.check(state)
+        parameter = parameters[name]
         # moments follow their parameter; step counters stay where torch keeps them
-        here = parameters[name].device
-        optimiser.state[parameters[name]] = {
-            k: v.to(here) if torch.is_tensor(v) and v.dim() else v for k, v in state.items()
+        optimiser.state[parameter] = {
+            part: value.to(parameter.device) if torch.is_tensor(value) and value.dim() else value
+            for part, value in state.items()
         }
     return optimiser
 
 
 def nets_of(work: Fit, ask: Callable[[str, str], Net]) -> dict[str, Net]:
-    """What a loss may ask, by name; `ask` makes a network, or the part of it at a path."""
-    whole = {name: ask(name, "") for name in (*work.names, *work.teachers)}
-    return whole | {part: ask(part.partition(".")[0], part.partition(".")[2]) for part in work.parts}
+    """Return what a loss may ask, by name. `ask` makes a network, or the part of it at a path."""
+    found = {name: ask(name, "") for name in (*work.names, *work.teachers)}
+    for part in work.parts:
+        name, _, path = part.partition(".")
+        found[part] = ask(name, path)
+    return found
 
 
 def part_of(network: nn.Module, path: str) -> nn.Module:
-    """A network's part by its path; the empty one is the whole."""
+    """Return a network's part by its path. The empty path is the whole."""
     try:
         return network.get_submodule(path)
     except AttributeError:
@@ -411,7 +448,7 @@ def part_of(network: nn.Module, path: str) -> nn.Module:
 
 
 def teacher(model: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """A model that can only be asked."""
+    """Return a model that can only be asked, without gradients."""
 
     def ask(x: Tensor) -> Tensor:
         with torch.no_grad():

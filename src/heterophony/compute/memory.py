@@ -27,11 +27,12 @@ def keep_freed() -> None:
 
 
 def give_back_freed() -> None:
-    """Before a fork, which shares what is kept: the first one to write to it would have to copy it."""
+    """Give freed memory back before a fork. A fork shares it, and whoever writes to it first would have to copy it."""
     _call("malloc_trim", 0)
 
 
 def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library, where there is one of that name."""
     function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
     if function is not None:
         function(*arguments)

@@ -24,7 +24,7 @@ def arithmetic(federation: Federation) -> Iterator[None]:
 
 @contextmanager
 def threads(number: int) -> Iterator[None]:
-    """Torch's threads for the run: already two differ from one in the last bits."""
+    """Set torch's threads for the block. Two threads already differ from one in the last bits."""
     before = torch.get_num_threads()
     if before != number:
         torch.set_num_threads(number)
@@ -37,7 +37,7 @@ def threads(number: int) -> Iterator[None]:
 
 @contextmanager
 def numerics(device: str, precision: str, deterministic: bool) -> Iterator[None]:
-    """On a GPU: which precision products have, and whether only kernels that repeat to the bit are used."""
+    """Set, on a GPU, the precision of products, and whether only kernels that repeat to the bit are used."""
     if device == "cpu":
         yield
         return

@@ -63,7 +63,10 @@ class Largest(nn.Module):
 
 
 def written_out(module: nn.Module) -> nn.Module:
-    """The module with its convolutions and poolings written out, where that is possible; its tensors stay its own."""
+    """Return the module with its convolutions and poolings written out, where that is possible.
+
+    Its tensors stay its own.
+    """
     if isinstance(module, nn.Conv2d):
         plain = module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
         return Product(module) if plain and module.in_channels > 1 else module

@@ -1,4 +1,4 @@
-"""When two pieces of work are the same program, so that what was prepared for one serves the other.
+"""Compares pieces of work: where two have one signature, what was prepared for one serves the other.
 
 A signature is hashable. `Unknown` is raised for what cannot be compared by value: such work runs one at a time.
 """
@@ -22,11 +22,14 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 class Unknown(TypeError):
-    """Something that two programs cannot be compared by; the text names it."""
+    """Raised for something that cannot be compared by value; the text names it."""
 
 
 def of_module(module: nn.Module) -> Hashable:
-    """Classes, settings, names and shapes: two modules that compute the same from the same weights."""
+    """Return a module's classes, settings, names and shapes.
+
+    Two modules of one signature compute the same from the same weights.
+    """
     parts = []
     for name, part in module.named_modules():
         if any(part.__dict__[hooks] for hooks in _HOOKS):
@@ -42,7 +45,7 @@ def of_module(module: nn.Module) -> Hashable:
 
 
 class LastSeen:
-    """What is cheap to compare of a module without hooks: whether it is still as it was when it was looked through."""
+    """What was seen of a module without hooks. It is cheap to tell whether the module has changed since."""
 
     def __init__(self, module: nn.Module) -> None:
         self.parts = [part.__dict__ for part in module.modules()]
@@ -57,6 +60,7 @@ class LastSeen:
 
     @property
     def same(self) -> bool:
+        """Tell whether the module is still as it was."""
         if any(self.hooks) or self._see() != self.seen:
             return False
         try:
@@ -74,10 +78,15 @@ class LastSeen:
 
 
 def of_function(function: Any, loose: bool = False) -> Hashable:
-    """By code and by what it has closed over. `loose` leaves out the numbers of a `partial` (see `numbers`)."""
+    """Return a function's code and what it has closed over.
+
+    `loose` leaves out the numbers of a `partial` (see `numbers`).
+    """
     match function:
         case partial():
-            rest = {k: None if loose and _number(value) else of_value(value) for k, value in function.keywords.items()}
+            rest = {}
+            for name, value in function.keywords.items():
+                rest[name] = None if loose and _number(value) else of_value(value)
             return "partial", of_function(function.func), of_value(function.args), tuple(sorted(rest.items()))
         case MethodType():
             return function.__func__, of_value(function.__self__)
@@ -88,19 +97,19 @@ def of_function(function: Any, loose: bool = False) -> Hashable:
 
 
 def numbers(function: Any) -> dict[str, float]:
-    """The numbers that a `partial` passes by name: they may change from round to round within one program."""
+    """Return the numbers that a `partial` passes by name. They may change from round to round within one program."""
     if not isinstance(function, partial):
         return {}
     return {key: float(value) for key, value in function.keywords.items() if _number(value)}
 
 
 def with_numbers(function: Any, values: Mapping[str, Tensor]) -> Any:
-    """The same function with tensors in place of its numbers."""
+    """Return the same function with tensors in place of its numbers."""
     return partial(function, **values) if values else function
 
 
 def of_value(value: Any) -> Hashable:
-    """A setting, by value where its type says what equality means."""
+    """Return a setting as something that is compared by value. Its type must say what equality means."""
     match value:
         case None | bool() | int() | float() | str() | bytes() | torch.dtype() | torch.device() | type():
             return value
@@ -126,5 +135,5 @@ def _number(value: Any) -> bool:
 
 
 def _watched(parameter: Tensor) -> bool:
-    """Whether somebody is told of its gradient."""
+    """Tell whether somebody is told of a parameter's gradient."""
     return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))

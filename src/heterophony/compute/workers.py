@@ -35,22 +35,24 @@ ALIGNED = 64
 
 
 class Workers:
-    """The compute seam on several processes, dealt by what each job took before; short or new work is done here."""
+    """An executor on several processes. Jobs are dealt by what they took before; short or new work is done here."""
 
     def __init__(self, inner: Eager, workers: int) -> None:
         self.inner, self.workers = inner, workers
         self.fork = multiprocessing.get_context("fork")
         self.forks = 0  # how often work was spread
-        self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, by kind of job, as seen last
+        self.paces: dict[tuple[str, ...], float] = {}  # seconds a row, as seen last
         self.after = 0.0  # seconds that reactions go on for with an answer, as seen last: this process does less work
 
     def __call__(self, jobs: Sequence[Job]) -> Iterable[Any]:
+        """Compute all jobs. Answers come in the order of the jobs, each as soon as it is there."""
         rows = [self._rows(job) for job in jobs]
-        paces = [self.paces.get(kind(job), self.paces.get(alike(job))) for job in jobs]
+        paces = [self.paces.get(pace_of_node(job), self.paces.get(pace_of_networks(job))) for job in jobs]
         costs = [n * (pace or 0.0) for n, pace in zip(rows, paces, strict=True)]
         new = any(n and pace is None for n, pace in zip(rows, paces, strict=True))
         busy = sum(n > 0 for n in rows)
-        if new or busy < 2 or sum(costs) - max(costs) < WORTHWHILE:  # what the others would gain us
+        gain = sum(costs) - max(costs)  # the seconds that other processes would save
+        if new or busy < 2 or gain < WORTHWHILE:
             return [self._timed(job)[0] for job in jobs]
         for job in jobs:
             if isinstance(job.work, Fit) and not job.node.shared:
@@ -60,6 +62,7 @@ class Workers:
         return self._spread(jobs, _bins(costs, min(self.workers, busy), self.after * len(jobs)))
 
     def _timed(self, job: Job) -> tuple[Any, float]:
+        """Compute a job here. Return its answer and the seconds a row that it took."""
         began = time.perf_counter()
         answer = self.inner.one(job)
         pace = (time.perf_counter() - began) / max(self._rows(job), 1.0)
@@ -67,16 +70,18 @@ class Workers:
         return answer, pace
 
     def _learn(self, job: Job, pace: float) -> None:
-        self.paces[kind(job)] = self.paces[alike(job)] = pace
+        self.paces[pace_of_node(job)] = self.paces[pace_of_networks(job)] = pace
 
     def _rows(self, job: Job) -> float:
-        """How many rows a job goes through."""
+        """Return how many rows a job goes through."""
         if isinstance(job.work, Mark):
-            return float(sum(len(data) for _, _, data in self.inner.tests(job.node.id))) if job.evaluate else 0.0
+            if not job.evaluate:
+                return 0.0
+            return float(sum(len(data) for _, _, data in self.inner.tests(job.node.id)))
         return job.work.samples(job.node)
 
     def _spread(self, jobs: Sequence[Job], bins: list[list[int]]) -> Iterator[Any]:
-        """The first bin here, each other one in a child."""
+        """Compute the first bin here and each other one in a child; yield the answers in order."""
         children: list[Child] = []
         try:
             for places in bins[1:]:
@@ -100,7 +105,7 @@ class Workers:
                 child.end()
 
     def work(self, pipe: Connection, jobs: Sequence[Job]) -> None:
-        """What a child does."""
+        """Compute jobs in a child and send what came of each through the pipe."""
         try:
             leave_signals_to_parent()
             die_with_parent()
@@ -130,7 +135,7 @@ class Child:
         self.said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Take what it says off the pipe, which holds little: nobody who works waits for somebody who listens."""
+        """Take what the child says off the pipe in a thread. A full pipe would make the child wait."""
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
@@ -141,7 +146,7 @@ class Child:
         self.said.put(None)  # nothing more will be heard of it
 
     def answer(self, place: int) -> dict[str, Any]:
-        """What it has to say of a job. Jobs are asked for in the order in which they were given."""
+        """Return what the child says of a job. Jobs are asked for in the order in which they were given."""
         said = self.said.get()
         if said is None:
             self.process.join(1)  # one that has ended says how
@@ -155,7 +160,7 @@ class Child:
         return value
 
     def end(self) -> None:
-        """It has said all, or nobody wants to know."""
+        """End the child: it has said all, or nobody wants to know."""
         self.process.kill()
         self.process.join()
         if self.thread is not None:
@@ -164,13 +169,13 @@ class Child:
 
 
 def leave_signals_to_parent() -> None:
-    """A terminal, or a service manager, tells all processes to stop; the parent saves first and needs them for that."""
+    """Ignore signals to stop, in a child. The parent gets them too; it saves first and needs its children for that."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def die_with_parent() -> None:
-    """No orphans, also of a parent that is killed with -9: a process of a pool would wait for work for ever."""
+    """End this process when its parent ends, even by kill -9. A process of a pool would wait for work for ever."""
     parent = multiprocessing.parent_process()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -178,20 +183,23 @@ def die_with_parent() -> None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
-def kind(job: Job) -> tuple[str, ...]:
-    """Jobs that take about the same time a row."""
+def pace_of_node(job: Job) -> tuple[str, ...]:
+    """Return the key of a pace: such jobs of one node take about the same time a row."""
     names = job.work.names if isinstance(job.work, Fit) else (getattr(job.work, "model", ""),)
     return job.node.id, type(job.work).__name__, *names
 
 
-def alike(job: Job) -> tuple[str, ...]:
-    """Jobs of participants that were not met before take what others' took who have such networks."""
-    _, *rest = kind(job)
+def pace_of_networks(job: Job) -> tuple[str, ...]:
+    """Return the key of a pace for nodes that were not met before: what others' jobs with such networks took."""
+    _, *rest = pace_of_node(job)
     return ("", *rest, *(type(slot.module).__qualname__ for slot in job.node.slots.values()))
 
 
 def _bins(costs: Sequence[float], count: int, more: float = 0.0) -> list[list[int]]:
-    """The dearest job first, each to whoever has the least to do; the first has so much more to do anyway."""
+    """Deal jobs to so many bins, the dearest first, each to the bin with the least to do.
+
+    The first bin has so many seconds `more` to do anyway.
+    """
     bins: list[list[int]] = [[] for _ in range(count)]
     load = [more, *[0.0] * (count - 1)]
     for place in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
@@ -202,16 +210,17 @@ def _bins(costs: Sequence[float], count: int, more: float = 0.0) -> list[list[in
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
+    """Return all tensors of a node's models that hold something."""
     return [tensor for slot in node.slots.values() for tensor in slot.tensors().values() if tensor.numel()]
 
 
 def room_for(node: Node) -> int:
-    """Bytes that a node's models need there."""
+    """Return the bytes that a node's models need in shared memory."""
     return max(1, sum(tensor.nbytes + ALIGNED for tensor in _tensors(node)))
 
 
 def models_into(memory: mmap.mmap, node: Node) -> None:
-    """Move a node's models into memory that forked processes write to for us; the models keep it alive."""
+    """Move a node's models into memory to which forked processes write for us. The models keep it alive."""
     at = 0
     for tensor in _tensors(node):
         flat = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=at)
@@ -224,17 +233,19 @@ def models_into(memory: mmap.mmap, node: Node) -> None:
 
 
 def _dense(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor's elements lie side by side, so that its strides can be kept."""
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))
 
 
 def _given(job: Job, answer: Any, pace: float) -> dict[str, Any]:
-    """What a child has to say of a job."""
+    """Return what a child has to say of a job, as plain values."""
     state = {"epochs": job.node.epochs, "optimisers": job.node.optimisers}
     found: dict[str, Any] = {"rows": job.rows, "pace": pace, **state}
     return found | ({"fitted": asdict(answer)} if isinstance(answer, Fitted) else {"answer": answer})
 
 
 def _taken(job: Job, value: dict[str, Any]) -> Any:
+    """Write what a child has said into the job and its node; return the answer."""
     job.rows += value["rows"]
     job.node.epochs, job.node.optimisers = value["epochs"], value["optimisers"]
     return Fitted(**value["fitted"]) if "fitted" in value else value["answer"]
