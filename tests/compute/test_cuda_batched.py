@@ -75,14 +75,8 @@ def test_each_way_agrees(way, channels, norm):
     batched = Batched(made.test_sets, executor="auto", only=way)
     found = local(made, executor=batched).run(2)
     assert not batched.alone
-    assert (
-        any(
-            isinstance(captured, Stack)
-            for captured_fits in batched.captured_fits.values()
-            for captured in captured_fits
-        )
-        == way.stacked
-    )
+    captured_fits = [captured for found in batched.captured_fits.values() for captured in found]
+    assert any(isinstance(captured, Stack) for captured in captured_fits) == way.stacked
     one = federation(factory, channels=channels, executor="eager").run(2)
     for a, b in zip(weights(one), weights(found), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
@@ -94,9 +88,8 @@ def test_a_compiled_way_is_checked_with_dropout_in_the_network(monkeypatch):
     checked = []
     agrees = batched._agrees
     monkeypatch.setattr(batched, "_agrees", lambda way, entries: checked.append(agrees(way, entries)) or checked[-1])
-    monkeypatch.setattr(
-        batched_module, "COMPILING", dict.fromkeys(batched_module.COMPILING, (0.0, 0.0, 1.0))
-    )  # always pays
+    always_pays = dict.fromkeys(batched_module.COMPILING, (0.0, 0.0, 1.0))
+    monkeypatch.setattr(batched_module, "COMPILING", always_pays)
     local(made, executor=batched).run(2)
     chosen = [entry["way"] for entry in batched.choices.made.values()]
     assert len(checked) == sum("compiled" in way for way in chosen)  # and none was turned down
@@ -109,7 +102,7 @@ def test_what_a_participant_is_fitted_to_shares_memory():
     made = row.build().computed(device="cuda")
     batched = Batched(made.test_sets)
     found = local(made, executor=batched, **row.options).run(2)
-    captured_fits = [captured for captured_fits in batched.captured_fits.values() for captured in captured_fits]
+    captured_fits = [captured for found in batched.captured_fits.values() for captured in found]
     streams = {}  # by participant
     for captured in captured_fits:
         streams.setdefault(captured.served, set()).add(id(captured.shared_stream))

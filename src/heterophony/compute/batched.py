@@ -325,25 +325,16 @@ class Batched:
                 self.captured_fits[key] = [captured for captured in found if id(captured) not in old]
 
     def _fit(self, seated: Sequence[Seated]) -> dict[int, Any]:
+        """Compute all fits together; return their answers by place."""
         running: list[Seated] = []
         copies: Pairs = []
         zeros: list[torch.Tensor] = []
         for each in seated:
-            epochs = [dict(job.node.epochs) for job in each.jobs]
-            try:
-                put, clear = each.captured.enter(each.jobs, each.rows)
-            except Exception as error:
-                # what cannot be captured (a step that asks the device for a value) runs one at a time instead,
-                # which also says whatever else is wrong with it
-                for job, before in zip(each.jobs, epochs, strict=True):
-                    job.node.epochs = before  # from the same orders
-                    self._leave_alone(job, f"{type(error).__name__}: {_line(error)}", each.program)
-                for captured_fits in self.captured_fits.values():
-                    if each.captured in captured_fits:
-                        captured_fits.remove(each.captured)
-                continue
-            copies, zeros = copies + put, zeros + clear
-            running.append(each)
+            entered = self._entered(each)
+            if entered is not None:
+                put, clear = entered
+                copies, zeros = copies + put, zeros + clear
+                running.append(each)
         if not running:
             return {}
         if any(each.captured.fresh for each in running):
@@ -361,6 +352,24 @@ class Batched:
                 job.rows += loss_rows(job, answers[place])
                 self.eager.refresh(job)
         return answers
+
+    def _entered(self, seated: Seated) -> tuple[Pairs, list[torch.Tensor]] | None:
+        """Prepare fits. Return what is to be copied in and what to zero; None where they cannot be captured.
+
+        What cannot be captured (a step that asks the device for a value) runs one at a time instead, which also says
+        whatever else is wrong with it.
+        """
+        epochs = [dict(job.node.epochs) for job in seated.jobs]
+        try:
+            return seated.captured.enter(seated.jobs, seated.rows)
+        except Exception as error:
+            for job, before in zip(seated.jobs, epochs, strict=True):
+                job.node.epochs = before  # from the same orders
+                self._leave_alone(job, f"{type(error).__name__}: {_line(error)}", seated.program)
+        for captured_fits in self.captured_fits.values():
+            if seated.captured in captured_fits:
+                captured_fits.remove(seated.captured)
+        return None
 
     def _answers(self, running: Sequence[Seated]) -> dict[int, Any]:
         """Return the answers by place. All loss sums are one question to the device, asked when somebody reads them."""

@@ -237,10 +237,13 @@ class CapturedFit:
         copies: Pairs = []
         for i, (job, own) in enumerate(zip(jobs, rows, strict=True)):
             copies += self._seat(i, job, own)
-        orders, drawn = zip(
-            *(_orders(job.node, job.work, own, self.sizes) for job, own in zip(jobs, rows, strict=True)),  # type: ignore[arg-type]
-            strict=True,
-        )
+        orders: list[Tensor] = []
+        drawn: list[Tensor] = []
+        for job, own in zip(jobs, rows, strict=True):
+            order, changes = _orders(job.node, job.work, own, self.sizes)  # type: ignore[arg-type]
+            orders.append(order)
+            if changes is not None:
+                drawn.append(changes)
         self._put(self.order, orders)
         if self.augment is not None:
             self._put(self.drawn, drawn)
@@ -326,16 +329,24 @@ class CapturedFit:
         for i, job in enumerate(jobs):
             for name in self.work.names:
                 copies += zip(job.node.slots[name].tensors().values(), self.places[i][name], strict=True)
-                if (key := kept(job.work, name)) is not None:  # type: ignore[arg-type]
-                    state, before = self.optimisers[name].state, job.node.optimisers.get(key, {})
-                    job.node.optimisers[key] = {  # of what is not trained now, what was kept
-                        n: {part: self._out(value, i) for part, value in state[p].items()} if p in state else before[n]
-                        for n, p in self.parameters[name].items()
-                        if p in state or n in before
-                    }
+                key = kept(job.work, name)  # type: ignore[arg-type]
+                if key is not None:
+                    job.node.optimisers[key] = self._states(i, name, job.node.optimisers.get(key, {}))
         return copies
 
+    def _states(self, i: int, name: str, before: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return an optimiser's state for the i-th fit, by parameter. What is not trained now stays as it was kept."""
+        state = self.optimisers[name].state
+        found: dict[str, dict[str, Any]] = {}
+        for n, parameter in self.parameters[name].items():
+            if parameter in state:
+                found[n] = {part: self._out(value, i) for part, value in state[parameter].items()}
+            elif n in before:
+                found[n] = before[n]
+        return found
+
     def _out(self, value: Any, i: int) -> Any:
+        """Return a copy of the i-th fit's part of a state. Counters, which have no dimension, belong to all."""
         if not torch.is_tensor(value):
             return value
         return (self.seat(value, i) if value.dim() else value).clone()
