@@ -2,7 +2,7 @@
 
 from heterophony.data.errors import DataError
 from heterophony.data.images import rotate, to_data, to_tensor
-from heterophony.data.leakage import BaseIds, LeakageError, Report
+from heterophony.data.leakage import BaseIds, Coverage, LeakageError
 from heterophony.data.leakage import check as check_leakage
 from heterophony.data.partitions import (
     Dirichlet,
@@ -34,7 +34,7 @@ __all__ = [
     "Partition",
     "Pathological",
     "Quantity",
-    "Report",
+    "Coverage",
     "Shards",
     "Source",
     "Split",

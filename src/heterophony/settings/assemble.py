@@ -28,7 +28,7 @@ from heterophony.models import create
 from heterophony.models.description import describe
 from heterophony.models.registry import reads
 from heterophony.parts.training import Training
-from heterophony.settings import trees
+from heterophony.settings import building, trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 
@@ -50,7 +50,7 @@ def assemble(
     `compute` says how its work is computed.
     """
     made, chosen = resolve(method, setting, changes, root)
-    world = worlds.build(chosen.data, seed, root)
+    world = building.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
     recipe = {
         "method": method,
@@ -90,8 +90,8 @@ def assemble(
         homes=world.homes,
         tasks=world.tasks,
         recipe=recipe,
-        leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
-        untrained=world.report.untrained(),
+        leaks=tuple(str(overlap) for overlap in world.coverage.overlaps if overlap.first != overlap.second),
+        untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen)
     return federation
