@@ -8,9 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from heterophony.base import imported
 from heterophony.base.seeds import seeded
 from heterophony.base.wording import meant
@@ -20,15 +17,14 @@ from heterophony.federation import Federation
 from heterophony.kernel import by_level
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
+from heterophony.kernel.needs import DataFacts
 from heterophony.kernel.networks import Model, Offer, checked, choose
-from heterophony.kernel.node import Slot
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
 from heterophony.models import create
 from heterophony.models.description import describe
-from heterophony.models.registry import reads
 from heterophony.parts.training import Training
-from heterophony.settings import building, trees
+from heterophony.settings import building, fitting, trees
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 
@@ -160,36 +156,28 @@ def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[
 
 
 def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
-    if world.tasks and not method.tasks:
-        raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
-    if method.public and world.reads == "sequences":
-        raise SettingError(f"{name} compares outputs on public rows, one a row; {setting.name} has sequences")
-    same = () if setting.models.same is None else (setting.models.same,)
-    networks = tuple(dict.fromkeys((*setting.models.names, setting.models.travelling, *same)))
+    """Raise where the setting lacks what the method needs, or names networks that do not go with it."""
+    facts = DataFacts(
+        name=setting.name,
+        public=world.public is not None,
+        labelled=world.labelled,
+        validation=bool(setting.data.validation),
+        stream=setting.data.stream is not None,
+        sequences=world.reads == "sequences",
+        label_spaces=world.label_spaces if world.tasks else "",
+    )
+    for need in method.needs():
+        if lacking := need.lacks(facts):
+            raise SettingError(f"{name} {lacking}")
+    networks = fitting.networks(setting)
     for network in networks:
-        if (wanted := reads(network)) not in (None, world.reads):
-            raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
-    if method.public and world.public is None:
-        raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
-    asked = getattr(getattr(method, "local", None), "data", "train")
-    if asked != "train" and setting.data.stream is not None:
-        raise SettingError(
-            f"{name} trains on public data too here, but {setting.name} has a stream: set local.data=train"
-        )
-    if asked == "own" and world.public is None:
-        raise SettingError(f"{name} trains on public data here; {setting.name} has none: set data.public")
-    if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:
-        hint = "set data.public" if world.public is None else "set local.data=own or data.public.labelled=true"
-        raise SettingError(f"{name} trains on public data here, which needs labels; {setting.name} has none: {hint}")
-    trusting = getattr(method, "mutual", method)
-    if getattr(trusting, "confidence", "") == "validation" and not setting.data.validation:
-        raise SettingError(f"{name}: confidence = 'validation' needs validation data: set data.validation")
+        fitting.check_reads(network, setting, world)
     for network in networks:
-        _shared(setting, world, network)
+        fitting.check_built(network, setting, world)
     if world.tasks and method.kinds:
-        _check_adaptors(name, setting, world)
+        fitting.check_adaptors(name, setting, world)
     elif method.headline == "global" and setting.models.share:
-        _check_whole(name, setting, world)
+        fitting.check_whole(name, setting, world)
 
 
 def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
@@ -206,56 +194,6 @@ def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
         f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
         "of them, or use a method for different networks"
     )
-
-
-def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) -> dict[str, torch.Size]:
-    """The shapes of what travels of a network, if all of it can be built; with so many more classes than there are."""
-    channels, side, classes = world.shape
-    share = setting.models.share
-    with seeded("only to see that it can be built"):
-        module = create(network, in_channels=channels, size=side, classes=classes + more)
-    if ":" in network and world.reads == "images":  # somebody's own
-        _check_outputs(network, module, (channels, side, side), classes + more)
-    shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
-    return {name: tensor.shape for name, tensor in shared.items()}
-
-
-def _check_outputs(name: str, module: nn.Module, image: tuple[int, int, int], classes: int) -> None:
-    """A network that does not fit would train without a word, or have every message refused."""
-    size = " x ".join(map(str, image))
-    try:
-        with torch.no_grad():
-            given = module.eval()(torch.zeros(2, *image)).shape
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SettingError(f"network {name!r} cannot read images of {size} ({reason:.200})") from None
-    if tuple(given) != (2, classes):
-        raise SettingError(
-            f"network {name!r} gives {tuple(given)} for 2 images; with {classes} classes it is (2, {classes})"
-        )
-
-
-def _check_whole(name: str, setting: Setting, world: worlds.World) -> None:
-    """A server's model that is a method's result must be learnt whole."""
-    share = setting.models.share
-    everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
-    network = setting.models.same or setting.models.travelling
-    if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
-        raise SettingError(
-            f"{name}: models.share = {share!r} leaves the rest of the server's model, which is its result, as it was "
-            "at the start: share the whole, or take a method with models of one's own (fml, ditto)"
-        )
-
-
-def _check_adaptors(name: str, setting: Setting, world: worlds.World) -> None:
-    """What travels between different tasks must not know how many classes there are."""
-    network = setting.models.travelling
-    if _shared(setting, world, network) != _shared(setting, world, network, more=1):
-        part = f"{setting.models.share!r} of {network}" if setting.models.share else f"the whole of {network}"
-        raise SettingError(
-            f"{name}: {part} cannot be shared, as {world.label_spaces}: set models.share to a part without the "
-            'outputs, such as "body"'
-        )
 
 
 def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:

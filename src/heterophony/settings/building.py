@@ -29,13 +29,14 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
 
     form = views.form(spec, sources)
     first = next(iter(labels.values()))
-    alike = outside is not None and outside.classes == first
-    public = views.public(spec, allocation, form, seed, len(first), alike)
+    labelled = views.labelled(spec, first, outside)
+    public = views.public(spec, allocation, form, seed, len(first), labelled)
     outputs = _outputs(spec, labels, outside)
     return World(
         homes={client.name: client.domain for client in allocation.participants()},
         views=views.participants(spec, allocation, form, public, seed),
         public=public,
+        labelled=labelled,
         tests=views.tests(spec, allocation, form),
         private_tests=views.private_tests(allocation, form),
         shape=(form.channels, form.side, next(iter(outputs.values()))),

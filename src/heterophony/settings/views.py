@@ -185,20 +185,32 @@ def _relabelled(view: View, by: int) -> Data:
 
 
 # -- public data -----------------------------------------------------------------------------------------------
-def public(spec: DataPart, allocation: Allocation, form: Form, seed: int, classes: int, alike: bool) -> View | None:
+def public(spec: DataPart, allocation: Allocation, form: Form, seed: int, classes: int, labelled: bool) -> View | None:
     """Return the rows that everybody holds, in one order; `domain` tells which domain each came from.
 
-    Those of another set have the domain -1. `alike` says whether that set has the domains' own `classes`.
+    Those of another set have the domain -1. `classes` is how many the domains have; `labelled` says whether the public
+    rows keep their labels.
     """
     if spec.public is None:
         return None
     view: View
     if allocation.outside is None:
-        view = partial(_inside, form, list(allocation.domains.values()), spec.public.labelled)
+        view = partial(_inside, form, list(allocation.domains.values()), labelled)
     else:
-        view = partial(_outside, form, allocation.outside, spec.public, classes, alike)
+        view = partial(_outside, form, allocation.outside, spec.public, classes, labelled)
     change = None if spec.public.augment is None else _change(spec, spec.public.augment)
     return cache(partial(_augmented, view, change, seed))
+
+
+def labelled(spec: DataPart, own: tuple[str, ...], outside: Source | None) -> bool:
+    """Return whether public rows have labels; `own` are the names of the domains' classes.
+
+    Labels of another label space would mean nothing here, unless its classes have outputs of their own. Without them,
+    outputs on the images can still be compared.
+    """
+    if spec.public is None or not spec.public.labelled:
+        return False
+    return outside is None or spec.public.joint is not None or outside.classes == own
 
 
 def joint_classes(public: PublicPart, outside: Source) -> int:
@@ -216,7 +228,7 @@ def _inside(form: Form, domains: list[DomainRows], labelled: bool) -> Data:
     return Data(classes=parts[0].classes, **columns)
 
 
-def _outside(form: Form, outside: OutsideRows, public: PublicPart, classes: int, alike: bool) -> Data:
+def _outside(form: Form, outside: OutsideRows, public: PublicPart, classes: int, labelled: bool) -> Data:
     """Return public rows of another set."""
     split, rows = outside.source.train, outside.rows
     x = form.data(split, rows, None).x
@@ -226,8 +238,7 @@ def _outside(form: Form, outside: OutsideRows, public: PublicPart, classes: int,
         assert labels is not None
         columns["y"] = torch.from_numpy(labels[rows]) + classes
         return Data(classes=classes + joint_classes(public, outside.source), **columns)
-    if public.labelled and alike:
-        # Labels of another label space would mean nothing here: then only outputs on the images can be compared.
+    if labelled:
         columns["y"] = torch.from_numpy(split.y[rows])
     return Data(classes=classes, **columns)
 

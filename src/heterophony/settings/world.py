@@ -21,6 +21,7 @@ class World:
     homes: dict[str, str]  # participant -> domain
     views: dict[str, dict[str, View]]
     public: View | None
+    labelled: bool  # whether the public data have labels of the participants' own (or joint) label space
     tests: dict[str, dict[str, Data]]
     private_tests: dict[str, Data]
     shape: tuple[int, int, int]  # channels, side, classes (of the first label space)
@@ -34,11 +35,6 @@ class World:
     def label_spaces(self) -> str:
         """Say in words which classes each domain has."""
         return in_words(self.labels)
-
-    @property
-    def labelled(self) -> bool:
-        """Return whether the public data have labels of the participants' own (or joint) label space."""
-        return self.public is not None and "y" in self.public().columns
 
 
 def in_words(labels: Mapping[str, tuple[str, ...]]) -> str:
