@@ -17,7 +17,7 @@ from heterophony.data.partitions import (
     holdout,
     private_test,
 )
-from heterophony.data.sources import Entry, Listing, Source, Split, known, load
+from heterophony.data.sources import KnownSet, Listing, Source, Split, known, load
 from heterophony.data.table import Data
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "DataError",
     "Dirichlet",
     "Domain",
-    "Entry",
+    "KnownSet",
     "Iid",
     "LeakageError",
     "Listing",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-class Network(nn.Module):
+class Halves(nn.Module):
     """A classifier in two parts: `body` gives a flat feature vector, `head` (a linear layer) the logits.
 
     Either part can be shared between participants while the other stays private.

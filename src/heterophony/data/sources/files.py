@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.entry import Entry, File, Member
+from heterophony.data.sources.known_set import File, KnownSet, PackedFile
 
 
 class Official:
     """The part that all readers of fixed official files share: they are found by name."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         places = [locate(entry, root, file) for file in entry.files]
         return places[0] if places and all(places) else None
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         return entry.counts
 
 
@@ -40,7 +40,7 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read ({reason}): replace the file") from error
 
 
-def locate(entry: Entry, root: Path, file: File) -> Path | None:
+def locate(entry: KnownSet, root: Path, file: File) -> Path | None:
     """The file itself, or its first member where all of them lie unpacked."""
     for place in _places(entry, root):
         unpacked = [place / member.name for member in file.members]
@@ -51,7 +51,7 @@ def locate(entry: Entry, root: Path, file: File) -> Path | None:
     return None
 
 
-def contents(entry: Entry, root: Path, file: File) -> bytes:
+def contents(entry: KnownSet, root: Path, file: File) -> bytes:
     """The verified bytes of an official file that has no members."""
     for place in _places(entry, root):
         if (place / file.name).is_file():
@@ -59,7 +59,7 @@ def contents(entry: Entry, root: Path, file: File) -> bytes:
     raise DataError(f"{entry.name}: {file.name} is not under {root}")
 
 
-def unpacked(entry: Entry, root: Path, file: File) -> dict[str, bytes]:
+def unpacked(entry: KnownSet, root: Path, file: File) -> dict[str, bytes]:
     """The verified bytes of all members by base name, from the unpacked files or from the compressed one."""
     for place in _places(entry, root):
         if all((place / member.name).is_file() for member in file.members):
@@ -97,16 +97,16 @@ def _decompress(path: Path, file: File) -> dict[str, bytes]:
         return {_short(file.members[0]): gzip.decompress(data)}
 
 
-def _extract(archive: tarfile.TarFile, member: Member) -> bytes:
+def _extract(archive: tarfile.TarFile, member: PackedFile) -> bytes:
     stream = archive.extractfile(member.name)
     if stream is None:
         raise DataError(f"{member.name} is not a plain file in the archive")
     return stream.read()
 
 
-def _short(member: Member) -> str:
+def _short(member: PackedFile) -> str:
     return member.name.rpartition("/")[2]
 
 
-def _places(entry: Entry, root: Path) -> list[Path]:
+def _places(entry: KnownSet, root: Path) -> list[Path]:
     return [root / folder for folder in entry.folders]

@@ -11,9 +11,9 @@ import numpy as np
 from heterophony.base import imported
 from heterophony.data.errors import DataError
 from heterophony.data.sources import npz
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.folders import Pictures
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source
 
 FOLDER = "folder:"  # before the path of a folder of images
@@ -44,14 +44,14 @@ def whole(name: str, *places: Path) -> str:
     return before + (os.path.abspath(found) if found.is_absolute() or found is not path else str(path))
 
 
-def entry(name: str) -> Entry | None:
+def entry(name: str) -> KnownSet | None:
     """The entry of data of one's own; None: these are not."""
     path = path_of(name)
     if path is None:
-        return Entry(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
+        return KnownSet(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
     if name.startswith(FOLDER):
-        return Entry(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
-    return Entry(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
+        return KnownSet(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
+    return KnownSet(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
 
 
 def imports(name: str) -> bool:
@@ -70,13 +70,13 @@ def absent(name: str, root: Path) -> str:
 class Function:
     """Calls a function that returns the arrays that an `.npz` file would hold, by the same names."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         return Path(entry.name)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         return None
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         try:
             found = imported.call(entry.name, "data")
         except ValueError as error:

@@ -10,7 +10,7 @@ from heterophony.data.sources.source import Source
 
 
 @dataclass(frozen=True)
-class Member:
+class PackedFile:
     """A file inside a compressed one, which may also lie unpacked beside it."""
 
     name: str
@@ -24,21 +24,21 @@ class File:
     name: str
     md5: str | None = None
     url: str | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[PackedFile, ...] = ()
 
 
 class Reader(Protocol):
     """One official format: finds it under a data folder, counts (train, test) cheaply, and reads it."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None: ...
+    def find(self, entry: KnownSet, root: Path) -> Path | None: ...
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None: ...
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None: ...
 
-    def read(self, entry: Entry, root: Path) -> Source: ...
+    def read(self, entry: KnownSet, root: Path) -> Source: ...
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownSet:
     """A known data set."""
 
     name: str
