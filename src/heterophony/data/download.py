@@ -38,7 +38,7 @@ def download_entry(entry: KnownSet, root: Path) -> list[Path]:
 
 
 def fetch(url: str, path: Path, md5: str, *, limit: int = LIMIT, timeout: float = 30.0) -> Path:
-    """Download one file; it appears under `path` only once it is whole, on disk and checked."""
+    """Copy one file from its address. It appears under `path` only once it is whole, on disk and checked."""
     if not url.startswith(("https://", "http://")):
         raise DataError(f"{url} is not an http address")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ class Coverage:
     overlaps: tuple[Overlap, ...] = field(default=())
 
     def untrained(self) -> tuple[str, ...]:
-        """Classes that are tested though nobody trains on them, in words, one line a set."""
+        """Say which classes are tested though nobody trains on them: one line a set."""
         gaps = []
         for name, views in self.classes.items():
             tested = {*views.get("test", ()), *views.get("private-test", ())}

@@ -109,7 +109,7 @@ def rng(seed: int, *purpose: object) -> np.random.Generator:
 
 # -- one domain ------------------------------------------------------------------------------------------------
 def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: int) -> DomainRows:
-    """Divide the rows of one domain by purpose: first what all have in common, then what each client has.
+    """Share out the rows of one domain by purpose: first what all have in common, then what each client has.
 
     Base images are divided once for a set, however many domains are made of it, and sentences once for all languages
     they are in. A leaky split divides them anew for each domain.

@@ -227,13 +227,13 @@ class DataPart(Strict):
 
     @property
     def sources(self) -> list[str]:
-        """The data sets that it needs."""
+        """Return the data sets that it needs."""
         found = sorted({domain.source for domain in self.all_domains().values()})
         public = self.public.source if self.public is not None else None
         return [*found, *([public] if public and public not in found else [])]
 
     def located(self, *places: Path) -> DataPart:
-        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        """Return it with absolute paths for data of one's own: those in the first of these folders that has them."""
 
         def moved(part: Any) -> Any:
             if part is None or part.source is None:
@@ -380,13 +380,13 @@ class Setting(Strict):
         return self
 
     def plan(self, method: str) -> tuple[int, int]:
-        """Rounds of a method, and after how many of them it is evaluated."""
+        """Return the rounds of a method, and after how many of them it is evaluated."""
         own = self.methods.get(method, {})
         return own.get("rounds", self.rounds), own.get("evaluate", self.evaluate)
 
     @classmethod
     def load(cls, name: str) -> Setting:
-        """A shipped setting by name, or a TOML file by path; data of one's own may lie beside the file."""
+        """Load a shipped setting by name, or a TOML file by path. Data of one's own may lie beside the file."""
         made = cls.read(text(name), Path(name).stem if _is_file(name) else name, name)
         return made.located(Path(name).parent) if _is_file(name) else made
 
@@ -400,7 +400,7 @@ class Setting(Strict):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Setting:
-        """A setting from plain values; an error names the field."""
+        """Make a setting of plain values. An error names the field."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -408,21 +408,21 @@ class Setting(Strict):
 
     @property
     def sources(self) -> list[str]:
-        """The data sets that it needs."""
+        """Return the data sets that it needs."""
         return self.data.sources
 
     def imports(self) -> list[tuple[str, str]]:
-        """What it names that is not ours and would be imported: what it is, and its name."""
+        """Return what it names that is not ours and would be imported: what each is, and its name."""
         networks = dict.fromkeys([*self.models.names, self.models.travelling, self.models.same or ""])
         named = [("network", own) for network in networks for own in imported_by(network)]
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:
-        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        """Return it with absolute paths for data of one's own: those in the first of these folders that has them."""
         return self.model_copy(update={"data": self.data.located(*places)})
 
     def changed(self, changes: dict[str, Any]) -> Setting:
-        """With some fields replaced: `{"data.clients": 4}`."""
+        """Return it with some fields replaced: `{"data.clients": 4}`."""
         values = self.plain()
         for key, value in changes.items():
             place, path = values, _path(key)
@@ -434,13 +434,13 @@ class Setting(Strict):
         return Setting.of(values)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, such as a run folder keeps."""
+        """Return it as plain values, such as a run folder keeps."""
         values: dict[str, Any] = _listed(self.model_dump(by_alias=True, exclude_defaults=True))
         return values | {"name": self.name}
 
 
 def _path(key: str) -> list[str]:
-    """As TOML reads it, so that a name with a dot can be quoted: `data.participants."a.b".rows`."""
+    """Split a key as TOML reads it, so that a name with a dot can be quoted: `data.participants."a.b".rows`."""
     try:
         place: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
@@ -453,14 +453,14 @@ def _path(key: str) -> list[str]:
 
 
 def _listed(value: Any) -> Any:
-    """Tuples as lists, as JSON and TOML have them."""
+    """Return tuples as lists, as JSON and TOML have them."""
     if isinstance(value, dict):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def text(name: str) -> str:
-    """The text of a shipped setting, or of a TOML file by path."""
+    """Return the text of a shipped setting, or of a TOML file by path."""
     if _is_file(name):
         return toml.text(Path(name), SettingError)
     known = shipped()

@@ -40,7 +40,7 @@ def _needed(method: Method) -> str:
 
 
 def _peers(part: TopologyPart, participants: Sequence[str]) -> Topology:
-    """Link peers with all others, in a ring, in pairs, or as the setting's edges say."""
+    """Return peers linked with all others, in a ring, in pairs, or as the setting's edges say."""
     if part.kind == "ring":
         return ring(participants)
     if part.kind == "pairs":

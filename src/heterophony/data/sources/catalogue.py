@@ -33,7 +33,7 @@ class Listing:
 
     @property
     def partial(self) -> bool:
-        """Whether fewer (or more) images are there than the official set has."""
+        """Return whether fewer (or more) images are there than the official set has."""
         return self.train is not None and self.entry.counts not in (None, (self.train, self.test))
 
 
@@ -65,12 +65,12 @@ def read(entry: KnownSet, root: Folder | None = None, side: int | None = None) -
 
 
 def known(root: Folder | None = None) -> list[Listing]:
-    """All known sets, with place and size of those that are there; nothing is decoded for it."""
+    """List all known sets, with place and size of those that are there. Nothing is decoded for it."""
     return [_listing(entry, folder(root)) for entry in KNOWN_SETS.values()]
 
 
 def lookup(name: str) -> KnownSet:
-    """The entry of that name; `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
+    """Return the set of that name. `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
     if name in KNOWN_SETS:
         return KNOWN_SETS[name]
     if mine := own.entry(name):
@@ -85,7 +85,7 @@ def lookup(name: str) -> KnownSet:
 
 
 def _placed(name: str, root: Folder | None) -> KnownSet:
-    """The entry; one's own data are looked for in the current folder, then in the data folder."""
+    """Return the set of that name. One's own data are looked for in the current folder, then in the data folder."""
     return lookup(own.whole(name, Path.cwd(), folder(root)))
 
 
@@ -108,7 +108,7 @@ def _listing(entry: KnownSet, root: Path) -> Listing:
 
 
 def _absent(entries: Sequence[KnownSet], root: Folder | None) -> str:
-    """What is missing, the command that fetches what can be fetched, and which files to put where for the rest."""
+    """Say what is missing, which command fetches what can be fetched, and where to put files for the rest."""
     place = folder(root)
     if mine := [entry for entry in entries if own.path_of(entry.name)]:
         return own.absent(mine[0].name, place)
@@ -128,7 +128,7 @@ def _absent(entries: Sequence[KnownSet], root: Folder | None) -> str:
 
 
 def _wanted(entries: Sequence[KnownSet], root: Path) -> str:
-    """The files or folders that would do for sets that lie together."""
+    """Say which files or folders would do for sets that lie together."""
     first = entries[0]
     forms = [f"{name}.npz" for name in first.npz]
     missing = [file for file in first.files if locate(first, root, file) is None]

@@ -41,7 +41,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def locate(entry: KnownSet, root: Path, file: File) -> Path | None:
-    """The file itself, or its first member where all of them lie unpacked."""
+    """Return the file itself, or its first packed file where all of these lie unpacked; None: neither is there."""
     for place in _places(entry, root):
         unpacked = [place / member.name for member in file.members]
         if unpacked and all(path.is_file() for path in unpacked):
@@ -52,7 +52,7 @@ def locate(entry: KnownSet, root: Path, file: File) -> Path | None:
 
 
 def contents(entry: KnownSet, root: Path, file: File) -> bytes:
-    """The verified bytes of an official file that has no members."""
+    """Return the verified bytes of an official file that holds no others."""
     for place in _places(entry, root):
         if (place / file.name).is_file():
             return verified(place / file.name, file.md5)
@@ -60,7 +60,7 @@ def contents(entry: KnownSet, root: Path, file: File) -> bytes:
 
 
 def unpacked(entry: KnownSet, root: Path, file: File) -> dict[str, bytes]:
-    """The verified bytes of all members by base name, from the unpacked files or from the compressed one."""
+    """Return the verified bytes of all packed files by base name, unpacked already or from the compressed one."""
     for place in _places(entry, root):
         if all((place / member.name).is_file() for member in file.members):
             return {_short(m): verified(place / m.name, m.md5) for m in file.members}
@@ -70,7 +70,7 @@ def unpacked(entry: KnownSet, root: Path, file: File) -> dict[str, bytes]:
 
 
 def verified(path: Path, md5: str | None) -> bytes:
-    """The bytes of a file, once their checksum is right."""
+    """Read a file, and check its checksum."""
     with reading(path):
         data = path.read_bytes()
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -137,7 +137,7 @@ def _half(entry: KnownSet, place: Path, classes: Sequence[str], half: str) -> Sp
 
 
 def _listing(place: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]]:
-    """Image files and labels, by class and name, so that the order does not depend on the file system."""
+    """List image files and labels by class and name, so that the order does not depend on the file system."""
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -172,7 +172,7 @@ def _classes(places: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _child(place: Path, name: str) -> Path | None:
-    """The folder of that name; spaces, case and underscores differ between copies (`Real World`)."""
+    """Find the folder of that name. Spaces, case and underscores differ between copies (`Real World`)."""
     folders = sorted(child for child in place.iterdir() if child.is_dir()) if place.is_dir() else []
     return next((child for child in folders if _squash(child.name) == _squash(name)), None)
 

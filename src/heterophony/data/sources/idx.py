@@ -34,7 +34,7 @@ def _array(entry: KnownSet, root: Path, file: File, axes: int) -> Images:
 
 
 def parse(data: bytes, axes: int) -> Images:
-    """Bytes of an idx file with the given number of axes, whose values must be unsigned bytes."""
+    """Read the bytes of an idx file with that many axes. Its values must be unsigned bytes."""
     start = 4 + 4 * axes
     magic, *shape = struct.unpack_from(f">{1 + axes}I", data)
     if magic != 0x0800 | axes:

@@ -65,10 +65,13 @@ class KnownSet:
 
     @property
     def identity(self) -> str:
-        """The name under which the leakage check knows these images."""
+        """Return the name under which the leakage check knows these images."""
         return self.base or self.name
 
     @property
     def fetchable(self) -> bool:
-        """Whether all its files can be downloaded; one without a checksum could not be told from a page of regrets."""
+        """Return whether all its files can be downloaded.
+
+        Without a checksum, a file could not be told from an error page.
+        """
         return bool(self.files) and all(file.url and file.md5 for file in self.files)

@@ -53,6 +53,6 @@ def _labelled(entry: KnownSet, half: str, rows: list[dict[str, Any]]) -> Split:
 
 @lru_cache(maxsize=2)
 def _rows(path: Path, changed: int) -> list[dict[str, Any]]:
-    """All lines; read once for all languages."""
+    """Read all lines, once for all languages."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]

@@ -40,14 +40,14 @@ class Npz:
 
 
 def read(entry: KnownSet, path: Path) -> Source:
-    """The source that an `.npz` file holds; never unpickles."""
+    """Read the source that an `.npz` file holds. Nothing is ever unpickled."""
     with opened(path) as arrays:
         return source(entry, arrays)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Arrays]:
-    """The arrays of an `.npz` file; one line that names the file where it holds something else."""
+    """Open the arrays of an `.npz` file. Where it holds something else, one line names the file."""
     with reading(path):
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path} is not an .npz file, or is cut short: write it with numpy.savez")
@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[Arrays]:
 
 
 def source(entry: KnownSet, arrays: Arrays) -> Source:
-    """The source that such arrays are, by the names that a file gives them."""
+    """Make a source of arrays, by the names that a file gives them."""
     train = _half(arrays, entry, entry.domain or "train", "train")
     absent = entry.domain or "test_x" not in arrays
     test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
@@ -86,7 +86,7 @@ def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
 
 
 def _numbers(train: Split, test: Split) -> tuple[str, ...]:
-    """Classes without names: as many as the largest label says."""
+    """Name the classes by their numbers: as many as the largest label says."""
     labels = np.concatenate([train.y, test.y])
     if not len(labels):
         raise DataError("there are no rows")
@@ -101,7 +101,7 @@ def _numbers(train: Split, test: Split) -> tuple[str, ...]:
 
 
 def _rows(archive: zipfile.ZipFile, key: str) -> int:
-    """The length of an array from its header alone."""
+    """Read the length of an array from its header alone."""
     if f"{key}.npy" not in archive.namelist():
         return 0
     with archive.open(f"{key}.npy") as stream:

@@ -22,20 +22,20 @@ FORMS = "a file PATH.npz, folder:PATH or module:callable"
 
 
 def path_of(name: str) -> Path | None:
-    """The path that such a name holds; None: it holds none."""
+    """Return the path that such a name holds; None: it holds none."""
     if not name.startswith(FOLDER) and not name.endswith(FILE):
         return None
     return Path(os.path.expanduser(name.removeprefix(FOLDER)))  # which leaves strangers' `~` alone
 
 
 def short(name: str) -> str:
-    """What a domain of such data is called, wherever they lie; known sets have their own names."""
+    """Return what a domain of such data is called, wherever they lie. Known sets have their own names."""
     path = path_of(name)
     return name if path is None else path.stem if name.endswith(FILE) else path.name or name
 
 
 def whole(name: str, *places: Path) -> str:
-    """The same data by an absolute path: that in the first of these places that has it, else the name as it is."""
+    """Return the same data by an absolute path, in the first of these places that has it; else the name as it is."""
     path = path_of(name)
     if path is None:
         return name
@@ -45,7 +45,7 @@ def whole(name: str, *places: Path) -> str:
 
 
 def entry(name: str) -> KnownSet | None:
-    """The entry of data of one's own; None: these are not."""
+    """Return what is known of data of one's own; None: the name is not of such data."""
     path = path_of(name)
     if path is None:
         return KnownSet(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
@@ -55,12 +55,12 @@ def entry(name: str) -> KnownSet | None:
 
 
 def imports(name: str) -> bool:
-    """Whether such data are what a function returns, whose module is imported."""
+    """Return whether such data are what a function returns, whose module is imported."""
     return ":" in name and path_of(name) is None
 
 
 def absent(name: str, root: Path) -> str:
-    """Where data of one's own were looked for."""
+    """Say where data of one's own were looked for."""
     path, what = path_of(name), "folder" if name.startswith(FOLDER) else "file"
     if path is not None and path.is_absolute():
         return f"data: there is no {what} {path}"
