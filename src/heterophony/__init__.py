@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
+    from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
     from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Count, Each, Every, Round, on
@@ -27,6 +28,7 @@ _HOMES = {
     "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
+    "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
     "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
@@ -54,18 +56,23 @@ __all__ = [
     "Method",
     "MethodError",
     "Model",
+    "Need",
     "NetworksByRole",
+    "NoStream",
     "Note",
     "Own",
     "Predict",
     "Probabilities",
     "Profile",
+    "PublicData",
+    "PublicLabels",
     "Refused",
     "Result",
     "Round",
     "Rows",
     "Same",
     "Scalar",
+    "Validation",
     "Weights",
     "complete",
     "on",

@@ -1022,7 +1022,7 @@ def test_export_to_a_full_disk(example, tmp_path, monkeypatch):
 # -- our own failures ---------------------------------------------------------------------------------------------
 def test_a_failure_of_the_program_is_exit_1(process, small):
     """It is no fault of the user, so that a traceback is right; stdout stays clean."""
-    broken = "import heterophony.settings.world as w; w.build = lambda *_: [][1]"
+    broken = "import heterophony.settings.building as b; b.build = lambda *_: [][1]"
     child = process("run", "solo", "--on", small, "--json", code=broken)
     stdout, stderr = child.communicate(timeout=60)
     assert (child.returncode, stdout) == (1, "")
@@ -1030,7 +1030,7 @@ def test_a_failure_of_the_program_is_exit_1(process, small):
 
 
 def test_a_value_error_of_a_library_is_not_the_users_fault(small, monkeypatch):
-    monkeypatch.setattr("heterophony.settings.world.build", lambda *_: np.zeros(3).reshape(2, 2))
+    monkeypatch.setattr("heterophony.settings.building.build", lambda *_: np.zeros(3).reshape(2, 2))
     answer = call("run", "solo", "--on", small)
     assert answer.exit_code == 1
     assert isinstance(answer.exception, ValueError)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heterophony.data import DataError, known, load
-from heterophony.data.sources import ENTRIES, require
+from heterophony.data.sources import KNOWN_SETS, require
 from heterophony.data.sources.source import Source, empty, split
 
 RNG = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def test_known_counts_without_decoding(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "usps.npz", **arrays(side=16, train=9))
     monkeypatch.setattr(np, "load", None)
     found = {one.entry.name: one for one in known(tmp_path)}
-    assert set(found) == set(ENTRIES)
+    assert set(found) == set(KNOWN_SETS)
     assert (found["svhn"].train, found["svhn"].test) == (6, 4)
     assert found["svhn"].partial
     assert (found["usps"].train, found["usps"].test) == (9, 4)
@@ -100,7 +100,7 @@ def test_known_survives_a_damaged_file(tmp_path):
 
 
 def test_entries_are_complete_and_honest():
-    for entry in ENTRIES.values():
+    for entry in KNOWN_SETS.values():
         assert entry.summary
         assert entry.terms
         assert entry.readers or entry.npz

@@ -9,7 +9,7 @@ import pytest
 
 from heterophony.data import DataError
 from heterophony.data.download import download, download_entry, fetch
-from heterophony.data.sources import ENTRIES, File
+from heterophony.data.sources import KNOWN_SETS, File
 
 GOOD = b"good data " * 5000
 MD5 = hashlib.md5(GOOD).hexdigest()
@@ -103,7 +103,7 @@ def test_only_http_is_fetched(tmp_path):
 
 def test_a_set_is_fetched_once(server, tmp_path):
     official = tuple(File(name, MD5, f"{server.url}/{name}") for name in ("train_32x32.mat", "test_32x32.mat"))
-    entry = replace(ENTRIES["svhn"], files=official)
+    entry = replace(KNOWN_SETS["svhn"], files=official)
     fetched = download_entry(entry, tmp_path)
     assert fetched == [tmp_path / "svhn" / file.name for file in official]
     assert download_entry(entry, tmp_path) == []

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from heterophony.data import DataError, known, load
-from heterophony.data.sources import ENTRIES, File, Member, read
+from heterophony.data.sources import KNOWN_SETS, File, PackedFile, read
 
 RNG = np.random.default_rng(0)
 
@@ -50,8 +50,8 @@ def idx_files(train, test):
 
 def unchecked(name):
     """The entry without checksums, since the files of these tests are not the official ones."""
-    entry = ENTRIES[name]
-    files = [File(f.name, members=tuple(Member(m.name) for m in f.members)) for f in entry.files]
+    entry = KNOWN_SETS[name]
+    files = [File(f.name, members=tuple(PackedFile(m.name) for m in f.members)) for f in entry.files]
     return replace(entry, files=tuple(files))
 
 
@@ -160,9 +160,9 @@ def cifar100_files(write, train, test):
 
 def cifar_entry(name, files, archive=b""):
     """The entry with the checksums of the files of this test."""
-    (file,) = ENTRIES[name].files
+    (file,) = KNOWN_SETS[name].files
     members = tuple(replace(m, md5=md5(files[m.name.rpartition("/")[2]])) for m in file.members)
-    return replace(ENTRIES[name], files=(replace(file, md5=md5(archive), members=members),))
+    return replace(KNOWN_SETS[name], files=(replace(file, md5=md5(archive), members=members),))
 
 
 def lay_out(tmp_path, entry, files):

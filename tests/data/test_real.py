@@ -6,32 +6,32 @@ import numpy as np
 import pytest
 
 from heterophony.data import Dirichlet, Shards, load, to_tensor
-from heterophony.data.sources import ENTRIES
+from heterophony.data.sources import KNOWN_SETS
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 USPS = [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if entry.npz])
+@pytest.mark.parametrize("name", [name for name, entry in KNOWN_SETS.items() if entry.npz])
 def test_a_real_set_is_sound(real, name):
     source = real(name)
     assert len(source.train) > 0
     assert set(source.train.y.tolist()) == set(range(len(source.classes)))
     assert source.train.x.min() == 0
     assert source.train.x.max() == 255
-    assert source.train.index.max() < (ENTRIES[name].counts or (10**9, 0))[0]
-    whole = ENTRIES[name].counts
+    assert source.train.index.max() < (KNOWN_SETS[name].counts or (10**9, 0))[0]
+    whole = KNOWN_SETS[name].counts
     if whole and len(source.train) == whole[0]:
         assert np.array_equal(source.train.index, np.arange(whole[0]))
 
 
-@pytest.mark.parametrize("name", [name for name in ENTRIES if name.startswith(("ud/", "sib200/"))])
+@pytest.mark.parametrize("name", [name for name in KNOWN_SETS if name.startswith(("ud/", "sib200/"))])
 def test_real_text_is_sound(real, name):
     source = real(name)
     assert len(source.test) > 100
     assert all(bytes(row).strip(b"\0") for row in source.train.x)
     if name.startswith("sib200/"):
-        assert (len(source.train), len(source.test)) == ENTRIES[name].counts
+        assert (len(source.train), len(source.test)) == KNOWN_SETS[name].counts
         assert set(source.train.y.tolist()) == set(range(7))
         english = load("sib200/eng_Latn").train
         assert np.array_equal(source.train.index, english.index)

@@ -11,7 +11,7 @@ from heterophony.engines import local
 from heterophony.methods import Ditto, FedAvg, Solo
 from heterophony.parts.training import Training
 from heterophony.settings import Setting, SettingError, assemble
-from heterophony.settings.world import build
+from heterophony.settings.building import build
 from heterophony.tables.drift import over_time
 from toys.federations import B16, bhfl, hierarchy, peers, personal_star, streaming, weights_star
 

@@ -19,7 +19,7 @@ from heterophony.models import create
 from heterophony.models.registry import reads
 from heterophony.parts.losses import ce, kl, soft_cross_entropy
 from heterophony.settings import Setting, SettingError, assemble
-from heterophony.settings.world import build
+from heterophony.settings.building import build
 from heterophony.tables.score import score
 
 TOPICS = ("geography", "politics", "sports")
@@ -104,8 +104,8 @@ def test_translations_of_a_training_sentence_are_never_tested_or_public(texts):
     ).data
     made = build(part, 0, texts)
     assert made.reads == "texts"
-    assert made.report.images == {"train": 28, "validation": 4, "public": 8, "test": 20}
-    assert not [overlap for overlap in made.report.overlaps if overlap.first != overlap.second]
+    assert made.coverage.images == {"train": 28, "validation": 4, "public": 8, "test": 20}
+    assert not [overlap for overlap in made.coverage.overlaps if overlap.first != overlap.second]
     with pytest.raises(LeakageError, match="are in train"):  # as if they were sets of their own
         check_leakage(
             {

@@ -14,7 +14,7 @@ from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedGen, lg_fedavg
-from heterophony.models.blocks import Network as Halves
+from heterophony.models.blocks import Halves
 from heterophony.parts.features import pooled
 from heterophony.parts.generator import Generator, likeness, made
 from heterophony.parts.heads import grouped, repeated, replaced

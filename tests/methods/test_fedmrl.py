@@ -17,7 +17,7 @@ from heterophony.engines import Network, local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedMRL, FedPer
 from heterophony.models import create
-from heterophony.models.blocks import Network as Halves
+from heterophony.models.blocks import Halves
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from heterophony.runs import exported

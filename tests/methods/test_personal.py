@@ -15,7 +15,7 @@ from heterophony.kernel.fields import Family, Part, Shape, family, members_of, w
 from heterophony.kernel.profile import Dropout
 from heterophony.kernel.topology import complete, star
 from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, fedrep, lg_fedavg
-from heterophony.models.blocks import Network
+from heterophony.models.blocks import Halves
 from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import measure
@@ -230,7 +230,7 @@ def two_numbers(method):
     """A body a and a head b of one number each, in double precision; what everyone has of them at first."""
 
     def build():
-        made = Network(nn.Linear(1, 1, bias=False), 1, 1).double()
+        made = Halves(nn.Linear(1, 1, bias=False), 1, 1).double()
         nn.init.zeros_(made.head.bias)
         made.head.bias.requires_grad_(False)
         return made

@@ -17,7 +17,7 @@ from heterophony.kernel.message import Body
 from heterophony.kernel.topology import complete, star
 from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
 from heterophony.methods.fedgh import taught
-from heterophony.models.blocks import Network as Halves
+from heterophony.models.blocks import Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled

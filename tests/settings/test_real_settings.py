@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from heterophony.data import LeakageError, load
 from heterophony.data.augment import CropFlip
 from heterophony.settings import Setting, assemble
-from heterophony.settings.world import build
+from heterophony.settings.building import build
 
 
 def small(name, rows=None, **changes):
@@ -43,8 +43,8 @@ def test_mnist_shards_have_no_class_on_two_clients(need):
     for name, own in zip(made.homes, held, strict=True):
         assert set(made.private_tests[name].y.tolist()) == own
     assert sum(len(data) for data in made.private_tests.values()) == 10_000
-    assert made.report.images == {"train": 60_000, "test": 10_000, "private-test": 10_000}
-    assert made.report.overlaps == ()
+    assert made.coverage.images == {"train": 60_000, "test": 10_000, "private-test": 10_000}
+    assert made.coverage.overlaps == ()
     assert made.shape == (1, 28, 10)
 
 
@@ -165,9 +165,9 @@ def test_digits_share_training_images_and_never_test_images(need):
     """MNIST-M's rows are MNIST's: training rows may be common, no training row may be another's test row."""
     need(*DIGITS, "cifar100")
     made = build(Setting.load("digits").data, 0)
-    assert made.report.images["train"] <= 150 + 80 + 5000 + 1800
-    assert {(o.first, o.second, o.base) for o in made.report.overlaps} <= {("train", "train", "mnist/train")}
-    assert made.report.untrained() == ()
+    assert made.coverage.images["train"] <= 150 + 80 + 5000 + 1800
+    assert {(o.first, o.second, o.base) for o in made.coverage.overlaps} <= {("train", "train", "mnist/train")}
+    assert made.coverage.untrained() == ()
     sizes = {name: len(splits["test"]) for name, splits in made.tests.items()}
     assert sizes == {name: min(3000, len(load(name).test)) for name in DIGITS}
 

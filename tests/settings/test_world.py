@@ -8,8 +8,8 @@ from heterophony.base.seeds import generator
 from heterophony.data import DataError, LeakageError, load, to_tensor
 from heterophony.data.augment import CropFlip
 from heterophony.settings import Setting
+from heterophony.settings.building import build
 from heterophony.settings.setting import DataPart
-from heterophony.settings.world import build
 
 ANGLES = (0, 20, 40, 60)
 ROTATED = {
@@ -86,9 +86,9 @@ def test_base_images_are_split_once_for_all_domains(digits):
         assert own == held["M0"], name
     everything = [row for rows in held["M0"].values() for row in rows]
     assert sorted(everything) == list(range(1000))
-    assert made.report.images == sizes
-    assert [(o.first, o.second, o.images) for o in made.report.overlaps] == [("train", "train", 650)]
-    assert made.report.untrained() == ()
+    assert made.coverage.images == sizes
+    assert [(o.first, o.second, o.images) for o in made.coverage.overlaps] == [("train", "train", 650)]
+    assert made.coverage.untrained() == ()
 
 
 def test_a_leaky_split_is_taken_and_flagged(digits):
@@ -100,7 +100,7 @@ def test_a_leaky_split_is_taken_and_flagged(digits):
     trained = {row for own in held.values() for row in own["train"]}
     tested = {row for own in held.values() for row in own["test"]}
     assert held["M0"] != held["M20"]
-    flagged = {(o.first, o.second): o.images for o in made.report.overlaps}
+    flagged = {(o.first, o.second): o.images for o in made.coverage.overlaps}
     assert flagged["train", "test"] == len(trained & tested) > 100
     assert {("train", "validation"), ("train", "public"), ("public", "test")} <= set(flagged)
     assert not same_world(made, world())
@@ -135,14 +135,14 @@ def test_sets_made_of_the_same_images_may_share_training_images_and_nothing_else
     root = store("mnistm", train=30, test=15, shape=(32, 32, 3), **index)
     both = {"mnist": {"source": "mnist"}, "mnistm": {"source": "mnistm"}}
     made = domains(root, domains=both)
-    assert [(o.first, o.second, o.base, o.images) for o in made.report.overlaps] == [
+    assert [(o.first, o.second, o.base, o.images) for o in made.coverage.overlaps] == [
         ("train", "train", "mnist/train", 30)
     ]
     # Each set would hold out rows of its own, which the other trains on.
     for part in ({"test": 0.2}, {"validation": 0.2}, {"public": {"fraction": 0.2}}):
         with pytest.raises(LeakageError, match="mnist/train"):
             domains(root, domains=both, **part)
-        assert domains(root, domains=both, leaky=True, **part).report.overlaps
+        assert domains(root, domains=both, leaky=True, **part).coverage.overlaps
 
 
 @pytest.mark.parametrize("rows", [None, 300])
@@ -245,8 +245,8 @@ def test_private_tests_follow_the_training_classes(digits):
             assert set(own.y.tolist()) == set(made.views[f"M{angle}.{i}"]["train"]().y.tolist())
             parts += rows_of(digits, own, angle)
         assert sorted(parts) == whole
-    assert made.report.images["private-test"] == 150
-    assert {(o.first, o.second) for o in made.report.overlaps} == {("train", "train")}
+    assert made.coverage.images["private-test"] == 150
+    assert {(o.first, o.second) for o in made.coverage.overlaps} == {("train", "train")}
     assert world().private_tests == {}
 
 
@@ -520,7 +520,7 @@ def test_wrong_labels_of_nobody_are_refused():
 def test_the_shipped_rotations_are_these(name):
     data = Setting.load(name).data
     assert not data.leaky
-    assert build(data, 0).report.images == {"train": 650, "validation": 100, "public": 100, "test": 150}
+    assert build(data, 0).coverage.images == {"train": 650, "validation": 100, "public": 100, "test": 150}
 
 
 def test_rows_of_a_source_are_those_of_each_domain_made_of_it(digits):

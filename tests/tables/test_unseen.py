@@ -9,7 +9,7 @@ from test_levels import row
 from heterophony.data import DataError, LeakageError
 from heterophony.runs import show
 from heterophony.settings import Setting, assemble
-from heterophony.settings.world import build
+from heterophony.settings.building import build
 from heterophony.tables.unseen import newcomers, unseen
 
 SMALL = """
@@ -73,7 +73,7 @@ def test_a_participant_that_takes_no_part_is_evaluated_on_and_nothing_else():
     for name in ("c0", "c2"):  # the others have what they would have had
         assert torch.equal(without.views[name]["train"]().x, whole.views[name]["train"]().x)
     assert torch.equal(without.tests["c1"]["unseen"].x, whole.views["c1"]["train"]().x)
-    assert without.report.images["train"] < whole.report.images["train"]
+    assert without.coverage.images["train"] < whole.coverage.images["train"]
     result, made = told(assemble("fedavg", setting(**{"data.unseen": ["c1"]})), 2)
     assert set(made["unseen"]) == {"global"}
     (last,) = result.table.select(set="c1", split="unseen", quantity="accuracy").last().rows

@@ -7,7 +7,7 @@ from torch import nn
 
 from heterophony import Data
 from heterophony.base.seeds import generator
-from heterophony.models.blocks import Network
+from heterophony.models.blocks import Halves
 
 RULE = torch.randn(8, 4, generator=generator("toy rule"))
 
@@ -23,7 +23,7 @@ def net(hidden: int = 12) -> Callable[[], nn.Module]:
 
 def halves(hidden: int = 12, features: int = 6) -> Callable[[], nn.Module]:
     """A body and a head; the features are as many whatever is hidden."""
-    return lambda: Network(nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Linear(hidden, features)), features, 4)
+    return lambda: Halves(nn.Sequential(nn.Linear(8, hidden), nn.ReLU(), nn.Linear(hidden, features)), features, 4)
 
 
 def wide(hidden: int) -> Callable[[], nn.Module]:

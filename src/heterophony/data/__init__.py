@@ -2,7 +2,7 @@
 
 from heterophony.data.errors import DataError
 from heterophony.data.images import rotate, to_data, to_tensor
-from heterophony.data.leakage import BaseIds, LeakageError, Report
+from heterophony.data.leakage import BaseIds, Coverage, LeakageError
 from heterophony.data.leakage import check as check_leakage
 from heterophony.data.partitions import (
     Dirichlet,
@@ -17,7 +17,7 @@ from heterophony.data.partitions import (
     holdout,
     private_test,
 )
-from heterophony.data.sources import Entry, Listing, Source, Split, known, load
+from heterophony.data.sources import KnownSet, Listing, Source, Split, known, load
 from heterophony.data.table import Data
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "DataError",
     "Dirichlet",
     "Domain",
-    "Entry",
+    "KnownSet",
     "Iid",
     "LeakageError",
     "Listing",
@@ -34,7 +34,7 @@ __all__ = [
     "Partition",
     "Pathological",
     "Quantity",
-    "Report",
+    "Coverage",
     "Shards",
     "Source",
     "Split",

@@ -19,11 +19,11 @@ class Augmentation(Protocol):
     """What a data view may carry: parameters for so many rows, and what they do to images."""
 
     def draw(self, rows: int, generator: torch.Generator) -> Tensor:
-        """int64 [rows, k], on the CPU."""
+        """Draw the parameters of so many rows: int64 [rows, k], on the CPU."""
         ...
 
     def apply(self, x: Tensor, params: Tensor) -> Tensor:
-        """Images [n, c, h, w], each changed by its own row of parameters [n, k]."""
+        """Return images [n, c, h, w], each changed by its own row of parameters [n, k]."""
         ...
 
 
@@ -36,7 +36,7 @@ class CropFlip:
     fill: float = BLACK
 
     def draw(self, rows: int, generator: torch.Generator) -> Tensor:
-        """For each row: how far down and to the right the crop begins, and whether it is flipped."""
+        """Draw for each row how far down and to the right the crop begins, and whether it is flipped."""
         corner = torch.randint(0, 2 * self.pad + 1, (rows, 2), generator=generator)
         turned = torch.randint(0, 2 if self.flip else 1, (rows, 1), generator=generator)
         return torch.cat([corner, turned], 1)

@@ -14,7 +14,7 @@ from typing import IO, Any
 from heterophony.base.disk import Disk
 from heterophony.data.errors import DataError
 from heterophony.data.root import Folder, folder
-from heterophony.data.sources import Entry, lookup
+from heterophony.data.sources import KnownSet, lookup
 from heterophony.data.sources.files import locate
 
 LIMIT = 1 << 30
@@ -26,7 +26,7 @@ def download(name: str, root: Folder | None = None) -> list[Path]:
     return download_entry(lookup(name), folder(root))
 
 
-def download_entry(entry: Entry, root: Path) -> list[Path]:
+def download_entry(entry: KnownSet, root: Path) -> list[Path]:
     """Fetch the official files of an entry that are not under `root` yet."""
     if not entry.fetchable:
         raise DataError(f"{entry.name} has no address to download from: get it by hand ({entry.terms})")
@@ -38,7 +38,7 @@ def download_entry(entry: Entry, root: Path) -> list[Path]:
 
 
 def fetch(url: str, path: Path, md5: str, *, limit: int = LIMIT, timeout: float = 30.0) -> Path:
-    """Download one file; it appears under `path` only once it is whole, on disk and checked."""
+    """Copy one file from its address. It appears under `path` only once it is whole, on disk and checked."""
     if not url.startswith(("https://", "http://")):
         raise DataError(f"{url} is not an http address")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ def to_data(
     mean: Constant = 0.5,
     std: Constant = 0.5,
 ) -> Data:
-    """Images and labels as a `Data` with columns `x` and `y`; the options are those of `to_tensor`."""
+    """Return images and labels as a `Data` with columns `x` and `y`. The options are those of `to_tensor`."""
     x = to_tensor(images, side=side, channels=channels, degrees=degrees, mean=mean, std=std)
     return Data(x=x, y=torch.from_numpy(np.array(labels, dtype=np.int64)), classes=classes)
 
@@ -48,7 +48,7 @@ def to_tensor(
     mean: Constant = 0.5,
     std: Constant = 0.5,
 ) -> Tensor:
-    """(x / 255 - mean) / std as float32 NCHW, after turning clockwise, resizing and changing the channels.
+    """Return (x / 255 - mean) / std as float32 NCHW, after turning clockwise, resizing and changing the channels.
 
     Images are turned before they are normalised, so that the corners are filled with black.
     """
@@ -71,7 +71,7 @@ def to_tensor(
 
 
 def recolour(images: Tensor, channels: int) -> Tensor:
-    """Grey images in three equal channels, or colour images as grey ones."""
+    """Return grey images in three equal channels, or colour images as grey ones."""
     if images.shape[1] == channels:
         return images
     if channels == 3:
@@ -81,14 +81,14 @@ def recolour(images: Tensor, channels: int) -> Tensor:
 
 
 def resize(images: Tensor, side: int | None) -> Tensor:
-    """Images of `side` x `side`; those that have that size already are left as they are."""
+    """Return images of `side` x `side`. Those that have that size already are left as they are."""
     if side is None or images.shape[2:] == (side, side):
         return images
     return F.interpolate(images, size=(side, side), mode="bilinear", align_corners=False, antialias=True)
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
-    """Float images (NCHW) turned clockwise about their centre, bilinear, with zeros where nothing was."""
+    """Turn float images (NCHW) clockwise about their centre, bilinear, with zeros where nothing was."""
     if images.ndim != 4 or not images.is_floating_point():
         raise DataError(f"rotate takes float images (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
     if not math.isfinite(degrees):

@@ -66,7 +66,7 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Report:
+class Coverage:
     """How many base images each view holds, which classes it covers in each set, and what overlaps."""
 
     images: Mapping[str, int]
@@ -74,7 +74,7 @@ class Report:
     overlaps: tuple[Overlap, ...] = field(default=())
 
     def untrained(self) -> tuple[str, ...]:
-        """Classes that are tested though nobody trains on them, in words, one line a set."""
+        """Say which classes are tested though nobody trains on them: one line a set."""
         gaps = []
         for name, views in self.classes.items():
             tested = {*views.get("test", ()), *views.get("private-test", ())}
@@ -86,7 +86,9 @@ class Report:
         return tuple(gaps)
 
 
-def check(views: Mapping[str, Mapping[str, Ids]], *, allow_leakage: bool = False, shared_train: bool = False) -> Report:
+def check(
+    views: Mapping[str, Mapping[str, Ids]], *, allow_leakage: bool = False, shared_train: bool = False
+) -> Coverage:
     """Check the views (participant -> view -> base images) of a whole federation, and report what they cover.
 
     Raises `LeakageError` where a base image is in two of train, validation, public, test, whoever holds it.
@@ -106,7 +108,7 @@ def check(views: Mapping[str, Mapping[str, Ids]], *, allow_leakage: bool = False
             f"{_worst(shared)}: give every image to one participant,"
             " or pass shared_train=True where they share images on purpose"
         )
-    return Report(_images(held), _classes(views), (*leaks, *shared))
+    return Coverage(_images(held), _classes(views), (*leaks, *shared))
 
 
 # For each set and view: the distinct base rows that every participant holds.

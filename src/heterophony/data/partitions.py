@@ -201,7 +201,7 @@ class Natural:
 
 
 def divide(rows: Rows, fractions: Sequence[float], rng: np.random.Generator) -> list[Rows]:
-    """Rows divided at random by fractions that add up to one, such as those of train, public and test."""
+    """Cut rows at random by fractions that add up to one, such as those of train, public and test."""
     shares = np.asarray(fractions, dtype=np.float64)
     if len(shares) == 0 or not np.all(shares >= 0) or not math.isclose(shares.sum(), 1.0, abs_tol=1e-9):
         raise DataError(f"fractions must not be negative and must add up to 1, got {list(fractions)}")
@@ -213,7 +213,7 @@ def divide(rows: Rows, fractions: Sequence[float], rng: np.random.Generator) -> 
 
 
 def holdout(rows: Rows, fraction: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """Rows divided at random into those that stay and the fraction that is held out, in this order."""
+    """Return the rows that stay and the fraction that is held out, drawn at random."""
     if not 0 <= fraction < 1:
         raise DataError(f"the fraction to hold out must be at least 0 and less than 1, got {fraction}")
     stay, out = divide(rows, (1 - fraction, fraction), rng)
@@ -239,7 +239,7 @@ def private_test(
 
 
 def _said(of: object) -> str:
-    """A partition as a setting writes it: `shards (per_client = 2)`."""
+    """Write a partition as a setting does: `shards (per_client = 2)`."""
     given = {field.name: getattr(of, field.name) for field in fields(of)}  # type: ignore[arg-type]
     shown = ", ".join(f"{name} = {value}" for name, value in given.items() if value is not None)
     return type(of).__name__.lower() + (f" ({shown})" if shown else "")
@@ -271,7 +271,7 @@ def _groups(of: object, labels: Column, groups: Column | None) -> dict[str, Rows
 
 
 def _by_value(labels: Column, rng: np.random.Generator) -> list[Rows]:
-    """The rows of each class, shuffled, in the order of the classes."""
+    """Return the rows of each class, shuffled, in the order of the classes."""
     if labels.ndim != 1:
         raise DataError(f"labels must be one number a row, got shape {labels.shape}")
     order = rng.permutation(len(labels))
@@ -281,7 +281,7 @@ def _by_value(labels: Column, rng: np.random.Generator) -> list[Rows]:
 
 
 def _bounds(shares: npt.NDArray[np.float64], rows: int) -> Rows:
-    """Where to cut that many rows, so that the parts follow the shares and none is lost."""
+    """Return where to cut that many rows, so that the parts follow the shares and no row is lost."""
     ends = np.rint(np.cumsum(shares) * rows).astype(np.int64)
     ends[-1] = rows
     return np.concatenate([np.zeros(1, np.int64), np.minimum(ends, rows)])
@@ -292,9 +292,10 @@ def _cut(rows: Rows, shares: npt.NDArray[np.float64]) -> list[Rows]:
 
 
 def _cut_classes(classes: Sequence[Rows], wanted: int) -> list[Rows]:
-    """At least one shard a class; the class whose shards are largest is cut finer until there are enough.
+    """Cut classes into shards, at least one each.
 
-    As long as shards are wanted, the largest has two rows or more, so no shard is ever empty.
+    The class whose shards are largest is cut finer until there are enough shards. As long as shards are wanted, the
+    largest has two rows or more, so no shard is ever empty.
     """
     pieces = [1] * len(classes)
     largest = [(-float(len(rows)), label) for label, rows in enumerate(classes)]
@@ -307,7 +308,7 @@ def _cut_classes(classes: Sequence[Rows], wanted: int) -> list[Rows]:
 
 
 def _join_classes(classes: Sequence[Rows], wanted: int) -> list[Rows]:
-    """Fewer shards than classes: each is made of whole neighbouring classes."""
+    """Join classes to fewer shards than there are classes. Each is made of whole neighbouring classes."""
     groups = np.array_split(np.arange(len(classes)), wanted)
     return [np.concatenate([classes[label] for label in group]) for group in groups]
 

@@ -11,13 +11,13 @@ Folder = str | os.PathLike[str]
 
 
 def folder(root: Folder | None = None) -> Path:
-    """The folder in which data sets are looked for; it need not exist."""
+    """Return the folder in which data sets are looked for. It need not exist."""
     named = root if root is not None else os.environ.get(ENVIRONMENT)
     return Path(named).expanduser() if named else _cache() / "heterophony" / "data"
 
 
 def find(name: str, root: Folder | None = None) -> Path | None:
-    """`NAME.npz` or else the file or folder `NAME` among the data, if there is one."""
+    """Return `NAME.npz`, or else the file or folder `NAME`, among the data; None: there is none."""
     candidates = (folder(root) / f"{name}.npz", folder(root) / name)
     return next((path for path in candidates if path.exists()), None)
 

@@ -36,7 +36,7 @@ class Drift:
             raise DataError(f"a drift needs concepts >= 1 and every >= 1, got {self.concepts} and {self.every}")
 
     def shares(self, round: int) -> tuple[float, ...]:
-        """Of each concept in a round; they sum to one."""
+        """Return the share of each concept in a round. They sum to one."""
         stage, within = divmod(round, self.every)
         shares = [0.0] * self.concepts
         if self.kind == "recurring":
@@ -82,22 +82,22 @@ class Stream:
         self._begin()
 
     def __call__(self) -> Data:
-        """As it is in the first round."""
+        """Return what the participant can train on in the first round."""
         return self.at(0)
 
     def at(self, round: int) -> Data:
-        """What the participant can train on in a round."""
+        """Return what the participant can train on in a round."""
         if self._seen is None or self._seen[0] != round:
             self._seen = round, self._data([*self.kept(round), *self.come(round)])
         return self._seen[1]
 
     def come(self, round: int) -> list[Item]:
-        """The rows that come in a round, each with the concept it is seen under."""
+        """Return the rows that come in a round, each with the concept it is seen under."""
         self._go(round)
         return self._draw(round)[0]
 
     def kept(self, round: int) -> list[Item]:
-        """What memory holds when a round begins."""
+        """Return what memory holds when a round begins."""
         self._go(round)
         return list(self._memory)
 
@@ -116,7 +116,7 @@ class Stream:
             self._round += 1
 
     def _draw(self, round: int) -> tuple[list[Item], dict[int, int]]:
-        """The rows of the present round, and how many of each pool have come after it."""
+        """Draw the rows of the present round. Return them, and how many of each pool have come after it."""
         shares = torch.tensor(self.drift.shares(round), dtype=torch.float64)
         draw = generator(self.seed, self.name, "stream", round)
         chosen = torch.multinomial(shares, self.arrivals, replacement=True, generator=draw).tolist()

@@ -37,7 +37,10 @@ class Data:
 
     @classmethod
     def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
-        """Columns `x` and `y` from a torch `Dataset`, or any sequence, of (input, label) pairs; read once, whole."""
+        """Make columns `x` and `y` of (input, label) pairs: a torch `Dataset`, or any sequence.
+
+        All pairs are read at once.
+        """
         rows = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
         if not rows:
             raise ValueError("the data set is empty")
@@ -57,17 +60,17 @@ class Data:
         return self.read(column) if name == "x" else column
 
     def read(self, part: Tensor) -> Tensor:
-        """Rows of the column x as what models read."""
+        """Return rows of the column x as what models read."""
         if self.levels is None:
             return part
         return self.levels.index_select(0, part.flatten().int()).view(part.shape)
 
     def take(self, rows: Tensor) -> Data:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         return self._like({n: c.index_select(0, rows) for n, c in self.columns.items()})
 
     def with_columns(self, **columns: Tensor) -> Data:
-        """The same rows with further columns, such as a teacher's logits."""
+        """Return the same rows with further columns, such as a teacher's logits."""
         made = Data(classes=self.classes, **{**self.columns, **columns})
         made.augment = self.augment
         made.levels = None if "x" in columns else self.levels
@@ -78,7 +81,7 @@ class Data:
         return next(iter(self.columns.values())).device
 
     def placed(self, device: str) -> Data:
-        """The same on a device: copied once, however many participants share it."""
+        """Return the same on a device. It is copied once, however many participants share it."""
         if self.device.type == torch.device(device).type:
             return self
         if device not in self.copies:
@@ -91,7 +94,7 @@ class Data:
         return made
 
     def packed(self, device: str) -> Data:
-        """The same on a device, with images as bytes where that loses nothing: a quarter of the memory."""
+        """Return the same on a device, with images as bytes where that loses nothing: a quarter of the memory."""
         x = self.columns.get("x")
         found = None if x is None or self.levels is not None else _bytes(x, device)
         if found is None:
@@ -101,7 +104,7 @@ class Data:
         return made
 
     def augmented(self, by: Augmentation | None) -> Data:
-        """The same rows, whose images training changes at random."""
+        """Return the same rows, whose images training changes at random."""
         made = self._like(self.columns)
         made.augment = by
         return made
@@ -115,12 +118,15 @@ class Data:
 
 @cache
 def _levels() -> Tensor:
-    """What `to_tensor` makes of each byte."""
+    """Return what `to_tensor` makes of each byte."""
     return (torch.arange(256).float() / 255 - 0.5) / 0.5
 
 
 def _bytes(x: Tensor, device: str) -> Tensor | None:
-    """The bytes that images were made of, on the device; None if they were made otherwise (turned, or standardised)."""
+    """Return the bytes that images were made of, on the device.
+
+    None: they were made otherwise (turned, or standardised).
+    """
     if x.dim() != 4 or x.dtype != torch.float32 or torch.device(device).type == "meta":
         return None
     if _whole(x[:1], _levels()) is None:  # which mostly tells, and asks no device
@@ -136,6 +142,6 @@ def _bytes(x: Tensor, device: str) -> Tensor | None:
 
 
 def _whole(x: Tensor, levels: Tensor) -> Tensor | None:
-    """The bytes of these values, if they are such."""
+    """Return the bytes of these values; None: they are not such."""
     found = (x * 127.5 + 127.5).round().clamp(0, 255).nan_to_num()
     return found.to(torch.uint8) if torch.equal(levels[found.long()], x) else None

@@ -19,8 +19,10 @@ Texts = npt.NDArray[np.uint8]
 
 
 def chopped(texts: Iterable[str], length: int) -> Texts:
-    """All texts, a line each, as rows of `length` + 1 bytes that overlap by one: every byte but the first is predicted
-    once. What is left at the end is dropped."""
+    """Chop texts, a line each, into rows of `length` + 1 bytes.
+
+    Rows overlap by one byte, so that every byte but the first is predicted once. What is left at the end is dropped.
+    """
     whole = np.frombuffer("".join(f"{text}\n" for text in texts).encode(), np.uint8)
     rows = max(0, len(whole) - 1) // length
     starts = np.arange(rows)[:, None] * length
@@ -28,7 +30,7 @@ def chopped(texts: Iterable[str], length: int) -> Texts:
 
 
 def padded(texts: Sequence[str], length: int) -> Texts:
-    """A text a row: its first `length` bytes, with zeros behind."""
+    """Return a row for each text: its first `length` bytes, with zeros behind."""
     out = np.zeros((len(texts), length), np.uint8)
     for row, text in enumerate(texts):
         data = np.frombuffer(text.encode()[:length], np.uint8)
@@ -37,7 +39,7 @@ def padded(texts: Sequence[str], length: int) -> Texts:
 
 
 def text_data(texts: Texts, labels: npt.NDArray[Any], *, classes: int | None, sequence: bool) -> Data:
-    """Columns `x` (bytes, int64) and `y`: the labels, or, of a sequence, at every place the byte that comes next."""
+    """Return columns `x` (bytes, int64) and `y`: the labels, or of a sequence the next byte at each place."""
     if texts.dtype != np.uint8 or texts.ndim != 2:
         raise DataError(f"text must be uint8 of shape (rows, bytes), got {texts.dtype} {texts.shape}")
     x = torch.from_numpy(texts.astype(np.int64))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick, values
 from heterophony.kernel.message import Kind
+from heterophony.kernel.needs import Need, Needy, OneLabelSpace, OneOutputPerRow, PublicData
 from heterophony.kernel.networks import NetworksByRole, misfit
 from heterophony.kernel.reaction import Count, Every, Reaction, Round
 
@@ -67,6 +68,17 @@ class Method:
     def networks(self) -> NetworksByRole:
         """Return the `models` that it needs with these options."""
         return self.models
+
+    def needs(self) -> list[Need]:
+        """Return what it needs of the data with these options; a method may add to what its parts need."""
+        found: list[Need] = [] if self.tasks else [OneLabelSpace()]
+        if self.public:
+            found += [OneOutputPerRow(), PublicData()]
+        for field in fields(self):  # type: ignore[arg-type]
+            part = getattr(self, field.name)
+            if isinstance(part, Needy):
+                found += part.needs(field.name)
+        return found
 
     def sends(self) -> tuple[Kind, ...]:
         """The `kinds` that leave a node with these options."""

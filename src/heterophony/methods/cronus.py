@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Own
+from heterophony import Need, NoStream, Own
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 from heterophony.federation import Federation
@@ -69,6 +69,9 @@ class Cronus(Method):
             raise ValueError(f"sigma is a number > 0, got {self.sigma}")
         if self.local.data != "train":
             raise ValueError(f"public rows join with labels of their own: local.data is train, not {self.local.data}")
+
+    def needs(self) -> list[Need]:
+        return [*super().needs(), NoStream("trains on private and public rows together")]
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:

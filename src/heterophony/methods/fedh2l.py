@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Own
+from heterophony import Need, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities, Rows, Scalar
@@ -34,7 +34,7 @@ from heterophony.kernel.reaction import Every, Round, on
 from heterophony.kernel.work import Fit, Mark, Note, Predict, Steps, Transform
 from heterophony.parts.aggregate import dot
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, own_rows
+from heterophony.parts.public import confidence, needed_for, own_rows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Gem, PCGrad, Project
 
@@ -74,6 +74,10 @@ class Mutual:
     def __post_init__(self) -> None:
         if min(self.eta or 0.0, self.kl, self.ce, self.margin, self.eps, self.fade) < 0:
             raise ValueError("eta, kl, ce, margin, eps and fade are at least 0")
+
+    def needs(self, name: str) -> list[Need]:
+        """Return what it needs of the data."""
+        return needed_for(self.confidence)
 
     def study(self, peer: Node, local: Training) -> Steps:
         """Local steps; returns g_loc as it was before them."""

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Global, Own
+from heterophony import Global, Need, Own, PublicLabels
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits
@@ -69,6 +69,10 @@ class FedMD(Method):
         super().__post_init__()
         if not self.lwof >= 0 or not self.rho > 0:
             raise ValueError(f"lwof is a weight >= 0 and rho a temperature > 0, got {self.lwof} and {self.rho}")
+
+    def needs(self) -> list[Need]:
+        first = [PublicLabels(instead="initial_public=0")] if self.initial_public else []
+        return [*super().needs(), *first]
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:

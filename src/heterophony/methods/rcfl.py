@@ -26,7 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heterophony import Own
+from heterophony import Need, Own
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, Probabilities, Scalar
@@ -38,7 +38,7 @@ from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import counted
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, logits_traffic, outputs, public_rows
+from heterophony.parts.public import confidence, logits_traffic, needed_for, outputs, public_rows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -72,6 +72,9 @@ class RCFL(Method):
         super().__post_init__()
         if self.alpha is not None and not 0 <= self.alpha < math.inf:
             raise ValueError(f"alpha is a weight >= 0, or none, got {self.alpha}")
+
+    def needs(self) -> list[Need]:
+        return [*super().needs(), *needed_for(self.confidence)]
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:

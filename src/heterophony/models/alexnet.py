@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Network, check
+from heterophony.models.blocks import Halves, check
 
 
-class AlexNet(Network):
+class AlexNet(Halves):
     """Five convolutions and two layers of 4096 units with dropout.
 
     Reference: Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.

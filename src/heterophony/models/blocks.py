@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
-class Network(nn.Module):
+class Halves(nn.Module):
     """A classifier in two parts: `body` gives a flat feature vector, `head` (a linear layer) the logits.
 
     Either part can be shared between participants while the other stays private.
@@ -49,7 +49,7 @@ def conv_bn(
     groups: int = 1,
     activation: type[nn.Module] | None = nn.ReLU,
 ) -> nn.Sequential:
-    """A convolution that keeps the size (but for its stride), BatchNorm, and an activation unless `None`."""
+    """Return a convolution that keeps the size (but for its stride), BatchNorm, and an activation unless `None`."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
     layers = [conv, nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([activation()] if activation else []))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from heterophony.data.text import BYTES
-from heterophony.models.blocks import Network, check
+from heterophony.models.blocks import Halves, check
 from heterophony.models.byte_lm import Turned
 
 
@@ -16,7 +16,7 @@ class Most(nn.Module):
         return x.amax(-1)
 
 
-class ByteCNN(Network):
+class ByteCNN(Halves):
     """Bytes in 32 dimensions, two convolutions of 96 channels over five bytes with ReLU, the largest over all places.
 
     Reference: Zhang, Zhao and LeCun, "Character-level Convolutional Networks for Text Classification", 2015, for the

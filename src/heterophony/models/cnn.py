@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Network, check
+from heterophony.models.blocks import Halves, check
 
 
-class CNN1(Network):
+class CNN1(Halves):
     """Two convolutions (6 and 16 channels), each with ReLU and 2x2 max pooling, and two linear layers.
 
     Reference: Shen et al., "Federated Mutual Learning", 2020, Section 5.1.
@@ -34,7 +34,7 @@ class CNN1(Network):
         super().__init__(body, hidden, classes)
 
 
-class CNN2(Network):
+class CNN2(Halves):
     """Three 3x3 convolutions of 128 channels, each with ReLU and 2x2 max pooling, and one linear layer.
 
     Reference: Shen et al., "Federated Mutual Learning", 2020, Section 5.1.

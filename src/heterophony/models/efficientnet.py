@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from heterophony.models.blocks import GlobalMean, Network, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
 
 # expansion, channels, blocks, stride of the first block, kernel
 STAGES = (
@@ -18,7 +18,7 @@ STAGES = (
 )
 
 
-class EfficientNetB0(Network):
+class EfficientNetB0(Halves):
     """Inverted residual blocks with squeeze-and-excitation and SiLU.
 
     Reference: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks", 2019.

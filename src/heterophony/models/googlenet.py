@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heterophony.models.blocks import GlobalMean, Network, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, check, conv_bn
 
 # The paper's Table 1; a row: 1x1 | 3x3 reduce, 3x3 | 5x5 reduce, 5x5 | pool projection
 STAGES = (
@@ -21,7 +21,7 @@ STAGES = (
 )
 
 
-class GoogLeNet(Network):
+class GoogLeNet(Halves):
     """Nine inception modules with BatchNorm after every convolution.
 
     Reference: Szegedy et al., "Going Deeper with Convolutions", 2015; BatchNorm: Ioffe and Szegedy, 2015.

@@ -30,7 +30,7 @@ class Transformer(nn.Module):
 
 
 def build(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
-    """The network of that name; weights are drawn from torch's generator."""
+    """Build the network of that name. Its weights are drawn from torch's generator."""
     try:
         import transformers
     except ImportError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Network, check
+from heterophony.models.blocks import Halves, check
 
 
-class LeNet5(Network):
+class LeNet5(Halves):
     """Two 5x5 convolutions (6 and 16 channels), each with ReLU and pooling, and layers of 120 and 84 units.
 
     Reference: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998.

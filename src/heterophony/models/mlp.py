@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Network, check
+from heterophony.models.blocks import Halves, check
 
 
-class MLP(Network):
+class MLP(Halves):
     """Two hidden layers of 200 units with ReLU (the "2NN").
 
     Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from

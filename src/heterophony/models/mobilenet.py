@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Network, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
 
 # expansion, channels, blocks, stride of the first block
 STAGES = (
@@ -18,7 +18,7 @@ STAGES = (
 )
 
 
-class MobileNetV2(Network):
+class MobileNetV2(Halves):
     """Inverted residual blocks with linear bottlenecks and ReLU6.
 
     Reference: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", 2018.

@@ -55,12 +55,12 @@ _TEXT = {
 
 
 def names() -> list[tuple[str, str]]:
-    """The built-in networks, each with one line that says what it is."""
+    """Return the built-in networks, each with one line that says what it is."""
     return [(name, summary) for name, (_, _, _, summary) in _TABLE.items()]
 
 
 def reads(name: str) -> str | None:
-    """What a network reads: images, texts, or sequences (whose every next byte it predicts); None: nobody knows."""
+    """Return what a network reads: images, texts, or sequences (whose every next byte it predicts); None: not known."""
     known = _TEXT.get(name.partition(":")[0])
     return known or (None if ":" in name else "images")
 
@@ -71,7 +71,7 @@ def imports(name: str) -> list[str]:
 
 
 def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
-    """A new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
+    """Build a new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 
     Of texts, `size` is the number of bytes and there is one channel.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Network, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
 
 BLOCKS = {10: (1, 1, 1, 1), 12: (2, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 
 
-class ResNet(Network):
+class ResNet(Halves):
     """ResNet of depth 10, 12, 18, 34 or 50: four stages, 64 to 512 wide (the last, with bottlenecks, 2048).
 
     Reference: He et al., "Deep Residual Learning for Image Recognition", 2016; depths 10 and 12: FCCL's code.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Network, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, check, conv_bn
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
-class VGG11(Network):
+class VGG11(Halves):
     """Eight 3x3 convolutions with BatchNorm in five stages, each followed by 2x2 max pooling.
 
     Reference: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image

@@ -8,12 +8,12 @@ from typing import Literal
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Network, Sum, check
+from heterophony.models.blocks import GlobalMean, Halves, Sum, check
 
 Init = Literal["torch", "fan-out"]
 
 
-class WideResNet(Network):
+class WideResNet(Halves):
     """WRN-d-k: three groups of (d - 4) / 6 pre-activation blocks, 16k, 32k and 64k channels wide.
 
     Reference: Zagoruyko and Komodakis, "Wide Residual Networks", 2016.

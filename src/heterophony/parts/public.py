@@ -10,6 +10,7 @@ from torch import Tensor
 
 from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
+from heterophony.kernel.needs import Need, Validation
 from heterophony.kernel.node import Node
 from heterophony.kernel.work import Predict, Steps
 
@@ -43,6 +44,11 @@ def outputs(node: Node, count: int | None, fresh: bool = True) -> Predict:
     if node.data["public"].classes is None:  # the door could not tell outputs that go together from others
         raise DataError("public data need `classes`, as many as networks have outputs: what is sent is checked by it")
     return Predict("model", "public", public_rows(node, count, fresh))
+
+
+def needed_for(on: Literal["public", "validation", "one"]) -> list[Need]:
+    """Return what `confidence` needs of the data."""
+    return [Validation("confidence = 'validation'")] if on == "validation" else []
 
 
 def confidence(

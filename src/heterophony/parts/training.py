@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels
 from heterophony.kernel.optimisers import Optimiser, adam, sgd
 from heterophony.kernel.work import Fit, Loss, Steps
 
@@ -39,6 +40,15 @@ class Training:
         if not self.lr > 0 or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
             given = f"lr = {self.lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
             raise ValueError(f"training needs lr > 0, momentum in [0, 1) and weight_decay >= 0, got {given}")
+
+    def needs(self, name: str) -> list[Need]:
+        """Return what it needs of the data; `name` is its own as an option of the method."""
+        if self.data == "train":
+            return []
+        stream = NoStream("trains on public data too here", instead=f"{name}.data=train")
+        if self.data == "own":
+            return [stream, PublicData("trains on public data here")]
+        return [stream, PublicLabels(instead=f"{name}.data=own")]
 
     def build(self) -> Optimiser:
         return _built(self)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from torch import nn
 
 from heterophony.base import imported
 from heterophony.base.seeds import seeded
@@ -17,23 +14,22 @@ from heterophony.base.wording import meant
 from heterophony.catalogue import registry
 from heterophony.data.root import folder
 from heterophony.federation import Federation
-from heterophony.kernel import by_level
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
+from heterophony.kernel.needs import DataFacts
 from heterophony.kernel.networks import Model, Offer, checked, choose
-from heterophony.kernel.node import Slot
 from heterophony.kernel.profile import Dropout, Profile
-from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
+from heterophony.kernel.topology import Topology
 from heterophony.models import create
 from heterophony.models.description import describe
-from heterophony.models.registry import reads
 from heterophony.parts.training import Training
-from heterophony.settings import trees
+from heterophony.settings import building, fitting, topologies
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
+PLAN = ("rounds", "evaluate")  # of [methods.NAME]; what else stands there are the method's options
 
 
 def assemble(
@@ -45,34 +41,23 @@ def assemble(
     root: str | Path | None = None,
     compute: Compute = Compute(),
 ) -> Federation:
-    """The federation that `heterophony run METHOD --on SETTING --set ...` runs.
+    """Return the federation that `heterophony run METHOD --on SETTING --set ...` runs.
 
     `compute` says how its work is computed.
     """
     made, chosen = resolve(method, setting, changes, root)
-    world = worlds.build(chosen.data, seed, root)
+    world = building.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
+    topology = topologies.build(method, made, chosen, world, seed)
+    models = _models(made, chosen, world, topology)
     recipe = {
         "method": method,
         "setting": chosen.plain(),
         "seed": seed,
-        "changes": _only(changes, _theirs(changes)),
+        "changes": _of_method(changes),
         "compute": compute.deciding(),
+        **_described(made, world, topology, models),
     }
-    topology = _topology(method, made, chosen, world, seed)
-    models = _models(made, chosen, world, topology)
-    # What `export` needs to name a network, and its classes, without the data at hand.
-    shape = dict(zip(("in_channels", "size", "classes"), world.shape, strict=True))
-    networks = {n: {slot: describe(model.build) for slot, model in own.items()} for n, own in models.items()}
-    recipe |= {"shape": shape, "networks": networks}
-    if world.reads == "sequences":
-        recipe["sequences"] = True
-    if world.tasks:
-        recipe["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
-    if any(name != str(place) for names in world.labels.values() for place, name in enumerate(names)):
-        recipe["labels"] = {domain: list(names) for domain, names in world.labels.items()}
-    if "root" in made.roles:
-        recipe["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     federation = Federation(
         made,
         topology,
@@ -90,59 +75,109 @@ def assemble(
         homes=world.homes,
         tasks=world.tasks,
         recipe=recipe,
-        leaks=tuple(str(overlap) for overlap in world.report.overlaps if overlap.first != overlap.second),
-        untrained=world.report.untrained(),
+        leaks=tuple(str(overlap) for overlap in world.coverage.overlaps if overlap.first != overlap.second),
+        untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen)
     return federation
 
 
+def _described(
+    method: Method, world: worlds.World, topology: Topology, models: Mapping[str, Mapping[str, Model]]
+) -> dict[str, Any]:
+    """Return what `export` and reports need to know of a federation without its data at hand."""
+    found: dict[str, Any] = {
+        "shape": dict(zip(("in_channels", "size", "classes"), world.shape, strict=True)),
+        "networks": {n: {slot: describe(model.build) for slot, model in own.items()} for n, own in models.items()},
+    }
+    if world.reads == "sequences":
+        found["sequences"] = True
+    if world.tasks:
+        found["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
+    if any(_named(names) for names in world.labels.values()):
+        found["labels"] = {domain: list(names) for domain, names in world.labels.items()}
+    if "root" in method.roles:
+        found["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
+    return found
+
+
+def _named(classes: Sequence[str]) -> bool:
+    """Return whether classes have other names than their numbers."""
+    return any(name != str(place) for place, name in enumerate(classes))
+
+
 def resolve(
     method: str, setting: Setting | str, changes: Mapping[str, Any] | None = None, root: str | Path | None = None
 ) -> tuple[Method, Setting]:
-    """The method with all of its options, and the setting as it is changed; no data are read."""
+    """Return the method with all of its options, and the setting as it is changed. No data are read."""
     entry = registry.lookup(method)
-    chosen = Setting.load(setting) if isinstance(setting, str) else setting
-    theirs = _theirs(changes)
-    if "evaluate" in theirs and "evaluate" in chosen.methods.get(method, {}):
-        theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
-    # By absolute paths, so that the run can be repeated from wherever somebody stands.
-    chosen = chosen.changed(theirs).located(Path.cwd(), folder(root))
+    chosen = _changed(method, Setting.load(setting) if isinstance(setting, str) else setting, changes, root)
     _check_tables(chosen)
-    local = dict(chosen.local)
-    if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
-        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
-    options = {f"local.{key}": value for key, value in local.items()}
-    options = {key: value for key, value in options.items() if key in entry.options()}
     try:
-        own = {key: value for key, value in chosen.methods.get(method, {}).items() if key not in ("rounds", "evaluate")}
-        options |= {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
+        options = _options(entry, chosen)
         entry.build(options)
         chosen.data.partition.build()
     except ValueError as error:
         raise SettingError(f"{chosen.name}.toml: {error}") from None
-    for key, value in _only(changes, theirs).items():
-        if key in ("rounds", "seed"):
-            fits = isinstance(value, int) and (key == "seed" or value >= 1)
-            wanted = value if fits else "N, a whole number" if key == "seed" else "N, a whole number of at least 1"
-            raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
+    for key, value in _of_method(changes).items():
+        _check_option(key, value)
         options[entry.full_name(key)] = value
     return entry.build(options), chosen
+
+
+def _changed(method: str, setting: Setting, changes: Mapping[str, Any] | None, root: str | Path | None) -> Setting:
+    """Return the setting with the changes that are of it, and with absolute paths.
+
+    With these the run can be repeated from any folder.
+    """
+    theirs = _of_setting(changes)
+    if "evaluate" in theirs and "evaluate" in setting.methods.get(method, {}):
+        theirs[f"methods.{method}.evaluate"] = theirs["evaluate"]
+    return setting.changed(theirs).located(Path.cwd(), folder(root))
+
+
+def _options(entry: registry.Entry, setting: Setting) -> dict[str, Any]:
+    """Return the options that a setting has for a method: its local training, and what it says of the method itself."""
+    known = entry.options()
+    local = dict(setting.local)
+    if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
+        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
+    options = {f"local.{key}": value for key, value in local.items() if f"local.{key}" in known}
+    own = {key: value for key, value in setting.methods.get(entry.name, {}).items() if key not in PLAN}
+    return options | {entry.full_name(key): value for key, value in flat(own, known).items()}
+
+
+def _check_option(key: str, value: Any) -> None:
+    """Raise where `--set` names what has a flag of its own."""
+    if key not in ("rounds", "seed"):
+        return
+    least = 1 if key == "rounds" else None
+    if isinstance(value, int) and (least is None or value >= least):
+        wanted = str(value)
+    else:
+        wanted = "N, a whole number" + (f" of at least {least}" if least else "")
+    raise SettingError(f"--set {key}={value}: use --{key} {wanted}")
 
 
 def reassemble(
     recipe: Mapping[str, Any], root: str | Path | None = None, *, trust: bool = False, where: str = "the recipe"
 ) -> Federation:
-    """The federation that a run folder describes. What it names that is not ours is imported with `trust` only."""
+    """Return the federation that a run folder describes.
+
+    What it names that is not ours is imported with `trust` only. `where` says in errors what describes it.
+    """
     setting = Setting.of(dict(recipe["setting"]))
     own = [("method", recipe["method"])] if ":" in recipe["method"] else []
-    imported.permit([*own, *setting.changed(_theirs(recipe["changes"])).imports()], where, trust)
+    imported.permit([*own, *setting.changed(_of_setting(recipe["changes"])).imports()], where, trust)
     same = {"seed": recipe["seed"], "changes": recipe["changes"]}
     return assemble(recipe["method"], setting, root=root, compute=Compute.of(recipe["compute"]), **same)
 
 
 def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
-    """`{"distil": {"epochs": 5}}`, as TOML reads `distil.epochs = 5`, by whole names; an option's table stays whole."""
+    """Return options by their whole names: `{"distil": {"epochs": 5}}` becomes `{"distil.epochs": 5}`.
+
+    TOML reads `distil.epochs = 5` as such tables. The table of a `known` option stays whole.
+    """
     found: dict[str, Any] = {}
     for key, value in options.items():
         inner = isinstance(value, Mapping) and before + key not in known
@@ -150,50 +185,43 @@ def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -
     return found
 
 
-def _theirs(changes: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Those changes that are of the setting."""
+def _of_setting(changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return those changes that are of the setting."""
     return {key: value for key, value in (changes or {}).items() if key.split(".")[0] in PARTS}
 
 
-def _only(changes: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in (changes or {}).items() if key not in theirs}
+def _of_method(changes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return those changes that are options of the method."""
+    return {key: value for key, value in (changes or {}).items() if key.split(".")[0] not in PARTS}
 
 
 def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> None:
-    if world.tasks and not method.tasks:
-        raise SettingError(f"{name} needs domains of one label space, but {world.label_spaces}")
-    if method.public and world.reads == "sequences":
-        raise SettingError(f"{name} compares outputs on public rows, one a row; {setting.name} has sequences")
-    same = () if setting.models.same is None else (setting.models.same,)
-    networks = tuple(dict.fromkeys((*setting.models.names, setting.models.travelling, *same)))
+    """Raise where the setting lacks what the method needs, or names networks that do not go with it."""
+    facts = DataFacts(
+        name=setting.name,
+        public=world.public is not None,
+        labelled=world.labelled,
+        validation=bool(setting.data.validation),
+        stream=setting.data.stream is not None,
+        sequences=world.reads == "sequences",
+        label_spaces=world.label_spaces if world.tasks else "",
+    )
+    for need in method.needs():
+        if lacking := need.lacks(facts):
+            raise SettingError(f"{name} {lacking}")
+    networks = fitting.networks(setting)
     for network in networks:
-        if (wanted := reads(network)) not in (None, world.reads):
-            raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
-    if method.public and world.public is None:
-        raise SettingError(f"{name} needs public data; {setting.name} has none: set data.public")
-    asked = getattr(getattr(method, "local", None), "data", "train")
-    if asked != "train" and setting.data.stream is not None:
-        raise SettingError(
-            f"{name} trains on public data too here, but {setting.name} has a stream: set local.data=train"
-        )
-    if asked == "own" and world.public is None:
-        raise SettingError(f"{name} trains on public data here; {setting.name} has none: set data.public")
-    if (asked == "all" or getattr(method, "initial_public", 0)) and not world.labelled:
-        hint = "set data.public" if world.public is None else "set local.data=own or data.public.labelled=true"
-        raise SettingError(f"{name} trains on public data here, which needs labels; {setting.name} has none: {hint}")
-    trusting = getattr(method, "mutual", method)
-    if getattr(trusting, "confidence", "") == "validation" and not setting.data.validation:
-        raise SettingError(f"{name}: confidence = 'validation' needs validation data: set data.validation")
+        fitting.check_reads(network, setting, world)
     for network in networks:
-        _shared(setting, world, network)
+        fitting.check_built(network, setting, world)
     if world.tasks and method.kinds:
-        _check_adaptors(name, setting, world)
+        fitting.check_adaptors(name, setting, world)
     elif method.headline == "global" and setting.models.share:
-        _check_whole(name, setting, world)
+        fitting.check_whole(name, setting, world)
 
 
 def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
-    """What is averaged must have one shape; where that is a part, the rest of the networks may differ."""
+    """Raise where what is averaged is not of one shape. Where that is a part, the rest of the networks may differ."""
     if (found := federation.unlike) is None:
         return
     different, one = ", ".join(sorted(set(setting.models.names))), "set models.same or models.participants to one"
@@ -208,58 +236,8 @@ def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
     )
 
 
-def _shared(setting: Setting, world: worlds.World, network: str, more: int = 0) -> dict[str, torch.Size]:
-    """The shapes of what travels of a network, if all of it can be built; with so many more classes than there are."""
-    channels, side, classes = world.shape
-    share = setting.models.share
-    with seeded("only to see that it can be built"):
-        module = create(network, in_channels=channels, size=side, classes=classes + more)
-    if ":" in network and world.reads == "images":  # somebody's own
-        _check_outputs(network, module, (channels, side, side), classes + more)
-    shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
-    return {name: tensor.shape for name, tensor in shared.items()}
-
-
-def _check_outputs(name: str, module: nn.Module, image: tuple[int, int, int], classes: int) -> None:
-    """A network that does not fit would train without a word, or have every message refused."""
-    size = " x ".join(map(str, image))
-    try:
-        with torch.no_grad():
-            given = module.eval()(torch.zeros(2, *image)).shape
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SettingError(f"network {name!r} cannot read images of {size} ({reason:.200})") from None
-    if tuple(given) != (2, classes):
-        raise SettingError(
-            f"network {name!r} gives {tuple(given)} for 2 images; with {classes} classes it is (2, {classes})"
-        )
-
-
-def _check_whole(name: str, setting: Setting, world: worlds.World) -> None:
-    """A server's model that is a method's result must be learnt whole."""
-    share = setting.models.share
-    everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
-    network = setting.models.same or setting.models.travelling
-    if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
-        raise SettingError(
-            f"{name}: models.share = {share!r} leaves the rest of the server's model, which is its result, as it was "
-            "at the start: share the whole, or take a method with models of one's own (fml, ditto)"
-        )
-
-
-def _check_adaptors(name: str, setting: Setting, world: worlds.World) -> None:
-    """What travels between different tasks must not know how many classes there are."""
-    network = setting.models.travelling
-    if _shared(setting, world, network) != _shared(setting, world, network, more=1):
-        part = f"{setting.models.share!r} of {network}" if setting.models.share else f"the whole of {network}"
-        raise SettingError(
-            f"{name}: {part} cannot be shared, as {world.label_spaces}: set models.share to a part without the "
-            'outputs, such as "body"'
-        )
-
-
 def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
-    """Those who never make it: by name, and the participants with the smallest networks."""
+    """Return those who never make it: by name, and the participants with the smallest networks."""
     out = setting.dropout.always
     if not setting.dropout.weakest:
         return out
@@ -274,7 +252,7 @@ def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
 
 
 def _check_tables(setting: Setting) -> None:
-    """A misspelt name must not be passed over in silence."""
+    """Raise where a name is misspelt: it must not be passed over in silence."""
     known = [field.name for field in fields(Training)]
     for key in setting.local:
         if key not in known:
@@ -283,30 +261,6 @@ def _check_tables(setting: Setting) -> None:
         if ":" not in name and name not in (methods := registry.all_methods()):
             hint = f"{meant(name, methods)}; `heterophony methods` lists them"
             raise SettingError(f"{setting.name}: [methods.{name}]: there is no such method{hint}")
-
-
-def _topology(name: str, method: Method, setting: Setting, world: worlds.World, seed: int) -> Topology:
-    participants, part = list(world.homes), setting.topology
-    if part.kind is not None and (part.kind == "tree") != ("root" in method.roles):
-        needs = "tree" if "root" in method.roles else "star" if "server" in method.roles else "graph of peers"
-        raise SettingError(f"topology.kind = {part.kind!r} does not go with {name}, which needs a {needs}")
-    if "root" in method.roles:
-        topology = trees.grow(setting.topology, world, seed)
-        depth = max(len(topology.path(node)) - 1 for node in participants)
-        by_level.check_known(method, topology.roles, method.roles, depth)
-        return topology
-    if "server" in method.roles:
-        if part.kind is not None:
-            raise SettingError(f"topology.kind = {part.kind!r} is for methods without a server; {name} has one")
-        return star(participants)
-    if method.roles == ("peer",):
-        if part.kind != "edges":
-            return {"ring": ring, "pairs": random_pairs}.get(part.kind or "", complete)(participants)
-        if odd := sorted({end for edge in part.edges for end in edge} ^ set(participants)):
-            what = "is on no edge" if odd[0] in participants else "is no participant"
-            raise SettingError(f"topology.edges: {odd[0]} {what}; the participants are {', '.join(participants)}")
-        return graph(part.edges)
-    raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
 
 
 def _models(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, Model]]:
@@ -341,7 +295,7 @@ def _offer(setting: Setting, world: worlds.World, own: str, classes: int) -> Off
 def _servers(
     method: Method, setting: Setting, world: worlds.World, topology: Topology
 ) -> dict[str, dict[str, worlds.View]]:
-    """What nodes that are no participants hold: the public data, and in a tree the right to train on them."""
+    """Return what nodes hold that are no participants: the public data, and in a tree the right to train on them."""
     if world.public is None:
         return {}
     held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if "server" in method.roles else {}

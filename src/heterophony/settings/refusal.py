@@ -14,7 +14,7 @@ TABLES = ("model_type", "model_attributes_type", "dict_type")
 
 
 def refusal(schema: type[BaseModel], error: ValidationError, whole: str = "setting") -> str:
-    """One line about the first thing that is wrong; a misspelt field goes before the one that is missing for it."""
+    """Say in one line what is wrong first. A misspelt field goes before the one that is missing for it."""
     found = error.errors()
     first = next((each for each in found if each["type"] == "extra_forbidden"), found[0])
     path, above, hint = _place(schema, first["loc"])
@@ -22,7 +22,7 @@ def refusal(schema: type[BaseModel], error: ValidationError, whole: str = "setti
 
 
 def fields(table: type[BaseModel]) -> list[str]:
-    """The names of its fields, as a file writes them."""
+    """Return the names of its fields, as a file writes them."""
     return [field.alias or name for name, field in table.model_fields.items()]
 
 
@@ -41,7 +41,10 @@ def _reason(first: Any, path: list[str], above: type[BaseModel] | None, hint: An
 
 
 def _place(schema: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], type[BaseModel] | None, Any]:
-    """The names on the way to a value (not of alternatives of its type), the table that it is in, and its own type."""
+    """Return the names on the way to a value, the table that it is in, and its own type.
+
+    Names of alternatives of its type are left out.
+    """
     path: list[str] = []
     above: type[BaseModel] | None = None
     here: Any = schema
@@ -59,7 +62,7 @@ def _place(schema: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[st
 
 
 def _inner(hint: Any) -> Any:
-    """The table, or the collection of such, that a type may be; None: it is a plain value."""
+    """Return the table, or the collection of such, that a type may be; None: it is a plain value."""
     if get_origin(hint) in (Union, UnionType):
         return next((found for found in map(_inner, get_args(hint)) if found is not None), None)
     if isinstance(hint, type) and issubclass(hint, BaseModel):

@@ -30,7 +30,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Partition(Strict):
+class PartitionPart(Strict):
     """How the rows of a domain are shared between its clients."""
 
     kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity"] = "iid"
@@ -68,7 +68,7 @@ class Partition(Strict):
         return partition
 
 
-class Domain(Strict):
+class DomainPart(Strict):
     """One kind of data: a set, and how it is turned."""
 
     source: str
@@ -79,7 +79,7 @@ class Domain(Strict):
     """Private rows, drawn at random; all if not given."""
 
 
-class Public(Strict):
+class PublicPart(Strict):
     """Public data: a part of the domains' own, or another set."""
 
     fraction: float | None = Field(default=None, gt=0, lt=1)
@@ -98,7 +98,7 @@ class Public(Strict):
     """What is done to the public images, once by the seed: everyone sees the same ones."""
 
     @model_validator(mode="after")
-    def _one(self) -> Public:
+    def _one(self) -> PublicPart:
         if (self.fraction is None) == (self.source is None):
             raise ValueError("give either a fraction or a source")
         if self.source is None and (self.rows is not None or self.joint is not None):
@@ -110,14 +110,14 @@ class Public(Strict):
         return self
 
 
-class Participant(Strict):
+class ParticipantPart(Strict):
     """What is different about one participant's data."""
 
     label_noise: float = Field(default=0.0, ge=0, le=1)
     """The share of its training rows that get a wrong label."""
 
 
-class Concept(Strict):
+class ConceptPart(Strict):
     """A kind of data that a stream may bring: one's own, turned, with labels moved on, or of a domain further on."""
 
     degrees: float = 0.0
@@ -144,14 +144,14 @@ class StreamPart(Strict):
     """Older rows that are kept to train on."""
     keep: Literal["recent", "reservoir"] = "recent"
     """Which are kept: the latest, or a fair sample of all so far."""
-    concepts: Annotated[tuple[Concept, ...], Field(min_length=1)] = (Concept(),)
+    concepts: Annotated[tuple[ConceptPart, ...], Field(min_length=1)] = (ConceptPart(),)
     """What the stream brings, in this order."""
 
 
 class DataPart(Strict):
     """Where data come from and who gets what. Domains may have different classes where the method allows it."""
 
-    domains: dict[str, Domain] = {}
+    domains: dict[str, DomainPart] = {}
     """By name, kinds of data of their own; or a `source`."""
     source: str | None = None
     """One data set for all (as `source` of a domain): one domain, or one for each of the `rotations`."""
@@ -161,9 +161,9 @@ class DataPart(Strict):
     """Private rows of each domain that is made of `source`, drawn at random; all if not given."""
     clients: int = Field(default=1, ge=1)
     """Participants of each domain."""
-    partition: Partition = Partition()
+    partition: PartitionPart = PartitionPart()
     """How a domain's rows are shared between its clients."""
-    public: Public | None = None
+    public: PublicPart | None = None
     """Rows that everyone holds, for methods that need some."""
     validation: float = Field(default=0.0, ge=0, lt=1)
     """This share of each domain's rows is for choosing rounds and options (`tune`, "best by validation")."""
@@ -185,7 +185,7 @@ class DataPart(Strict):
     """Bytes of a row of text; 64 for language models and 192 for topics if not given."""
     augment: Literal["crop-flip"] | None = None
     """What training does to private images, anew in each epoch: shifted by up to 4 pixels and mirrored at random."""
-    participants: dict[str, Participant] = {}
+    participants: dict[str, ParticipantPart] = {}
     """By id, those whose data differ."""
     stream: StreamPart | None = None
     """Private rows come over time, and may change."""
@@ -215,23 +215,25 @@ class DataPart(Strict):
             raise ValueError(f"{texts} leave no rows to train on: together they must be less than 1")
         return self
 
-    def all_domains(self) -> dict[str, Domain]:
+    def all_domains(self) -> dict[str, DomainPart]:
         if self.domains:
             return self.domains
         assert self.source is not None
         if not self.rotations:
-            return {own_data.short(self.source): Domain(source=self.source, rows=self.rows)}
-        return {f"M{angle:g}": Domain(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations}
+            return {own_data.short(self.source): DomainPart(source=self.source, rows=self.rows)}
+        return {
+            f"M{angle:g}": DomainPart(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations
+        }
 
     @property
     def sources(self) -> list[str]:
-        """The data sets that it needs."""
+        """Return the data sets that it needs."""
         found = sorted({domain.source for domain in self.all_domains().values()})
         public = self.public.source if self.public is not None else None
         return [*found, *([public] if public and public not in found else [])]
 
     def located(self, *places: Path) -> DataPart:
-        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        """Return it with absolute paths for data of one's own: those in the first of these folders that has them."""
 
         def moved(part: Any) -> Any:
             if part is None or part.source is None:
@@ -378,13 +380,13 @@ class Setting(Strict):
         return self
 
     def plan(self, method: str) -> tuple[int, int]:
-        """Rounds of a method, and after how many of them it is evaluated."""
+        """Return the rounds of a method, and after how many of them it is evaluated."""
         own = self.methods.get(method, {})
         return own.get("rounds", self.rounds), own.get("evaluate", self.evaluate)
 
     @classmethod
     def load(cls, name: str) -> Setting:
-        """A shipped setting by name, or a TOML file by path; data of one's own may lie beside the file."""
+        """Load a shipped setting by name, or a TOML file by path. Data of one's own may lie beside the file."""
         made = cls.read(text(name), Path(name).stem if _is_file(name) else name, name)
         return made.located(Path(name).parent) if _is_file(name) else made
 
@@ -398,7 +400,7 @@ class Setting(Strict):
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Setting:
-        """A setting from plain values; an error names the field."""
+        """Make a setting of plain values. An error names the field."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -406,21 +408,21 @@ class Setting(Strict):
 
     @property
     def sources(self) -> list[str]:
-        """The data sets that it needs."""
+        """Return the data sets that it needs."""
         return self.data.sources
 
     def imports(self) -> list[tuple[str, str]]:
-        """What it names that is not ours and would be imported: what it is, and its name."""
+        """Return what it names that is not ours and would be imported: what each is, and its name."""
         networks = dict.fromkeys([*self.models.names, self.models.travelling, self.models.same or ""])
         named = [("network", own) for network in networks for own in imported_by(network)]
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:
-        """With absolute paths for data of one's own: those in the first of these folders that has them."""
+        """Return it with absolute paths for data of one's own: those in the first of these folders that has them."""
         return self.model_copy(update={"data": self.data.located(*places)})
 
     def changed(self, changes: dict[str, Any]) -> Setting:
-        """With some fields replaced: `{"data.clients": 4}`."""
+        """Return it with some fields replaced: `{"data.clients": 4}`."""
         values = self.plain()
         for key, value in changes.items():
             place, path = values, _path(key)
@@ -432,13 +434,13 @@ class Setting(Strict):
         return Setting.of(values)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, such as a run folder keeps."""
+        """Return it as plain values, such as a run folder keeps."""
         values: dict[str, Any] = _listed(self.model_dump(by_alias=True, exclude_defaults=True))
         return values | {"name": self.name}
 
 
 def _path(key: str) -> list[str]:
-    """As TOML reads it, so that a name with a dot can be quoted: `data.participants."a.b".rows`."""
+    """Split a key as TOML reads it, so that a name with a dot can be quoted: `data.participants."a.b".rows`."""
     try:
         place: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError:
@@ -451,14 +453,14 @@ def _path(key: str) -> list[str]:
 
 
 def _listed(value: Any) -> Any:
-    """Tuples as lists, as JSON and TOML have them."""
+    """Return tuples as lists, as JSON and TOML have them."""
     if isinstance(value, dict):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def text(name: str) -> str:
-    """The text of a shipped setting, or of a TOML file by path."""
+    """Return the text of a shipped setting, or of a TOML file by path."""
     if _is_file(name):
         return toml.text(Path(name), SettingError)
     known = shipped()

@@ -16,7 +16,7 @@ from heterophony.settings.world import World
 
 
 def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:
-    """A tree whose leaves are the participants; the seed deals them where that is to be at random."""
+    """Return a tree whose leaves are the participants. The seed deals them where that is to be at random."""
     try:
         return tree(_spec(part, world, seed), part.residuals)
     except ValueError as error:
@@ -51,7 +51,7 @@ def _contiguous(participants: Sequence[str], groups: int) -> list[list[str]]:
 
 
 def _alike(world: World, clusters: int) -> list[list[str]]:
-    """Participants with similar shares of classes: the two nearest groups are joined until few enough are left.
+    """Group participants with similar shares of classes: the two nearest groups are joined until few enough are left.
 
     Near is the mean distance between members. It takes the participants' label counts, which then are no secret.
     """

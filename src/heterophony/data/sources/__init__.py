@@ -1,16 +1,16 @@
 """Known data sets, read from plain `.npz` files or from the official ones."""
 
 from heterophony.data.sources.catalogue import Listing, known, load, lookup, read, require
-from heterophony.data.sources.entries import ENTRIES
-from heterophony.data.sources.entry import Entry, File, Member, Reader
+from heterophony.data.sources.known_set import File, KnownSet, PackedFile, Reader
+from heterophony.data.sources.known_sets import KNOWN_SETS
 from heterophony.data.sources.source import Source, Split
 
 __all__ = [
-    "ENTRIES",
-    "Entry",
+    "KNOWN_SETS",
+    "KnownSet",
     "File",
     "Listing",
-    "Member",
+    "PackedFile",
     "Reader",
     "Source",
     "Split",

@@ -10,9 +10,9 @@ from heterophony.base.wording import listed, meant
 from heterophony.data.errors import DataError
 from heterophony.data.root import ENVIRONMENT, Folder, folder
 from heterophony.data.sources import own
-from heterophony.data.sources.entries import ENTRIES
-from heterophony.data.sources.entry import Entry, Reader
 from heterophony.data.sources.files import locate
+from heterophony.data.sources.known_set import KnownSet, Reader
+from heterophony.data.sources.known_sets import KNOWN_SETS
 from heterophony.data.sources.npz import Npz
 from heterophony.data.sources.source import Source
 
@@ -21,7 +21,7 @@ from heterophony.data.sources.source import Source
 class Listing:
     """A known set, where it was found, and how many images it has there."""
 
-    entry: Entry
+    entry: KnownSet
     where: Path | None = None
     train: int | None = None
     test: int | None = None
@@ -33,7 +33,7 @@ class Listing:
 
     @property
     def partial(self) -> bool:
-        """Whether fewer (or more) images are there than the official set has."""
+        """Return whether fewer (or more) images are there than the official set has."""
         return self.train is not None and self.entry.counts not in (None, (self.train, self.test))
 
 
@@ -50,7 +50,7 @@ def require(names: Iterable[str], root: Folder | None = None) -> None:
         raise DataError(_absent(absent, root))
 
 
-def read(entry: Entry, root: Folder | None = None, side: int | None = None) -> Source:
+def read(entry: KnownSet, root: Folder | None = None, side: int | None = None) -> Source:
     """Read the set that an entry declares: the plain `.npz` if there is one, else the official files."""
     place = folder(root)
     found = _found(entry, place)
@@ -65,37 +65,37 @@ def read(entry: Entry, root: Folder | None = None, side: int | None = None) -> S
 
 
 def known(root: Folder | None = None) -> list[Listing]:
-    """All known sets, with place and size of those that are there; nothing is decoded for it."""
-    return [_listing(entry, folder(root)) for entry in ENTRIES.values()]
+    """List all known sets, with place and size of those that are there. Nothing is decoded for it."""
+    return [_listing(entry, folder(root)) for entry in KNOWN_SETS.values()]
 
 
-def lookup(name: str) -> Entry:
-    """The entry of that name; `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
-    if name in ENTRIES:
-        return ENTRIES[name]
+def lookup(name: str) -> KnownSet:
+    """Return the set of that name. `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
+    if name in KNOWN_SETS:
+        return KNOWN_SETS[name]
     if mine := own.entry(name):
         return mine
-    domains = [other for other in ENTRIES if other.startswith(f"{name}/")]
+    domains = [other for other in KNOWN_SETS if other.startswith(f"{name}/")]
     if domains:
         raise DataError(f"{name!r} is a set of domains: load one of {', '.join(domains)}")
     raise DataError(
-        f"there is no data set {name!r}{meant(name, ENTRIES)}; `heterophony data` lists those that are known, and "
+        f"there is no data set {name!r}{meant(name, KNOWN_SETS)}; `heterophony data` lists those that are known, and "
         f"your own are {own.FORMS}"
     )
 
 
-def _placed(name: str, root: Folder | None) -> Entry:
-    """The entry; one's own data are looked for in the current folder, then in the data folder."""
+def _placed(name: str, root: Folder | None) -> KnownSet:
+    """Return the set of that name. One's own data are looked for in the current folder, then in the data folder."""
     return lookup(own.whole(name, Path.cwd(), folder(root)))
 
 
-def _found(entry: Entry, root: Path) -> tuple[Reader, Path] | None:
+def _found(entry: KnownSet, root: Path) -> tuple[Reader, Path] | None:
     readers: tuple[Reader, ...] = (Npz(), *entry.readers)
     places = ((reader, reader.find(entry, root)) for reader in readers)
     return next(((reader, where) for reader, where in places if where), None)
 
 
-def _listing(entry: Entry, root: Path) -> Listing:
+def _listing(entry: KnownSet, root: Path) -> Listing:
     try:
         found = _found(entry, root)
         if found is None:
@@ -107,8 +107,8 @@ def _listing(entry: Entry, root: Path) -> Listing:
         return Listing(entry, problem=str(error))
 
 
-def _absent(entries: Sequence[Entry], root: Folder | None) -> str:
-    """What is missing, the command that fetches what can be fetched, and which files to put where for the rest."""
+def _absent(entries: Sequence[KnownSet], root: Folder | None) -> str:
+    """Say what is missing, which command fetches what can be fetched, and where to put files for the rest."""
     place = folder(root)
     if mine := [entry for entry in entries if own.path_of(entry.name)]:
         return own.absent(mine[0].name, place)
@@ -119,7 +119,7 @@ def _absent(entries: Sequence[Entry], root: Folder | None) -> str:
         which = "" if root is None else f" --data {place}"
         ways.append(f"run `heterophony data{which} {' '.join(f'--fetch {name}' for name in fetched)}`")
     if by_hand := [entry for entry in entries if len(entries) == 1 or not entry.fetchable]:
-        alike: dict[tuple[object, ...], list[Entry]] = {}
+        alike: dict[tuple[object, ...], list[KnownSet]] = {}
         for entry in by_hand:
             alike.setdefault((entry.npz, entry.files, entry.folders), []).append(entry)
         ways.append(f"put {' and '.join(_wanted(group, place) for group in alike.values())} there")
@@ -127,8 +127,8 @@ def _absent(entries: Sequence[Entry], root: Folder | None) -> str:
     return f"{there}: {joined}, or set {ENVIRONMENT} to another folder"
 
 
-def _wanted(entries: Sequence[Entry], root: Path) -> str:
-    """The files or folders that would do for sets that lie together."""
+def _wanted(entries: Sequence[KnownSet], root: Path) -> str:
+    """Say which files or folders would do for sets that lie together."""
     first = entries[0]
     forms = [f"{name}.npz" for name in first.npz]
     missing = [file for file in first.files if locate(first, root, file) is None]

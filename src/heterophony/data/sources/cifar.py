@@ -10,15 +10,15 @@ import numpy as np
 
 from heterophony.data.errors import DataError
 from heterophony.data.sources import pickles
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import Official, locate, reading, unpacked
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source, Split, split
 
 
 class Cifar(Official):
     """Reads the batches; their checksums are checked before a byte is interpreted."""
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         (file,) = entry.files
         members = unpacked(entry, root, file)
         with reading(locate(entry, root, file) or root):

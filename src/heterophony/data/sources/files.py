@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.entry import Entry, File, Member
+from heterophony.data.sources.known_set import File, KnownSet, PackedFile
 
 
 class Official:
     """The part that all readers of fixed official files share: they are found by name."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         places = [locate(entry, root, file) for file in entry.files]
         return places[0] if places and all(places) else None
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         return entry.counts
 
 
@@ -40,8 +40,8 @@ def reading(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read ({reason}): replace the file") from error
 
 
-def locate(entry: Entry, root: Path, file: File) -> Path | None:
-    """The file itself, or its first member where all of them lie unpacked."""
+def locate(entry: KnownSet, root: Path, file: File) -> Path | None:
+    """Return the file itself, or its first packed file where all of these lie unpacked; None: neither is there."""
     for place in _places(entry, root):
         unpacked = [place / member.name for member in file.members]
         if unpacked and all(path.is_file() for path in unpacked):
@@ -51,16 +51,16 @@ def locate(entry: Entry, root: Path, file: File) -> Path | None:
     return None
 
 
-def contents(entry: Entry, root: Path, file: File) -> bytes:
-    """The verified bytes of an official file that has no members."""
+def contents(entry: KnownSet, root: Path, file: File) -> bytes:
+    """Return the verified bytes of an official file that holds no others."""
     for place in _places(entry, root):
         if (place / file.name).is_file():
             return verified(place / file.name, file.md5)
     raise DataError(f"{entry.name}: {file.name} is not under {root}")
 
 
-def unpacked(entry: Entry, root: Path, file: File) -> dict[str, bytes]:
-    """The verified bytes of all members by base name, from the unpacked files or from the compressed one."""
+def unpacked(entry: KnownSet, root: Path, file: File) -> dict[str, bytes]:
+    """Return the verified bytes of all packed files by base name, unpacked already or from the compressed one."""
     for place in _places(entry, root):
         if all((place / member.name).is_file() for member in file.members):
             return {_short(m): verified(place / m.name, m.md5) for m in file.members}
@@ -70,7 +70,7 @@ def unpacked(entry: Entry, root: Path, file: File) -> dict[str, bytes]:
 
 
 def verified(path: Path, md5: str | None) -> bytes:
-    """The bytes of a file, once their checksum is right."""
+    """Read a file, and check its checksum."""
     with reading(path):
         data = path.read_bytes()
     found = hashlib.md5(data, usedforsecurity=False).hexdigest()
@@ -97,16 +97,16 @@ def _decompress(path: Path, file: File) -> dict[str, bytes]:
         return {_short(file.members[0]): gzip.decompress(data)}
 
 
-def _extract(archive: tarfile.TarFile, member: Member) -> bytes:
+def _extract(archive: tarfile.TarFile, member: PackedFile) -> bytes:
     stream = archive.extractfile(member.name)
     if stream is None:
         raise DataError(f"{member.name} is not a plain file in the archive")
     return stream.read()
 
 
-def _short(member: Member) -> str:
+def _short(member: PackedFile) -> str:
     return member.name.rpartition("/")[2]
 
 
-def _places(entry: Entry, root: Path) -> list[Path]:
+def _places(entry: KnownSet, root: Path) -> list[Path]:
     return [root / folder for folder in entry.folders]

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import late, reading
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Images, Source, Split, empty, split
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
@@ -18,18 +18,18 @@ _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 class Domains:
     """`pacs/photo/dog/*.jpg`: folders of classes in folders of domains; all images are in `train`."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         for place in _sets(entry, root):
             found = _child(place, entry.domain)
             if found is not None and _classes([found]):
                 return found
         return None
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         place = self._place(entry, root)
         return len(_listing(place, _classes([place]))[0]), 0
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         place = self._place(entry, root)
         # All domains are looked at, so that a class missing in one of them does not shift its labels.
         siblings = [_child(place.parent, domain) for domain in entry.domains]
@@ -37,7 +37,7 @@ class Domains:
         train = _half(entry, place, classes, "train")
         return Source(entry.name, classes, train, empty(f"{entry.identity}/test", train))
 
-    def _place(self, entry: Entry, root: Path) -> Path:
+    def _place(self, entry: KnownSet, root: Path) -> Path:
         place = self.find(entry, root)
         if place is None:
             raise DataError(f"there is no folder of {entry.name} under {root}")
@@ -47,13 +47,13 @@ class Domains:
 class Pictures:
     """Any folder: of classes (an excerpt of ImageNet, say), or of images alone, which are then one class."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         return next(iter(_sets(entry, root)), None)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         return None
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         place = self.find(entry, root) or root
         classes = _classes([place])
         if classes:
@@ -73,19 +73,19 @@ class Halves:
     TRAIN = ("train", "imgs_train")
     TEST = ("test", "imgs_test", "val", "valid", "imgs_valid")
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         return next((place for place in _sets(entry, root) if all(self._halves(place))), None)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         train, test = self._found(entry, root)
         return len(_listing(train, entry.classes)[0]), len(_listing(test, entry.classes)[0])
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         train, test = self._found(entry, root)
         halves = _half(entry, train, entry.classes, "train"), _half(entry, test, entry.classes, "test")
         return Source(entry.name, entry.classes, *halves)
 
-    def _found(self, entry: Entry, root: Path) -> tuple[Path, Path]:
+    def _found(self, entry: KnownSet, root: Path) -> tuple[Path, Path]:
         train, test = self._halves(self.find(entry, root) or root)
         if train is None or test is None:
             raise DataError(f"there are no train and test folders of {entry.name} under {root}")
@@ -101,19 +101,19 @@ class Halves:
 class Listed:
     """MNIST-M's own form: `mnist_m_train/00000000.png`, lines `00000000.png 5`; the number is MNIST's row."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         lists = ["mnist_m_train_labels.txt", "mnist_m_test_labels.txt"]
         return next((p for p in _sets(entry, root) if all((p / name).is_file() for name in lists)), None)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         place = self.find(entry, root) or root
         return len(self._lines(place, "train")), len(self._lines(place, "test"))
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         place = self.find(entry, root) or root
         return Source(entry.name, entry.classes, self._half(entry, place, "train"), self._half(entry, place, "test"))
 
-    def _half(self, entry: Entry, place: Path, half: str) -> Split:
+    def _half(self, entry: KnownSet, place: Path, half: str) -> Split:
         lines = self._lines(place, half)
         images = _decode([place / f"mnist_m_{half}" / name for name, _ in lines], entry.side)
         with reading(place / f"mnist_m_{half}_labels.txt"):
@@ -128,7 +128,7 @@ class Listed:
             return [(name, label) for name, label in pairs]
 
 
-def _half(entry: Entry, place: Path, classes: Sequence[str], half: str) -> Split:
+def _half(entry: KnownSet, place: Path, classes: Sequence[str], half: str) -> Split:
     paths, labels = _listing(place, classes)
     with reading(place):
         if not paths:
@@ -137,7 +137,7 @@ def _half(entry: Entry, place: Path, classes: Sequence[str], half: str) -> Split
 
 
 def _listing(place: Path, classes: Sequence[str]) -> tuple[list[Path], list[int]]:
-    """Image files and labels, by class and name, so that the order does not depend on the file system."""
+    """List image files and labels by class and name, so that the order does not depend on the file system."""
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -163,7 +163,7 @@ def _decode(paths: Sequence[Path], side: int | None) -> Images:
     return np.stack(images)
 
 
-def _sets(entry: Entry, root: Path) -> list[Path]:
+def _sets(entry: KnownSet, root: Path) -> list[Path]:
     return [root / folder for folder in entry.folders if (root / folder).is_dir()]
 
 
@@ -172,7 +172,7 @@ def _classes(places: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _child(place: Path, name: str) -> Path | None:
-    """The folder of that name; spaces, case and underscores differ between copies (`Real World`)."""
+    """Find the folder of that name. Spaces, case and underscores differ between copies (`Real World`)."""
     folders = sorted(child for child in place.iterdir() if child.is_dir()) if place.is_dir() else []
     return next((child for child in folders if _squash(child.name) == _squash(name)), None)
 

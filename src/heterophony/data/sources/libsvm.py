@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.entry import Entry, File
 from heterophony.data.sources.files import Official, contents, locate, reading
+from heterophony.data.sources.known_set import File, KnownSet
 from heterophony.data.sources.source import Source, Split, split
 
 SIDE = 16
@@ -18,14 +18,14 @@ SIDE = 16
 class Libsvm(Official):
     """Reads the two files in the order of the entry: train, test."""
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         train, test = (
             _half(entry, root, file, half) for file, half in zip(entry.files, ("train", "test"), strict=True)
         )
         return Source(entry.name, entry.classes, train, test)
 
 
-def _half(entry: Entry, root: Path, file: File, half: str) -> Split:
+def _half(entry: KnownSet, root: Path, file: File, half: str) -> Split:
     data = contents(entry, root, file)
     with reading(locate(entry, root, file) or root):
         lines = [line.replace(":", " ").split() for line in bz2.decompress(data).decode("ascii").splitlines()]

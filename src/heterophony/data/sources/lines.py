@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import Official, locate, reading
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source, Split
 from heterophony.data.text import NAMES, chopped, padded
 
@@ -22,7 +22,7 @@ LENGTH = {"sequence": 64, "labels": 192}  # bytes a row unless asked otherwise
 class Lines(Official):
     """Reads one language of such a file. `dev` is training data: beside `train`, or where there is none, instead."""
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         (file,) = entry.files
         path = locate(entry, root, file)
         if path is None:
@@ -37,12 +37,12 @@ class Lines(Official):
         return Source(entry.name, entry.classes or NAMES, train, test, parallel=entry.base)
 
 
-def _sequence(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
+def _sequence(entry: KnownSet, half: str, rows: list[dict[str, Any]]) -> Split:
     x = chopped((row["text"] for row in rows), entry.length or LENGTH["sequence"])
     return Split(f"{entry.identity}/{half}", x, np.zeros(len(x), np.int64), np.arange(len(x)), kind="sequences")
 
 
-def _labelled(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
+def _labelled(entry: KnownSet, half: str, rows: list[dict[str, Any]]) -> Split:
     # In the order of the numbers that translations have in common: row i is the same sentence in every language.
     rows = sorted(rows, key=lambda row: int(row["id"]))
     x = padded([row["text"] for row in rows], entry.length or LENGTH["labels"])
@@ -53,6 +53,6 @@ def _labelled(entry: Entry, half: str, rows: list[dict[str, Any]]) -> Split:
 
 @lru_cache(maxsize=2)
 def _rows(path: Path, changed: int) -> list[dict[str, Any]]:
-    """All lines; read once for all languages."""
+    """Read all lines, once for all languages."""
     with gzip.open(path, "rt", encoding="utf-8") as stream:
         return [json.loads(line) for line in stream]

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from heterophony.data.sources.entry import Entry, File
 from heterophony.data.sources.files import Official, contents, late, locate, reading
+from heterophony.data.sources.known_set import File, KnownSet
 from heterophony.data.sources.source import Source, Split, split
 
 
 class Mat(Official):
     """Reads the two files in the order of the entry: train, test."""
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         train, test = (
             _half(entry, root, file, half) for file, half in zip(entry.files, ("train", "test"), strict=True)
         )
         return Source(entry.name, entry.classes, train, test)
 
 
-def _half(entry: Entry, root: Path, file: File, half: str) -> Split:
+def _half(entry: KnownSet, root: Path, file: File, half: str) -> Split:
     scipy_io = late("scipy.io", "scipy", f"{file.name} ({entry.name})")
     data = contents(entry, root, file)
     with reading(locate(entry, root, file) or root):

@@ -14,8 +14,8 @@ from numpy.lib import format as npy
 
 from heterophony.data.errors import DataError
 from heterophony.data.root import find
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import reading
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source, Split, empty, split
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -24,30 +24,30 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 class Npz:
     """Reads the plain form, which goes before every official one."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         found = (find(name, root) for name in entry.npz)
         return next((path for path in found if path and path.suffix == ".npz"), None)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         path = _required(self.find(entry, root))
         with reading(path), zipfile.ZipFile(path) as archive:
             train = _rows(archive, f"{entry.domain or 'train'}_x")
             test = 0 if entry.domain else _rows(archive, "test_x")
         return train, test
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         return read(entry, _required(self.find(entry, root)))
 
 
-def read(entry: Entry, path: Path) -> Source:
-    """The source that an `.npz` file holds; never unpickles."""
+def read(entry: KnownSet, path: Path) -> Source:
+    """Read the source that an `.npz` file holds. Nothing is ever unpickled."""
     with opened(path) as arrays:
         return source(entry, arrays)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Arrays]:
-    """The arrays of an `.npz` file; one line that names the file where it holds something else."""
+    """Open the arrays of an `.npz` file. Where it holds something else, one line names the file."""
     with reading(path):
         if not zipfile.is_zipfile(path):
             raise DataError(f"{path} is not an .npz file, or is cut short: write it with numpy.savez")
@@ -60,8 +60,8 @@ def opened(path: Path) -> Iterator[Arrays]:
             raise DataError("an array in it holds Python objects: save numbers and texts alone") from None
 
 
-def source(entry: Entry, arrays: Arrays) -> Source:
-    """The source that such arrays are, by the names that a file gives them."""
+def source(entry: KnownSet, arrays: Arrays) -> Source:
+    """Make a source of arrays, by the names that a file gives them."""
     train = _half(arrays, entry, entry.domain or "train", "train")
     absent = entry.domain or "test_x" not in arrays
     test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
@@ -69,7 +69,7 @@ def source(entry: Entry, arrays: Arrays) -> Source:
     return Source(entry.name, classes, train, test, _names(arrays, "classes_coarse"))
 
 
-def _half(arrays: Arrays, entry: Entry, prefix: str, half: str) -> Split:
+def _half(arrays: Arrays, entry: KnownSet, prefix: str, half: str) -> Split:
     for key in (f"{prefix}_x", f"{prefix}_y"):
         if key not in arrays:
             raise DataError(f"there is no array {key!r}, only {', '.join(arrays) or 'nothing'}")
@@ -86,7 +86,7 @@ def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
 
 
 def _numbers(train: Split, test: Split) -> tuple[str, ...]:
-    """Classes without names: as many as the largest label says."""
+    """Name the classes by their numbers: as many as the largest label says."""
     labels = np.concatenate([train.y, test.y])
     if not len(labels):
         raise DataError("there are no rows")
@@ -101,7 +101,7 @@ def _numbers(train: Split, test: Split) -> tuple[str, ...]:
 
 
 def _rows(archive: zipfile.ZipFile, key: str) -> int:
-    """The length of an array from its header alone."""
+    """Read the length of an array from its header alone."""
     if f"{key}.npy" not in archive.namelist():
         return 0
     with archive.open(f"{key}.npy") as stream:

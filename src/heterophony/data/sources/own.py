@@ -11,9 +11,9 @@ import numpy as np
 from heterophony.base import imported
 from heterophony.data.errors import DataError
 from heterophony.data.sources import npz
-from heterophony.data.sources.entry import Entry
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.folders import Pictures
+from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source
 
 FOLDER = "folder:"  # before the path of a folder of images
@@ -22,20 +22,20 @@ FORMS = "a file PATH.npz, folder:PATH or module:callable"
 
 
 def path_of(name: str) -> Path | None:
-    """The path that such a name holds; None: it holds none."""
+    """Return the path that such a name holds; None: it holds none."""
     if not name.startswith(FOLDER) and not name.endswith(FILE):
         return None
     return Path(os.path.expanduser(name.removeprefix(FOLDER)))  # which leaves strangers' `~` alone
 
 
 def short(name: str) -> str:
-    """What a domain of such data is called, wherever they lie; known sets have their own names."""
+    """Return what a domain of such data is called, wherever they lie. Known sets have their own names."""
     path = path_of(name)
     return name if path is None else path.stem if name.endswith(FILE) else path.name or name
 
 
 def whole(name: str, *places: Path) -> str:
-    """The same data by an absolute path: that in the first of these places that has it, else the name as it is."""
+    """Return the same data by an absolute path, in the first of these places that has it; else the name as it is."""
     path = path_of(name)
     if path is None:
         return name
@@ -44,23 +44,23 @@ def whole(name: str, *places: Path) -> str:
     return before + (os.path.abspath(found) if found.is_absolute() or found is not path else str(path))
 
 
-def entry(name: str) -> Entry | None:
-    """The entry of data of one's own; None: these are not."""
+def entry(name: str) -> KnownSet | None:
+    """Return what is known of data of one's own; None: the name is not of such data."""
     path = path_of(name)
     if path is None:
-        return Entry(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
+        return KnownSet(name, "what a function returns", "one's own", (Function(),)) if ":" in name else None
     if name.startswith(FOLDER):
-        return Entry(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
-    return Entry(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
+        return KnownSet(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
+    return KnownSet(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
 
 
 def imports(name: str) -> bool:
-    """Whether such data are what a function returns, whose module is imported."""
+    """Return whether such data are what a function returns, whose module is imported."""
     return ":" in name and path_of(name) is None
 
 
 def absent(name: str, root: Path) -> str:
-    """Where data of one's own were looked for."""
+    """Say where data of one's own were looked for."""
     path, what = path_of(name), "folder" if name.startswith(FOLDER) else "file"
     if path is not None and path.is_absolute():
         return f"data: there is no {what} {path}"
@@ -70,13 +70,13 @@ def absent(name: str, root: Path) -> str:
 class Function:
     """Calls a function that returns the arrays that an `.npz` file would hold, by the same names."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None:
+    def find(self, entry: KnownSet, root: Path) -> Path | None:
         return Path(entry.name)
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None:
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
         return None
 
-    def read(self, entry: Entry, root: Path) -> Source:
+    def read(self, entry: KnownSet, root: Path) -> Source:
         try:
             found = imported.call(entry.name, "data")
         except ValueError as error:

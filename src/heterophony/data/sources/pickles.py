@@ -46,7 +46,7 @@ def _array(*_: object) -> _Array:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Python 3 writes bytes in this way when it writes the old protocols."""
+    """Encode text as bytes. Python 3 writes bytes in this way when it writes the old protocols."""
     if encoding not in ("latin1", b"latin1"):
         raise DataError(f"the pickle holds bytes in the encoding {encoding!r}")
     return text.encode("latin1")
@@ -72,7 +72,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def loads(data: bytes) -> dict[str, Any]:
-    """A pickled dictionary of arrays, lists and texts; its keys as texts, whichever Python wrote them."""
+    """Read a pickled dictionary of arrays, lists and texts. Its keys become texts, whichever Python wrote them."""
     content = _Unpickler(io.BytesIO(data), encoding="bytes").load()
     if not isinstance(content, dict):
         raise DataError(f"the pickle holds a {type(content).__name__}, a dictionary is expected")

@@ -44,12 +44,12 @@ class Split:
         return len(self.x)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
-        """The given rows, in the given order."""
+        """Return the given rows, in the given order."""
         coarse = None if self.coarse is None else self.coarse[rows]
         return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind)
 
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
-        """The base images of all or some rows, for the leakage check."""
+        """Return the base images of all or some rows, for the leakage check."""
         chosen = slice(None) if rows is None else rows
         return BaseIds(self.base, self.index[chosen], self.y[chosen])
 
@@ -82,14 +82,14 @@ def split(
     index: npt.NDArray[Any] | None = None,
     coarse: npt.NDArray[Any] | None = None,
 ) -> Split:
-    """A `Split` from arrays as files hold them: grey images without a channel, labels of any integer type."""
+    """Make a `Split` from arrays as files hold them: grey images without a channel, labels of any integer type."""
     images = x[..., None] if x.ndim == 3 else x
     rows = np.arange(len(x)) if index is None else index
     return Split(base, images, _whole(y), _whole(rows), None if coarse is None else _whole(coarse))
 
 
 def empty(base: str, like: Split) -> Split:
-    """A half without images, of the same image shape."""
+    """Return a half without images, of the same image shape."""
     coarse = None if like.coarse is None else like.coarse[:0]
     return Split(base, like.x[:0], like.y[:0], like.index[:0], coarse)
 

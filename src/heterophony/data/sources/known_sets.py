@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from heterophony.data.digits import Embedded
 from heterophony.data.sources.cifar import Cifar
-from heterophony.data.sources.entry import Entry, File, Member
 from heterophony.data.sources.folders import Domains, Halves, Listed
 from heterophony.data.sources.idx import Idx
+from heterophony.data.sources.known_set import File, KnownSet, PackedFile
 from heterophony.data.sources.libsvm import Libsvm
 from heterophony.data.sources.lines import Lines
 from heterophony.data.sources.mat import Mat
@@ -32,11 +32,11 @@ _CIFAR_TERMS = "no formal licence; cite Krizhevsky 2009"
 
 
 def _idx(url: str, name: str, md5: str, raw_md5: str | None = None) -> File:
-    return File(f"{name}.gz", md5, f"{url}/{name}.gz", (Member(name, raw_md5),))
+    return File(f"{name}.gz", md5, f"{url}/{name}.gz", (PackedFile(name, raw_md5),))
 
 
 def _archive(name: str, md5: str, folder: str, members: dict[str, str]) -> File:
-    inside = tuple(Member(f"{folder}/{member}", checksum) for member, checksum in members.items())
+    inside = tuple(PackedFile(f"{folder}/{member}", checksum) for member, checksum in members.items())
     return File(name, md5, f"https://www.cs.toronto.edu/~kriz/{name}", inside)
 
 
@@ -50,7 +50,7 @@ _USPS_URL = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass"
 _SVHN_URL = "http://ufldl.stanford.edu/housenumbers"
 
 _ALL = [
-    Entry(
+    KnownSet(
         name="digits-embedded",
         summary="1,000 MNIST training digits, 100 a class, shipped with the package",
         terms=_MNIST_TERMS,
@@ -59,7 +59,7 @@ _ALL = [
         classes=_DIGITS,
         counts=(1000, 0),
     ),
-    Entry(
+    KnownSet(
         name="mnist",
         summary="handwritten digits, 28x28 grey",
         terms=_MNIST_TERMS,
@@ -95,7 +95,7 @@ _ALL = [
         classes=_DIGITS,
         counts=(60000, 10000),
     ),
-    Entry(
+    KnownSet(
         name="fashion-mnist",
         summary="articles of clothing, 28x28 grey",
         terms="MIT (Zalando)",
@@ -111,7 +111,7 @@ _ALL = [
         classes=_GARMENTS,
         counts=(60000, 10000),
     ),
-    Entry(
+    KnownSet(
         name="fashion-mnist-mini",
         summary="a part of Fashion-MNIST, such as the first 200 and 100 images of each class",
         terms="MIT (Zalando)",
@@ -119,7 +119,7 @@ _ALL = [
         npz=("fashion-mnist-mini",),
         classes=_GARMENTS,
     ),
-    Entry(
+    KnownSet(
         name="cifar10",
         summary="photographs of ten kinds of things, 32x32 colour",
         terms=_CIFAR_TERMS,
@@ -144,7 +144,7 @@ _ALL = [
         ),
         counts=(50000, 10000),
     ),
-    Entry(
+    KnownSet(
         name="cifar100",
         summary="photographs of a hundred kinds of things in 20 groups, 32x32 colour",
         terms=_CIFAR_TERMS,
@@ -165,7 +165,7 @@ _ALL = [
         ),
         counts=(50000, 10000),
     ),
-    Entry(
+    KnownSet(
         name="usps",
         summary="handwritten digits of the US postal service, 16x16 grey",
         terms="no explicit licence (Hull 1994)",
@@ -179,7 +179,7 @@ _ALL = [
         classes=_DIGITS,
         counts=(7291, 2007),
     ),
-    Entry(
+    KnownSet(
         name="svhn",
         summary="cropped house numbers, 32x32 colour",
         terms="non-commercial use only (Netzer et al. 2011)",
@@ -193,7 +193,7 @@ _ALL = [
         classes=_DIGITS,
         counts=(73257, 26032),
     ),
-    Entry(
+    KnownSet(
         name="mnistm",
         summary="MNIST digits blended with photographs, 32x32 colour",
         terms="research use (Ganin and Lempitsky 2015)",
@@ -205,7 +205,7 @@ _ALL = [
         classes=_DIGITS,
         counts=(59001, 9001),
     ),
-    Entry(
+    KnownSet(
         name="syn",
         summary="synthetic digits, 32x32 colour",
         terms="research use (Ganin and Lempitsky 2015)",
@@ -217,7 +217,7 @@ _ALL = [
         side=32,
     ),
     *(
-        Entry(
+        KnownSet(
             name=f"pacs/{domain}",
             summary=f"seven kinds of things, domain {domain}; 64x64 colour unless asked otherwise",
             terms="no formal licence; research use (Li et al. 2017)",
@@ -233,7 +233,7 @@ _ALL = [
         for domain in _PACS
     ),
     *(
-        Entry(
+        KnownSet(
             name=f"office-home/{domain}",
             summary=f"65 kinds of things, domain {domain}; 64x64 colour unless asked otherwise",
             terms="research and educational use only (Venkateswara et al. 2017)",
@@ -247,7 +247,7 @@ _ALL = [
         for domain in _OFFICE
     ),
     *(
-        Entry(
+        KnownSet(
             name=f"ud/{language}",
             summary=f"text in {language} from Universal Dependencies, as bytes, for language models",
             terms="CC BY-SA 4.0 (the treebanks' own)",
@@ -260,7 +260,7 @@ _ALL = [
         for language in _UD
     ),
     *(
-        Entry(
+        KnownSet(
             name=f"sib200/{language}",
             summary=f"sentences in {language} on seven topics, as bytes; the same sentences in every language",
             terms="CC BY-SA 4.0 (Adelani et al. 2024; text of FLORES-200)",
@@ -277,4 +277,4 @@ _ALL = [
     ),
 ]
 
-ENTRIES: dict[str, Entry] = {entry.name: entry for entry in _ALL}
+KNOWN_SETS: dict[str, KnownSet] = {entry.name: entry for entry in _ALL}

@@ -10,7 +10,7 @@ from heterophony.data.sources.source import Source
 
 
 @dataclass(frozen=True)
-class Member:
+class PackedFile:
     """A file inside a compressed one, which may also lie unpacked beside it."""
 
     name: str
@@ -24,21 +24,21 @@ class File:
     name: str
     md5: str | None = None
     url: str | None = None
-    members: tuple[Member, ...] = ()
+    members: tuple[PackedFile, ...] = ()
 
 
 class Reader(Protocol):
     """One official format: finds it under a data folder, counts (train, test) cheaply, and reads it."""
 
-    def find(self, entry: Entry, root: Path) -> Path | None: ...
+    def find(self, entry: KnownSet, root: Path) -> Path | None: ...
 
-    def count(self, entry: Entry, root: Path) -> tuple[int, int] | None: ...
+    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None: ...
 
-    def read(self, entry: Entry, root: Path) -> Source: ...
+    def read(self, entry: KnownSet, root: Path) -> Source: ...
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownSet:
     """A known data set."""
 
     name: str
@@ -65,10 +65,13 @@ class Entry:
 
     @property
     def identity(self) -> str:
-        """The name under which the leakage check knows these images."""
+        """Return the name under which the leakage check knows these images."""
         return self.base or self.name
 
     @property
     def fetchable(self) -> bool:
-        """Whether all its files can be downloaded; one without a checksum could not be told from a page of regrets."""
+        """Return whether all its files can be downloaded.
+
+        Without a checksum, a file could not be told from an error page.
+        """
         return bool(self.files) and all(file.url and file.md5 for file in self.files)

@@ -1,0 +1,117 @@
+"""Build the world of a setting: load its data sets, allocate their rows, make views of them, and check for leakage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from heterophony.data import DataError, Source, load
+from heterophony.data.sources import require
+from heterophony.settings import allocation as rows
+from heterophony.settings import views
+from heterophony.settings.allocation import Allocation
+from heterophony.settings.setting import DataPart
+from heterophony.settings.world import World, in_words
+
+Labels = dict[str, tuple[str, ...]]  # domain -> its classes' names
+
+
+def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
+    """Build the world that a setting's data make with a seed. `root` is the folder of data sets."""
+    sources, outside = _load(spec, root)
+    reads = _kind(spec, sources)
+    labels = {name: sources[domain.source].classes for name, domain in spec.all_domains().items()}
+    tasks = _tasks(labels)
+    if tasks and spec.public is not None:
+        raise DataError(f"public data need domains of one label space, but {in_words(labels)}: take data.public out")
+    allocation = rows.allocate(spec, sources, outside, seed)
+    coverage = rows.check(spec, allocation)
+
+    form = views.form(spec, sources)
+    first = next(iter(labels.values()))
+    labelled = views.labelled(spec, first, outside)
+    public = views.public(spec, allocation, form, seed, len(first), labelled)
+    outputs = _outputs(spec, labels, outside)
+    return World(
+        homes={client.name: client.domain for client in allocation.participants()},
+        views=views.participants(spec, allocation, form, public, seed),
+        public=public,
+        labelled=labelled,
+        tests=views.tests(spec, allocation, form),
+        private_tests=views.private_tests(allocation, form),
+        shape=(form.channels, form.side, next(iter(outputs.values()))),
+        coverage=coverage,
+        classes=outputs,
+        tasks=_with_away(tasks, allocation),
+        labels=labels,
+        reads=reads,
+    )
+
+
+def _load(spec: DataPart, root: str | Path | None) -> tuple[dict[str, Source], Source | None]:
+    """Read the domains' data sets, by name, and the set whose rows are public, if that is another one."""
+    require(spec.sources, root)
+    names = dict.fromkeys(domain.source for domain in spec.all_domains().values())
+    sources = {name: load(name, root, length=spec.length) for name in names}
+    if spec.public is None or spec.public.source is None:
+        return sources, None
+    return sources, load(spec.public.source, root, length=spec.length)
+
+
+def _kind(spec: DataPart, sources: Mapping[str, Source]) -> str:
+    """Return what all domains are made of; raise where a setting asks of texts what only images have."""
+    kinds = {source.train.kind for source in sources.values()}
+    if len(kinds) > 1:
+        raise DataError(f"all domains must be of one kind, got {' and '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if kind == "images":
+        if spec.length is not None:
+            raise DataError("data.length is for texts; images have a side")
+        return kind
+    _check_no_images(spec, kind)
+    if kind == "sequences":
+        _check_no_labels(spec)
+    return kind
+
+
+def _check_no_images(spec: DataPart, kind: str) -> None:
+    """Raise where a setting of texts asks for what only images have."""
+    domains = spec.all_domains()
+    turned = any(domain.degrees for domain in domains.values())
+    scaled = (spec.mean, spec.std) != (0.5, 0.5)
+    if turned or scaled or spec.augment or spec.side or spec.channels:
+        asked = "rotations, augment, side, channels, mean and std"
+        raise DataError(f"{asked} are for images; {', '.join(domains)} are {kind}")
+    if spec.stream is not None and any(concept.degrees for concept in spec.stream.concepts):
+        raise DataError(f"data.stream: {kind} cannot be turned")
+
+
+def _check_no_labels(spec: DataPart) -> None:
+    """Raise where a setting of sequences asks for what only labels allow."""
+    if spec.stream is not None and any(concept.labels for concept in spec.stream.concepts):
+        raise DataError("data.stream: sequences have no labels to move on")
+    if any(own.label_noise for own in spec.participants.values()):
+        raise DataError("label_noise needs labels; the domains are sequences")
+
+
+def _tasks(labels: Labels) -> dict[str, str]:
+    """Return for each domain the first one of the same label space; nothing where there is one for all."""
+    first_of: dict[tuple[str, ...], str] = {}
+    tasks = {name: first_of.setdefault(classes, name) for name, classes in labels.items()}
+    return tasks if len(first_of) > 1 else {}
+
+
+def _with_away(tasks: Mapping[str, str], allocation: Allocation) -> dict[str, str]:
+    """Return the tasks with those of clients that take no part, each of which is tested on as a domain."""
+    if not tasks:
+        return {}
+    away = [client for client in allocation.clients() if client.name in allocation.away]
+    return {**tasks, **{client.name: tasks[client.domain] for client in away}}
+
+
+def _outputs(spec: DataPart, labels: Labels, outside: Source | None) -> dict[str, int]:
+    """Return how many outputs a model has for each domain; those for joint public classes come behind its own."""
+    more = 0
+    if spec.public is not None and spec.public.joint is not None and outside is not None:
+        more = views.joint_classes(spec.public, outside)
+    return {name: len(classes) + more for name, classes in labels.items()}

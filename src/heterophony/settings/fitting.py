@@ -1,0 +1,86 @@
+"""Whether the networks that a setting names go with its data, and what travels of them with the method."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from heterophony.base.seeds import seeded
+from heterophony.kernel.node import Slot
+from heterophony.models import create
+from heterophony.models.registry import reads
+from heterophony.settings.setting import Setting, SettingError
+from heterophony.settings.world import World
+
+
+def networks(setting: Setting) -> list[str]:
+    """Return the networks that a setting names, each once."""
+    named = [*setting.models.names, setting.models.travelling]
+    if setting.models.same is not None:
+        named.append(setting.models.same)
+    return list(dict.fromkeys(named))
+
+
+def check_reads(network: str, setting: Setting, world: World) -> None:
+    """Raise where a network reads something else than the setting's data are, texts instead of images, say."""
+    wanted = reads(network)
+    if wanted is not None and wanted != world.reads:
+        raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
+
+
+def check_built(network: str, setting: Setting, world: World) -> None:
+    """Raise where a network cannot be built for the setting's data, or does not fit them."""
+    _shared(setting, world, network)
+
+
+def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict[str, torch.Size]:
+    """Return the shapes of what travels of a network; raise if it cannot be built.
+
+    `more` is how many classes it has beyond those that there are.
+    """
+    channels, side, classes = world.shape
+    share = setting.models.share
+    with seeded("only to see that it can be built"):
+        module = create(network, in_channels=channels, size=side, classes=classes + more)
+    if ":" in network and world.reads == "images":  # somebody's own
+        _check_outputs(network, module, (channels, side, side), classes + more)
+    shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
+    return {name: tensor.shape for name, tensor in shared.items()}
+
+
+def _check_outputs(name: str, module: nn.Module, image: tuple[int, int, int], classes: int) -> None:
+    """Raise where somebody's own network does not fit: it would train without a word, or have every message refused."""
+    size = " x ".join(map(str, image))
+    try:
+        with torch.no_grad():
+            given = module.eval()(torch.zeros(2, *image)).shape
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SettingError(f"network {name!r} cannot read images of {size} ({reason:.200})") from None
+    if tuple(given) != (2, classes):
+        raise SettingError(
+            f"network {name!r} gives {tuple(given)} for 2 images; with {classes} classes it is (2, {classes})"
+        )
+
+
+def check_whole(name: str, setting: Setting, world: World) -> None:
+    """Raise where a part of the server's model, which is the method's result, would never be learnt."""
+    share = setting.models.share
+    everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
+    network = setting.models.same or setting.models.travelling
+    if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
+        raise SettingError(
+            f"{name}: models.share = {share!r} leaves the rest of the server's model, which is its result, as it was "
+            "at the start: share the whole, or take a method with models of one's own (fml, ditto)"
+        )
+
+
+def check_adaptors(name: str, setting: Setting, world: World) -> None:
+    """Raise where what travels between different tasks depends on how many classes there are."""
+    network = setting.models.travelling
+    if _shared(setting, world, network) != _shared(setting, world, network, more=1):
+        part = f"{setting.models.share!r} of {network}" if setting.models.share else f"the whole of {network}"
+        raise SettingError(
+            f"{name}: {part} cannot be shared, as {world.label_spaces}: set models.share to a part without the "
+            'outputs, such as "body"'
+        )

@@ -1,0 +1,54 @@
+"""Who is linked to whom: the topology that a method's roles need, with what the setting says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heterophony.kernel import by_level
+from heterophony.kernel.method import Method
+from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
+from heterophony.settings import trees
+from heterophony.settings.setting import Setting, SettingError, TopologyPart
+from heterophony.settings.world import World
+
+
+def build(name: str, method: Method, setting: Setting, world: World, seed: int) -> Topology:
+    """Return the topology of a setting's participants for a method, which users know by this name."""
+    participants, part = list(world.homes), setting.topology
+    needed = _needed(method)
+    if part.kind is not None and (part.kind == "tree") != (needed == "tree"):
+        raise SettingError(f"topology.kind = {part.kind!r} does not go with {name}, which needs a {needed}")
+    if needed == "tree":
+        topology = trees.grow(part, world, seed)
+        depth = max(len(topology.path(node)) - 1 for node in participants)
+        by_level.check_known(method, topology.roles, method.roles, depth)
+        return topology
+    if needed == "star":
+        if part.kind is not None:
+            raise SettingError(f"topology.kind = {part.kind!r} is for methods without a server; {name} has one")
+        return star(participants)
+    if method.roles == ("peer",):
+        return _peers(part, participants)
+    raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
+
+
+def _needed(method: Method) -> str:
+    """Say what a method's roles make up."""
+    if "root" in method.roles:
+        return "tree"
+    return "star" if "server" in method.roles else "graph of peers"
+
+
+def _peers(part: TopologyPart, participants: Sequence[str]) -> Topology:
+    """Return peers linked with all others, in a ring, in pairs, or as the setting's edges say."""
+    if part.kind == "ring":
+        return ring(participants)
+    if part.kind == "pairs":
+        return random_pairs(participants)
+    if part.kind != "edges":
+        return complete(participants)
+    linked = {end for edge in part.edges for end in edge}
+    if odd := sorted(linked ^ set(participants)):
+        what = "is on no edge" if odd[0] in participants else "is no participant"
+        raise SettingError(f"topology.edges: {odd[0]} {what}; the participants are {', '.join(participants)}")
+    return graph(part.edges)
