@@ -219,14 +219,14 @@ def test_curves_are_means_with_the_band_of_the_seeds(runs):
     (chapter,) = story.chapters([runs])
     panel = figures.draw(chapter)[0].panels[0]
     (line,) = [line for line in panel.marks if line.name == "fedavg"]
-    ends = [Folder(runs / "fedavg" / f"seed-{seed}").summary["metrics"]["acc"] for seed in (0, 1)]
+    ends = [Folder(runs / "fedavg" / f"seed-{seed}").summary.metrics.acc for seed in (0, 1)]
     assert line.y[-1] == pytest.approx(50 * sum(ends))
     assert (line.low[-1], line.high[-1]) == (pytest.approx(100 * min(ends)), pytest.approx(100 * max(ends)))
 
 
 def test_the_matrix_of_models_and_domains_is_the_metrics(runs):
     folder = Folder(runs / "solo" / "seed-0")
-    found, metrics = domains.matrix(folder), folder.summary["metrics"]["participants"]
+    found, metrics = domains.matrix(folder), folder.summary.metrics.participants
     assert list(found) == ["a", "b"]
     assert [found["a"]["a"], found["b"]["b"]] == [metrics["a"]["wdp"], metrics["b"]["wdp"]]
     assert [found["a"]["b"], found["b"]["a"]] == [metrics["a"]["cdp"], metrics["b"]["cdp"]]
@@ -364,7 +364,7 @@ def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
     panel = figures.draw(chapter)[1].panels[0]
     lines = {line.name: line for line in panel.marks}
     for name in ("fedavg", "fccl"):
-        assert lines[name].x[-1] == Folder(runs / name / "seed-0").summary["bytes"]["total"]
+        assert lines[name].x[-1] == Folder(runs / name / "seed-0").summary.sent
     assert lines["solo"].dash
 
 
@@ -423,7 +423,7 @@ def test_rounds_are_counted_and_a_stopped_run_is_not_at_its_end(runs, small, tmp
     first = lambda rows: "".join(row for row in rows.splitlines(True) if json.loads(row)["round"] == 0)  # noqa: E731
     altered(folder, "metrics.jsonl", first)
     (arm,) = story.chapters([folder])[0].arms
-    assert (arm.first.summary["rounds"], arm.rounds) == (1, 2)
+    assert (arm.first.summary.rounds, arm.rounds) == (1, 2)
 
 
 def test_bubbles_count_the_training_rows(runs):

@@ -11,10 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from heterophony.base.amounts import counted
 from heterophony.report import palette
+from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run, RunError
-from heterophony.runs.show import counted
 from heterophony.tables.metrics import curve
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
@@ -33,7 +34,7 @@ class Arm:
 
     @property
     def method(self) -> str:
-        return str(self.first.summary["method"])
+        return self.first.summary.method
 
     @property
     def seeds(self) -> list[int]:
@@ -116,20 +117,20 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
 
 def goal(folder: Folder) -> int:
     """The rounds that a run has had, or is to have."""
-    return int(folder.summary["rounds"]) if folder.summary["finished"] else Run(folder.path).goal
+    return folder.summary.rounds if folder.summary.finished else Run(folder.path).goal
 
 
 def _progress(label: str, folder: Folder) -> str:
     """Which run it is and how far, if it is not at its end."""
-    if folder.summary["finished"]:
+    if folder.summary.finished:
         return ""
     whole = goal(folder)
-    return f"{label}, seed {folder.spec['seed']}: {folder.summary['rounds']} of {counted(whole, 'round')}"
+    return f"{label}, seed {folder.spec['seed']}: {folder.summary.rounds} of {counted(whole, 'round')}"
 
 
 def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
     """(title, method or folder) -> runs, by seed."""
-    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    titles = [folder.summary.setting or "Python" for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
     blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
@@ -148,12 +149,12 @@ def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
         alike.setdefault(_terms(folder), []).append(folder)
     known = []
     for runs in alike.values():
-        finished = [run for run in runs if run.summary["finished"]]
-        known += finished or [run for run in runs if run.summary["rounds"]]
+        finished = [run for run in runs if run.summary.finished]
+        known += finished or [run for run in runs if run.summary.rounds]
     same = len({_terms(run) for run in known}) == 1
     parts: dict[int, list[Folder]] = {}
     for run in known:
-        parts.setdefault(run.summary["rounds"] if same else 0, []).append(run)
+        parts.setdefault(run.summary.rounds if same else 0, []).append(run)
     found: dict[str, list[Folder]] = {}
     common = os.path.commonpath([run.path.absolute().parent for run in known]) if known else ""
     for rounds, runs in sorted(parts.items()):
@@ -176,7 +177,7 @@ def _label(folder: Folder) -> str:
     """METHOD/seed-N, as `compare` lays them out, is named by its folder; any other run by its method."""
     if folder.path.name.startswith("seed-"):
         return folder.path.parent.name
-    return str(folder.summary["method"])
+    return folder.summary.method
 
 
 def _block(folder: Folder) -> str:
@@ -189,7 +190,7 @@ def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int,
     """Methods as the registry lists them, so that reports look alike; all others after them, by name."""
     from heterophony.catalogue import registry
 
-    method = next((str(runs[0].summary["method"]) for (_, name), runs in groups.items() if name == label), label)
+    method = next((runs[0].summary.method for (_, name), runs in groups.items() if name == label), label)
     known = list(registry.all_methods())
     return (known.index(method) if method in known else len(known), label)
 
@@ -235,7 +236,7 @@ def lost(chapter: Chapter) -> str:
         seeds = [
             str(run.spec["seed"])
             for run, points in zip(arm.runs, arm.curves, strict=True)
-            if run.summary.get("diverged") or None in accuracies(points).values()
+            if run.summary.found(Diverged) or None in accuracies(points).values()
         ]
         if seeds:
             found.append(f"{arm.label} (seed {', '.join(seeds)})")

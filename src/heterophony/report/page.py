@@ -12,14 +12,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
 from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.chapters import Chapter, chapters, listed
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
 from heterophony.report.printed_table import Sheet
+from heterophony.runs.findings.leaks import Leaks
+from heterophony.runs.findings.untrained import Untrained
 from heterophony.runs.folder import inside
-from heterophony.runs.show import counted
 from heterophony.studies.comparison import Comparison
 from heterophony.studies.experiments.reproduction import slug
 
@@ -231,15 +233,20 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append(f'<p class="lead">{html.escape(setting["summary"])}.</p>')
     if sentence := _finding(tables.comparing(chapter)):
         text.append(f"<p>{html.escape(sentence)}</p>")
-    for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
-        text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
-    for gap in dict.fromkeys(gap for arm in chapter.arms for gap in arm.first.summary.get("untrained", [])):
-        text.append(f'<p class="warn">Never trained: {html.escape(gap)}</p>')
-    if any(run.summary.get("unchecked") for arm in chapter.arms for run in arm.runs):
+    for kind, title in ((Leaks, "Leaky split"), (Untrained, "Never trained")):
+        for told in _told(chapter, kind):
+            text.append(f'<p class="warn">{title}: {html.escape(told)}</p>')
+    if any(run.summary.unchecked for arm in chapter.arms for run in arm.runs):
         text.append('<p class="warn">Unchecked: some runs were begun before run folders had checksums.</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
     return "\n".join([*text, sheet.html()])
+
+
+def _told(chapter: Chapter, kind: type[Leaks] | type[Untrained]) -> list[str]:
+    """Return the sentences of a finding, each once."""
+    found = [arm.first.summary.found(kind) for arm in chapter.arms]
+    return list(dict.fromkeys(told for finding in found if finding is not None for told in finding.value))
 
 
 def _finding(found: Comparison) -> str:

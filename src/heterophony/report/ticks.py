@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from heterophony.runs.show import size
+from heterophony.base.amounts import size
 
 ROOM = 0.15  # of the axis, between two labels
 LEAST = 0.3  # decades: so that one value is not at both ends of its axis

@@ -40,7 +40,7 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
         raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
     if not to.parent.is_dir():
         raise RunError(f"{to}: there is no folder {to.parent}")
-    with Run.open(folder) as run:
+    with Run.reading(folder) as run:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
     network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])

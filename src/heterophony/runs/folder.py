@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.runs.run import Run, RunError
+from heterophony.runs.summary import Summary
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.table import Table
 
@@ -24,11 +25,9 @@ class Folder:
         return Run.spec(self.path)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """What `heterophony show --json` prints."""
-        from heterophony.runs import show
-
-        return show.load(self.path)
+    def summary(self) -> Summary:
+        """What the run has come to."""
+        return Summary.load(self.path)
 
     @cached_property
     def table(self) -> Table:

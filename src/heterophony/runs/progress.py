@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from heterophony.base.amounts import size
+
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
     from heterophony.federation import Federation
@@ -63,8 +65,6 @@ def _round(engine: Engine) -> int:
 
 def _facts(engine: Engine) -> str:
     """How good and how dear it is so far; sums tables, so it is asked once a round."""
-    from heterophony.runs.show import size
-
     sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
     wanted = (engine.method.headline, "accuracy", "test")
     scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]

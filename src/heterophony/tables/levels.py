@@ -55,10 +55,11 @@ def levels(
 def perplexities(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -> list[dict[str, Any]]:
     """The same of perplexity: the exponential of the mean loss, so that means over leaves are geometric."""
     found = levels(table, parents, homes, "loss")
-    return [{"level": row["level"], **{c: _exp(row[c]) for c in COLUMNS}} for row in found]
+    return [{"level": row["level"], **{c: perplexity(row[c]) for c in COLUMNS}} for row in found]
 
 
-def _exp(loss: float | None) -> float | None:
+def perplexity(loss: float | None) -> float | None:
+    """Return the exponential of a mean loss, kept below what a float can hold."""
     return None if loss is None else math.exp(min(loss, 700.0))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from heterophony.base.amounts import counted
 from heterophony.report.chapters import Chapter, some
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.population import FILE, spread
-from heterophony.runs.show import counted
 
 WIDEST = 22.0  # pixels across
 MOST = 40  # participants

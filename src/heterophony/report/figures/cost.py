@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
+from heterophony.base.amounts import size
 from heterophony.report import ticks
 from heterophony.report.chapters import Arm, Chapter, lost
 from heterophony.report.figure import Figure, Line, Panel
 from heterophony.runs.folder import Folder
-from heterophony.runs.show import size
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -28,7 +28,7 @@ def draw(chapter: Chapter) -> list[Figure]:
                             "accuracy (%)"))  # fmt: skip
     if not panels:
         return []
-    totals = [f"{arm.label} sends {size(arm.first.summary['bytes']['total'])}" for arm in chapter.arms]
+    totals = [f"{arm.label} sends {size(arm.first.summary.sent)}" for arm in chapter.arms]
     seeds = {arm.seeds[0] for arm in chapter.arms}
     seed = f"seed {min(seeds)}" if len(seeds) == 1 else "each one's first seed"
     caption = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from heterophony.base.amounts import counted
 from heterophony.report.chapters import Arm, Chapter, listed, moment, some
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.features import FILE
-from heterophony.runs.show import counted
 
 RINGS = "Dots are of its own domain, rings of the others."
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from heterophony.report.chapters import Arm, Chapter, mean, told
 from heterophony.report.figure import Dots, Figure, Line, Panel
+from heterophony.runs.findings.levels import LevelAccuracies
 from heterophony.runs.folder import Folder
 from heterophony.tables.levels import COLUMNS
 
@@ -16,14 +17,20 @@ MOST = 40  # nodes in words
 def draw(chapter: Chapter) -> list[Figure]:
     found = []
     for arm in chapter.arms:
-        rows, parents = arm.first.summary.get("levels"), arm.first.recipe.get("parents")
-        if rows and parents:
+        parents = arm.first.recipe.get("parents")
+        if parents and _levels(arm.first):
             found.append(_figure(chapter, arm, parents))
     return found
 
 
+def _levels(folder: Folder) -> list[dict[str, Any]]:
+    """Return one row a level, leaves first; none where the run is no tree."""
+    found = folder.summary.found(LevelAccuracies)
+    return [] if found is None else found.value
+
+
 def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
-    tables = [run.summary["levels"] for run in arm.runs]
+    tables = [_levels(run) for run in arm.runs]
     levels = [row["level"] for row in tables[0]]
     lines: list[Line] = []
     for place, column in enumerate(COLUMNS):
