@@ -22,7 +22,7 @@ POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heav
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmRuns:
     """A method with its options on a setting: one run a seed."""
 
     label: str
@@ -56,7 +56,7 @@ class Chapter:
     """All arms on one setting."""
 
     setting: str
-    arms: tuple[Arm, ...]
+    arms: tuple[ArmRuns, ...]
     colors: dict[str, str]
     unfinished: tuple[str, ...] = ()  # each run that is on its way, and how far it is
 
@@ -101,7 +101,7 @@ def chapters(places: Sequence[Path]) -> list[Chapter]:
     settings.sort(key=lambda setting: -sum(title == setting for title, _ in arms))  # what is compared stands first
     found = []
     for place, setting in enumerate(settings):
-        own = [Arm(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
+        own = [ArmRuns(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
         own.sort(key=lambda arm: _rank(arm.label, arms))
         waiting = [_progress(label, run) for (title, label), runs in named.items() if title == setting for run in runs]
         if not place:  # of a setting with nothing to show there is no chapter
@@ -270,7 +270,7 @@ def some(shown: int, everything: int, what: str) -> str:
     return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
 
 
-def moment(found: Sequence[tuple[Arm, int]]) -> str:
+def moment(found: Sequence[tuple[ArmRuns, int]]) -> str:
     """Which seed, and after which round: one for all, or of each arm."""
     labels: dict[str, list[str]] = {}
     for arm, last in found:

@@ -18,7 +18,7 @@ from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.chapters import Chapter, chapters, listed
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
-from heterophony.report.printed_table import Sheet
+from heterophony.report.printed_table import PrintedTable
 from heterophony.runs.findings.leaks import Leaks
 from heterophony.runs.findings.untrained import Untrained
 from heterophony.runs.folder import inside
@@ -37,11 +37,11 @@ def write(
     script = _plotly()
     found = chapters(places)
     drawn = [draw(chapter) for chapter in found]
-    sheets = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
+    printed = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
     path = to or places[0] / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(path) else 0o777)
-    Disk(private=inside(path)).replace(path, page(found, drawn, sheets, script, title).encode())
-    written = [] if figures is None else files(found, drawn, sheets, figures)
+    Disk(private=inside(path)).replace(path, page(found, drawn, printed, script, title).encode())
+    written = [] if figures is None else files(found, drawn, printed, figures)
     return {
         "page": str(path),
         "bytes": path.stat().st_size,
@@ -71,7 +71,7 @@ def _plotly() -> str:
 
 
 def files(
-    found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], sheets: Sequence[Sequence[Sheet]], folder: Path
+    found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], printed: Sequence[Sequence[PrintedTable]], folder: Path
 ) -> list[Path]:
     """Each figure as PNG, SVG and PDF, with all captions in one file, each table as Markdown and LaTeX."""
     try:
@@ -83,15 +83,15 @@ def files(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(folder) else 0o777)
     written: list[Path] = []
     captions = ["# Captions"]
-    for chapter, figures, own in zip(found, drawn, sheets, strict=True):
+    for chapter, figures, own in zip(found, drawn, printed, strict=True):
         prefix = f"{slug(chapter.setting)}-" if len(found) > 1 else ""
         for figure in figures:
             written += static.save(figure, folder, prefix)
             title = f"{figure.title}, {chapter.setting}"
             captions += [f"## {prefix}{figure.name}", f"**{title}.** {figure.caption}", f"In words: {figure.alt}"]
-        for sheet in own:
-            for suffix, text in ((".md", sheet.markdown()), (".tex", sheet.latex(prefix))):
-                path = folder / f"{prefix}{sheet.name}{suffix}"
+        for table in own:
+            for suffix, text in ((".md", table.markdown()), (".tex", table.latex(prefix))):
+                path = folder / f"{prefix}{table.name}{suffix}"
                 path.write_text(text)
                 written.append(path)
     path = folder / "captions.md"
@@ -105,22 +105,22 @@ def files(
 def page(
     found: Sequence[Chapter],
     drawn: Sequence[Sequence[Figure]],
-    sheets: Sequence[Sequence[Sheet]],
+    printed: Sequence[Sequence[PrintedTable]],
     plotly: str,
     title: str | None = None,
 ) -> str:
     plots: dict[str, Any] = {}
     body, links = [], []
-    for number, (chapter, figures, own) in enumerate(zip(found, drawn, sheets, strict=True)):
+    for number, (chapter, figures, own) in enumerate(zip(found, drawn, printed, strict=True)):
         body.append(_chapter(chapter, own[0], number))
         named = [replace(figure, name=f"{figure.name}-{number}") for figure in figures]
         body += [_figure(figure, plots) for figure in named]
         inner = [(f"setting-{number}", chapter.setting), *((figure.name, figure.title) for figure in named)]
         links.append("".join(f'<a href="#{html.escape(at)}">{html.escape(name)}</a>' for at, name in inner))
-        for sheet in own[1:]:
-            body.append(f'<section class="figure"><h3>{html.escape(sheet.title)}</h3>{sheet.html()}</section>')
+        for table in own[1:]:
+            body.append(f'<section class="figure"><h3>{html.escape(table.title)}</h3>{table.html()}</section>')
         body.append(_settings(chapter))
-    story = {"plots": plots, "scales": palette.SCALES, "colors": _colors(plots)}
+    values = {"plots": plots, "scales": palette.SCALES, "colors": _colors(plots)}
     heading = title or _heading(found)
     parts = {
         "TITLE": html.escape(heading),
@@ -130,7 +130,7 @@ def page(
         "BODY": "\n".join(body),
         "FOOT": html.escape(_foot()),
         # What ends a script element must not stand in one.
-        "STORY": json.dumps(_rounded(story), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        "VALUES": json.dumps(_rounded(values), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
         "PLOTLY": plotly.replace("</script", "<\\/script"),
         "SCRIPT": _resource("page.js"),
     }
@@ -158,7 +158,7 @@ TEMPLATE = """<!doctype html>
 {{BODY}}
 </main>
 <footer><p>{{FOOT}}</p></footer>
-<script id="story" type="application/json">{{STORY}}</script>
+<script id="values" type="application/json">{{VALUES}}</script>
 <script>{{PLOTLY}}</script>
 <script>{{SCRIPT}}</script>
 </body>
@@ -226,7 +226,7 @@ def _foot() -> str:
     return f"heterophony {__version__}, {date.today()}. Everything on this page is in this one file."
 
 
-def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
+def _chapter(chapter: Chapter, table: PrintedTable, number: int) -> str:
     setting = chapter.recipe.get("setting", {})
     text = [f'<h2 id="setting-{number}">{html.escape(chapter.setting)}</h2>']
     if setting.get("summary"):
@@ -240,7 +240,7 @@ def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
         text.append('<p class="warn">Unchecked: some runs were begun before run folders had checksums.</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
-    return "\n".join([*text, sheet.html()])
+    return "\n".join([*text, table.html()])
 
 
 def _told(chapter: Chapter, kind: type[Leaks] | type[Untrained]) -> list[str]:

@@ -10,7 +10,7 @@ from heterophony.studies.comparison import markdown
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PrintedTable:
     """Names in the first column, figures in the others; of cells (row, column), `strong` are the best and `weak` the
     worst: bold and a dagger."""
 
@@ -35,7 +35,7 @@ class Sheet:
         note = f"<p class='note'>{html.escape(self.note)}</p>" if self.note else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         label = html.escape(self.title)
-        return f'<div class="sheet" role="region" aria-label="{label}" tabindex="0">{table}</div>{note}'
+        return f'<div class="table" role="region" aria-label="{label}" tabindex="0">{table}</div>{note}'
 
     def markdown(self) -> str:
         rows = [

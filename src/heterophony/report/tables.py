@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 
-from heterophony.report.chapters import Arm, Chapter
-from heterophony.report.printed_table import Sheet
+from heterophony.report.chapters import ArmRuns, Chapter
+from heterophony.report.printed_table import PrintedTable
 from heterophony.runs.population import FILE
 from heterophony.studies import comparison
 from heterophony.tables.interval import Interval, interval
@@ -14,7 +14,7 @@ from heterophony.tables.interval import Interval, interval
 MOST = 40  # participants in a table; of more, those who are worst off
 
 
-def methods(chapter: Chapter) -> Sheet:
+def methods(chapter: Chapter) -> PrintedTable:
     """Return the table of the methods side by side, with the highest of each column in bold."""
     found = comparing(chapter)
     head, rows = comparison.header(found), comparison.cells(found)
@@ -27,7 +27,7 @@ def methods(chapter: Chapter) -> Sheet:
     colors = [chapter.colors[line.label] for line in found.lines]
     title = f"Methods on {chapter.setting}"
     note = comparison.note(found) + "." + (" In bold the highest of each column." if strong else "")
-    return Sheet("methods", title, head, rows, note, frozenset(strong), colors=colors)
+    return PrintedTable("methods", title, head, rows, note, frozenset(strong), colors=colors)
 
 
 def comparing(chapter: Chapter) -> comparison.Comparison:
@@ -43,7 +43,7 @@ WHAT = (
 )
 
 
-def participants(chapter: Chapter) -> list[Sheet]:
+def participants(chapter: Chapter) -> list[PrintedTable]:
     """Return a table for each figure that differs between participants: a row each, a column a method."""
     alone = comparison.one_domain(comparing(chapter))
     made = []
@@ -58,7 +58,7 @@ def participants(chapter: Chapter) -> list[Sheet]:
     return made
 
 
-def _participants(chapter: Chapter, figure: str, name: str, what: str) -> Sheet | None:
+def _participants(chapter: Chapter, figure: str, name: str, what: str) -> PrintedTable | None:
     """Return the table of one figure; None where it is the same for all."""
     arms = [arm for arm in chapter.arms if _figures(arm, figure)]
     columns = [_figures(arm, figure) for arm in arms]
@@ -79,7 +79,7 @@ def _participants(chapter: Chapter, figure: str, name: str, what: str) -> Sheet 
         note += f" The {len(shown)} of {len(everyone)} who are worst off."
     head = ["participant", "network", "rows", *(arm.label for arm in arms)]
     weak = _weak(shown, everyone, means, first=3)
-    return Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=weak)
+    return PrintedTable(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=weak)
 
 
 def _worst_off(everyone: Sequence[str], means: Sequence[Mapping[str, float]]) -> list[str]:
@@ -130,14 +130,14 @@ def _seeds(chapter: Chapter) -> str:
     return " Mean over seeds and half of its 95 % interval (t); the row of the worst is the mean of each seed's worst."
 
 
-def _figures(arm: Arm, figure: str) -> dict[str, Interval]:
+def _figures(arm: ArmRuns, figure: str) -> dict[str, Interval]:
     """Return the figure of each participant that has it in all seeds."""
     seeds = _people(arm, figure)
     found = {who: interval([one.get(who) for one in seeds]) for who in seeds[0]}
     return {who: own for who, own in found.items() if own is not None}
 
 
-def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) -> str:
+def _by_seed(arm: ArmRuns, figure: str, last: Callable[[Iterable[float]], float]) -> str:
     """Return the worst or the mean of each seed, as in the table of methods. Who is worst may change by seed.
 
     It is undefined where somebody's figure is.
@@ -150,7 +150,7 @@ def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) ->
     return comparison.figure(interval(found))
 
 
-def _people(arm: Arm, figure: str) -> list[dict[str, float]]:
+def _people(arm: ArmRuns, figure: str) -> list[dict[str, float]]:
     """Return for each seed the figure of everyone who has it."""
     found = []
     for run in arm.runs:

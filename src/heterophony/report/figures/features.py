@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from heterophony.base.amounts import counted
-from heterophony.report.chapters import Arm, Chapter, listed, moment, some
+from heterophony.report.chapters import ArmRuns, Chapter, listed, moment, some
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.features import FILE
 
@@ -48,7 +48,7 @@ def _domains(shown: set[str], everywhere: set[str]) -> str:
     return "all domains" if len(shown) >= len(everywhere) else some(len(shown), len(everywhere), "domain")
 
 
-def _elsewhere(who: str, arms: Sequence[Arm]) -> str:
+def _elsewhere(who: str, arms: Sequence[ArmRuns]) -> str:
     """Whose tables and curves are of a model that is not this participant's."""
     found: dict[str, list[str]] = {}
     for arm in arms:
