@@ -90,28 +90,40 @@ class Chapter:
 
 
 def chapters(places: Sequence[Path]) -> list[Chapter]:
-    """The runs at and below these places; a colour belongs to one label throughout."""
+    """Return the runs at and below these places by setting. A colour belongs to one label throughout."""
     named = _named([Folder(path) for path in find(list(places))])
-    arms = {(title, label): runs for (title, name), own in named.items() for label, runs in _arms(name, own).items()}
+    arms: dict[tuple[str, str], list[Folder]] = {}
+    for (title, name), folders in named.items():
+        arms |= {(title, label): runs for label, runs in _arms(name, folders).items()}
     if not arms:
         raise RunError(f"{places[0]}: no run there has finished a round yet")
-    labels = list(dict.fromkeys(label for _, label in arms))
-    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, arms)))
-    settings = list(dict.fromkeys(setting for setting, _ in arms))
-    settings.sort(key=lambda setting: -sum(title == setting for title, _ in arms))  # what is compared stands first
+    labels = sorted(dict.fromkeys(label for _, label in arms), key=lambda label: _rank(label, arms))
+    colors = palette.assign(labels)
+    titles = [title for title, _ in arms]
+    settings = sorted(dict.fromkeys(titles), key=lambda setting: -titles.count(setting))  # the most compared first
+    waiting = _waiting(named, settings)
     found = []
-    for place, setting in enumerate(settings):
-        own = [ArmRuns(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
-        own.sort(key=lambda arm: _rank(arm.label, arms))
-        waiting = [_progress(label, run) for (title, label), runs in named.items() if title == setting for run in runs]
-        if not place:  # of a setting with nothing to show there is no chapter
-            waiting += [
-                _progress(f"{label} on {title}", run)
-                for (title, label), runs in named.items()
-                if title not in settings
-                for run in runs
-            ]
-        found.append(Chapter(setting, tuple(own), colors, tuple(line for line in waiting if line)))
+    for setting in settings:
+        own = [ArmRuns(label, tuple(arms[setting, label])) for label in labels if (setting, label) in arms]
+        found.append(Chapter(setting, tuple(own), colors, tuple(waiting[setting])))
+    return found
+
+
+def _waiting(named: dict[tuple[str, str], list[Folder]], settings: Sequence[str]) -> dict[str, list[str]]:
+    """Return by setting how far each run is that is on its way.
+
+    A setting that has nothing to show has no chapter: its runs are told in the first one, behind the others.
+    """
+    found: dict[str, list[str]] = {setting: [] for setting in settings}
+    others = []
+    for (title, label), runs in named.items():
+        told = label if title in found else f"{label} on {title}"
+        lines = [line for line in (_progress(told, run) for run in runs) if line]
+        if title in found:
+            found[title] += lines
+        else:
+            others += lines
+    found[settings[0]] += others
     return found
 
 
@@ -143,14 +155,8 @@ def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
 
 
 def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
-    """label -> runs that differ in their seed alone; of a run that is on its way only where nothing else is known."""
-    alike: dict[str, list[Folder]] = {}
-    for folder in folders:
-        alike.setdefault(_terms(folder), []).append(folder)
-    known = []
-    for runs in alike.values():
-        finished = [run for run in runs if run.summary.finished]
-        known += finished or [run for run in runs if run.summary.rounds]
+    """Return by label the runs that differ in their seed alone."""
+    known = _shown(folders)
     same = len({_terms(run) for run in known}) == 1
     parts: dict[int, list[Folder]] = {}
     for run in known:
@@ -165,6 +171,18 @@ def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
         for run in runs:  # no seeds of one thing: each stands for itself
             found[f"{label}, {run.path.absolute().relative_to(common)}"] = [run]
     return found
+
+
+def _shown(folders: Sequence[Folder]) -> list[Folder]:
+    """Return the finished runs. Of runs on their way return those of which nothing else is known."""
+    alike: dict[str, list[Folder]] = {}
+    for folder in folders:
+        alike.setdefault(_terms(folder), []).append(folder)
+    known = []
+    for runs in alike.values():
+        finished = [run for run in runs if run.summary.finished]
+        known += finished or [run for run in runs if run.summary.rounds]
+    return known
 
 
 def _terms(folder: Folder) -> str:

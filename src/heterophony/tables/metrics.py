@@ -143,9 +143,9 @@ def conflicts(table: Rows) -> dict[str, dict[str, float]]:
 
 
 def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
-    """One entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as `measure` gives them.
+    """Return one entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as in `measure`.
 
-    A model counts from one round in which it was evaluated to the next; until all are known there is None.
+    A model counts from one round in which it was evaluated to the next. Until all are known there is None.
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
@@ -154,27 +154,43 @@ def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "
     everyone = sum(crowd.total() for crowd in crowds.values())
     entries = []
     known: dict[str, dict[str, Figures]] = {}  # by node and home
-    totals, undefined = dict.fromkeys(_ACCURACIES, Fraction()), Counter[str]()
+    totals = _Totals()
     for round, models in sorted(_by_round(rows, crowds).items()):
         for node, model in models.items():  # only what has changed: rounds may be many, and cohorts small
-            before, known[node] = known.get(node, {}), _figures(model.get("accuracy", {}), crowds[node])
-            for sign, figures in ((-1, before), (1, known[node])):
-                for home, own in figures.items():
-                    for name in _ACCURACIES:
-                        value, count = own[name], sign * crowds[node][home]
-                        if value is None:
-                            undefined[name] += count
-                        else:
-                            totals[name] += count * Fraction(value)
+            totals.add(known.get(node, {}), crowds[node], -1)
+            known[node] = _figures(model.get("accuracy", {}), crowds[node])
+            totals.add(known[node], crowds[node], 1)
         times = [row["time"] for model in models.values() for row in model.get("accuracy", {}).values()]
-        if not times:
-            continue
-        means = {
-            name: None if undefined[name] or len(known) < len(crowds) else float(totals[name] / everyone)
-            for name in _ACCURACIES
-        }
-        entries.append({"round": round, "time": max(times), **means})
+        if times:
+            means = totals.means(everyone, whole=len(known) == len(crowds))
+            entries.append({"round": round, "time": max(times), **means})
     return entries
+
+
+class _Totals:
+    """Sums of the accuracies over participants, exact so that taking a model out leaves no rounding behind."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys(_ACCURACIES, Fraction())
+        self.undefined = Counter[str]()
+
+    def add(self, by_home: Mapping[str, Figures], crowd: Mapping[str, int], sign: int) -> None:
+        """Add a model's figures for everyone who uses it, or take them out (`sign` -1)."""
+        for home, own in by_home.items():
+            for name in _ACCURACIES:
+                value = own[name]
+                if value is None:
+                    self.undefined[name] += sign * crowd[home]
+                else:
+                    self.sums[name] += sign * crowd[home] * Fraction(value)
+
+    def means(self, everyone: int, whole: bool) -> Figures:
+        """Return the means; None where one is undefined, or not all models are known (`whole`)."""
+        found: Figures = {}
+        for name in _ACCURACIES:
+            defined = whole and not self.undefined[name]
+            found[name] = float(self.sums[name] / everyone) if defined else None
+        return found
 
 
 def _select(table: Rows, product: str, split: str) -> list[Row]:

@@ -33,10 +33,10 @@ def _against_bytes(chapter: Chapter) -> Panel | None:
     paid = [total for own in sent for total in own if total > 0]
     if not paid:
         return None
-    first, last = float(min(paid)), float(max(paid))
-    if first == last:  # else a dashed line had no length
-        first, last = ticks.ends([first])
-    curves = [_bytes(chapter, arm, own, first, last) for arm, own in zip(arms, sent, strict=True)]
+    ends: tuple[float, float] = (min(paid), max(paid))
+    if ends[0] == ends[1]:  # else a dashed line had no length
+        ends = ticks.ends(paid[:1])
+    curves = [_bytes(chapter, arm, own, *ends) for arm, own in zip(arms, sent, strict=True)]
     known = [curve for curve in curves if curve.x]
     return Panel(known, "against bytes", "sent so far", "accuracy (%)", log=True, bytes=True)
 
