@@ -23,7 +23,7 @@ POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heav
 
 @dataclass(frozen=True)
 class ArmRuns:
-    """A method with its options on a setting: one run a seed."""
+    """The runs of one arm, which is a method with its options on a setting: one run a seed."""
 
     label: str
     runs: tuple[Folder, ...]
@@ -42,12 +42,12 @@ class ArmRuns:
 
     @cached_property
     def curves(self) -> list[list[dict[str, Any]]]:
-        """Of each seed, the accuracies by round."""
+        """The accuracies by round, of each seed."""
         return [curve(run.table, run.homes, run.headline) for run in self.runs]
 
     @property
     def rounds(self) -> int:
-        """Those of a whole run: one that is not finished is not at its end."""
+        """The rounds of a whole run. One that is not finished has had fewer."""
         return max(map(goal, self.runs))
 
 
@@ -128,12 +128,12 @@ def _waiting(named: dict[tuple[str, str], list[Folder]], settings: Sequence[str]
 
 
 def goal(folder: Folder) -> int:
-    """The rounds that a run has had, or is to have."""
+    """Return the rounds that a run has had, or is to have."""
     return folder.summary.rounds if folder.summary.finished else Run(folder.path).goal
 
 
 def _progress(label: str, folder: Folder) -> str:
-    """Which run it is and how far, if it is not at its end."""
+    """Return which run it is and how far, if it is not at its end."""
     if folder.summary.finished:
         return ""
     whole = goal(folder)
@@ -141,7 +141,7 @@ def _progress(label: str, folder: Folder) -> str:
 
 
 def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
-    """(title, method or folder) -> runs, by seed."""
+    """Return the runs by title and by method or folder, in the order of their seeds."""
     titles = [folder.summary.setting or "Python" for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
@@ -186,26 +186,26 @@ def _shown(folders: Sequence[Folder]) -> list[Folder]:
 
 
 def _terms(folder: Folder) -> str:
-    """What two runs have in common if they are seeds of one arm."""
+    """Return what two runs have in common if they are seeds of one arm."""
     recipe = {key: folder.recipe.get(key) for key in ("method", "setting", "changes")}
     return json.dumps([folder.spec["settings"], recipe, folder.spec.get("precision")], sort_keys=True)
 
 
 def _label(folder: Folder) -> str:
-    """METHOD/seed-N, as `compare` lays them out, is named by its folder; any other run by its method."""
+    """Return the name of a run: its folder's for METHOD/seed-N, as `compare` lays them out, else its method's."""
     if folder.path.name.startswith("seed-"):
         return folder.path.parent.name
     return folder.summary.method
 
 
 def _block(folder: Folder) -> str:
-    """The folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
+    """Return the folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
     place = folder.path.parent
     return place.parent.name if folder.path.name.startswith("seed-") else place.name
 
 
 def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int, str]:
-    """Methods as the registry lists them, so that reports look alike; all others after them, by name."""
+    """Order methods as the registry lists them, so that reports look alike; all others after them, by name."""
     from heterophony.catalogue import registry
 
     method = next((runs[0].summary.method for (_, name), runs in groups.items() if name == label), label)
@@ -219,7 +219,7 @@ Values = list[float | None]
 
 
 def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Values | None]:
-    """Rounds that all seeds have, their mean, and from the lowest to the highest seed; None where one of them is."""
+    """Return the rounds that all seeds have, their mean, lowest and highest there; None where one of them is None."""
     rounds = thin(sorted(set.intersection(*map(set, series))) if series else [])
     seeds = [[one[r] for one in series] for r in rounds]
     if len(series) < 2:
@@ -229,13 +229,13 @@ def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Va
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Undefined where one of them is."""
+    """Return the plain mean; None where a value is None."""
     known = list(values)
     return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
 
 
 def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
-    """Per cent by round, from when all participants have been evaluated."""
+    """Return per cent by round, from when all participants have been evaluated."""
     found: Series = {}
     for at in points:
         if found or at[figure] is not None:
@@ -248,7 +248,7 @@ def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
 
 
 def lost(chapter: Chapter) -> str:
-    """A sentence on whose curves have gaps."""
+    """Return a sentence on whose curves have gaps."""
     found = []
     for arm in chapter.arms:
         seeds = [
@@ -262,7 +262,7 @@ def lost(chapter: Chapter) -> str:
 
 
 def thin(rounds: list[int]) -> list[int]:
-    """At most so many, evenly, with the first and the last."""
+    """Return at most `POINTS` rounds, evenly, with the first and the last."""
     if len(rounds) <= POINTS:
         return rounds
     last = len(rounds) - 1
@@ -270,12 +270,12 @@ def thin(rounds: list[int]) -> list[int]:
 
 
 def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iterable[dict[str, Any]]:
-    """Rows of the table that are no accuracies: notes, and terms of losses."""
+    """Return rows of the table that are no accuracies: notes, and terms of losses."""
     return (row for row in folder.table if row["product"] == product and quantity(row["quantity"]) and row["n"])
 
 
 def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
-    """key -> round -> the mean over nodes, undefined where that of one of them is."""
+    """Return by key and round the mean over nodes; None where that of one of them is None."""
     sums: dict[str, dict[int, Values]] = {}
     for row in rows:
         value = None if row["sum"] is None else row["sum"] / row["n"]
@@ -284,12 +284,12 @@ def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str
 
 
 def some(shown: int, everything: int, what: str) -> str:
-    """40 of 80 participants, or 80 participants."""
+    """Return "40 of 80 participants", or "80 participants"."""
     return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
 
 
 def moment(found: Sequence[tuple[ArmRuns, int]]) -> str:
-    """Which seed, and after which round: one for all, or of each arm."""
+    """Return which seed, and after which round: one for all, or of each arm."""
     labels: dict[str, list[str]] = {}
     for arm, last in found:
         labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
@@ -299,5 +299,5 @@ def moment(found: Sequence[tuple[ArmRuns, int]]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

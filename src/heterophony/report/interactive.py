@@ -16,7 +16,7 @@ from heterophony.report.figure import Curve, Dots, Heat, Number, Panel, Place
 
 
 def panel(made: Panel) -> dict[str, Any]:
-    """One plot: data and layout."""
+    """Return one plot: data and layout."""
     traces: list[dict[str, Any]] = []
     for mark in made.traces:
         if isinstance(mark, Curve):
@@ -54,7 +54,7 @@ def _line(mark: Curve, made: Panel) -> list[dict[str, Any]]:
 
 
 def _hover(made: Panel) -> str:
-    """Lines that share their places are listed below one of them; of others each point says where it is."""
+    """Return what a pointer shows. Curves that share their places are listed together; other points say where."""
     if made.aligned:
         return "%{y:.3~g}"
     where = "%{x:.3~s}B" if made.bytes else "%{x:.4~g}"
@@ -64,7 +64,7 @@ def _hover(made: Panel) -> str:
 def _outline(
     places: Sequence[Place], low: Sequence[Number], high: Sequence[Number]
 ) -> tuple[list[Place | None], list[Number]]:
-    """Around a band, and around each part of it where it has gaps."""
+    """Return the way around a band, or around each part of it where it has gaps."""
     x: list[Place | None] = []
     y: list[Number] = []
     here = zip(places, low, high, strict=True)
@@ -77,7 +77,7 @@ def _outline(
 
 
 def _names(mark: Dots) -> list[dict[str, Any]]:
-    """What stands below dots."""
+    """Return what stands below dots."""
     look = {"font": {"size": 10, "color": "@ink"}, "bgcolor": "@paper", "borderpad": 1}
     return [
         {"x": name.x, "y": name.y, "text": html.escape(name.text), "showarrow": False, "yanchor": "top",
@@ -122,7 +122,7 @@ def _heat(mark: Heat) -> dict[str, Any]:
 
 
 def _numbers(mark: Heat) -> list[dict[str, Any]]:
-    """What stands in the cells, black or white by what can be read there; a dash where there is no number."""
+    """Return what stands in the cells: black or white, whichever can be read there; a dash for no number."""
 
     def note(row: str, column: str, value: Number) -> dict[str, Any]:
         at = {"x": column, "y": row, "showarrow": False}

@@ -33,7 +33,7 @@ class ReportError(ValueError):
 def write(
     places: Sequence[Path], to: Path | None = None, *, figures: Path | None = None, title: str | None = None
 ) -> dict[str, Any]:
-    """The page of all runs at and below these places; with `figures`, files for papers too. Says what was written."""
+    """Write the page of all runs at and below these places, and files for papers into `figures`. Return their names."""
     script = _plotly()
     found = chapters(places)
     drawn = [draw(chapter) for chapter in found]
@@ -53,7 +53,7 @@ def write(
 
 
 def lacking() -> str:
-    """What a page needs and is not installed, and how to get it; empty if nothing is."""
+    """Return what a page needs and is not installed, and how to get it; nothing if all is there."""
     try:
         import plotly.offline  # noqa: F401
     except ImportError:
@@ -73,7 +73,7 @@ def _plotly() -> str:
 def files(
     found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], printed: Sequence[Sequence[PrintedTable]], folder: Path
 ) -> list[Path]:
-    """Each figure as PNG, SVG and PDF, with all captions in one file, each table as Markdown and LaTeX."""
+    """Write each figure as PNG, SVG and PDF, all captions into one file, each table as Markdown and LaTeX."""
     try:
         import matplotlib  # noqa: F401
 
@@ -171,7 +171,7 @@ def _resource(name: str) -> str:
 
 
 def _themes() -> str:
-    """Colours as variables: by what the reader's system prefers, by what was chosen, and light on paper."""
+    """Return colours as variables: by what the reader's system prefers, by what was chosen, and light on paper."""
 
     def variables(theme: str) -> str:
         page = [f"--{name}: {shade};" for name, shade in palette.PAGE[theme].items()]
@@ -194,13 +194,13 @@ def _names() -> list[str]:
 
 
 def _colors(plots: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """theme -> name -> colour, of all names that the plots use."""
+    """Return by theme the colour of each name that the plots use."""
     used = set(re.findall(r'"@\^?([a-z0-9]+)(?:/\d+)?"', json.dumps(plots)))
     return {theme: {name: palette.color(name, theme) for name in sorted(used)} for theme in ("light", "dark")}
 
 
 def _rounded(value: Any) -> Any:
-    """Five digits are more than a screen shows, and half of the bytes."""
+    """Round numbers to five digits: more than a screen shows, and half of the bytes."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
@@ -250,7 +250,7 @@ def _told(chapter: Chapter, kind: type[Leaks] | type[Untrained]) -> list[str]:
 
 
 def _finding(found: Comparison) -> str:
-    """What the table says first, no more than it can bear."""
+    """Return what the table says first, and no more than it can bear."""
     lines = {line.label: line for line in found.lines}
     if found.best is None or len(lines) < 2:
         return ""
@@ -311,7 +311,7 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
 
 
 def _settings(chapter: Chapter) -> str:
-    """What was run, and how to run it again."""
+    """Return what was run, and how to run it again."""
     commands = [rerun.command(run) for arm in chapter.arms for run in arm.runs]
     text = ['<section class="figure"><h3>Run it again</h3>', f"<pre>{html.escape(chr(10).join(commands))}</pre>"]
     for resolved in dict.fromkeys(rerun.setting(arm.first) for arm in chapter.arms):

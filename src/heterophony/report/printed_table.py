@@ -24,6 +24,7 @@ class PrintedTable:
     colors: Sequence[str] = field(default_factory=tuple)  # of the rows' names
 
     def html(self) -> str:
+        """Return the table for the page."""
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.head)
         body = []
         for i, row in enumerate(self.rows):
@@ -38,6 +39,7 @@ class PrintedTable:
         return f'<div class="table" role="region" aria-label="{label}" tabindex="0">{table}</div>{note}'
 
     def markdown(self) -> str:
+        """Return the table in Markdown, with its title and note."""
         rows = [
             [self._marked(i, j, cell, "**{}**", DAGGER) for j, cell in enumerate(row)]
             for i, row in enumerate(self.rows)
@@ -46,7 +48,7 @@ class PrintedTable:
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def latex(self, prefix: str = "") -> str:
-        """A table for `booktabs`; its label is the name of its file."""
+        """Return a table for `booktabs`. Its label is the name of its file."""
         lines = [
             "\\begin{table}",
             "\\centering",

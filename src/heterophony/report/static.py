@@ -16,7 +16,7 @@ HEIGHT = {"wide": 2.8, "middle": 2.5, "small": 2.4}
 
 
 def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
-    """One file a kind; needs no display."""
+    """Write a figure into one file a kind. This needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawing
 
@@ -45,7 +45,7 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
 
 
 def _handles(figure: Figure) -> list[Any]:
-    """What the legend shows: a dash of each colour, and dots of some sizes."""
+    """Return what the legend shows: a dash of each colour, and dots of some sizes."""
     from matplotlib.lines import Line2D
 
     faint: dict[str, Any] = {"color": "none", "marker": "o", "mew": 0, "mfc": palette.color("faint")}
@@ -57,7 +57,7 @@ def _handles(figure: Figure) -> list[Any]:
 
 
 def _by_row(handles: list[Any], across: int) -> list[Any]:
-    """In the order in which a legend that fills its columns one by one reads row by row."""
+    """Return handles in such an order that a legend which fills its columns one by one reads row by row."""
     return [handle for column in range(across) for handle in handles[column::across]]
 
 

@@ -51,17 +51,17 @@ class Folder:
         return str(self.spec["headline"])
 
     def extra(self, name: str) -> dict[str, Any] | None:
-        """A file beside the tables, such as `correlation.json`; None where there is none."""
+        """Return a file beside the tables, such as `correlation.json`; None where there is none."""
         return Run.part(self.path, name)
 
 
 def inside(path: Path) -> bool:
-    """Whether a file lies, or is to lie, in a run folder: then it is for its owner alone, as all there is."""
+    """Return whether a file lies, or is to lie, in a run folder: all there is for its owner alone."""
     return any(os.path.exists(place / "spec.json") for place in path.absolute().parents)
 
 
 def find(places: list[Path]) -> list[Path]:
-    """The run folders at and below these places, in order."""
+    """Return the run folders at and below these places, in order."""
     found: dict[Path, Path] = {}  # by where it really is: a folder may be named in two ways
     for place in places:
         if not place.exists():

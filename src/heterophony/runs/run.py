@@ -64,7 +64,7 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, over all processes that worked on it."""
+        """Return how long the run has taken, over all processes that worked on it."""
         return self.earlier + time.monotonic() - self.opened
 
     @classmethod
@@ -168,7 +168,7 @@ class Run:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a snapshot to go on from. A crash may have come before the first."""
+        """Return whether there is a snapshot to go on from. A crash may have come before the first."""
         return (self.snapshot / "manifest.json").exists()
 
     def begin(self) -> None:
@@ -181,6 +181,7 @@ class Run:
         self._sweep()
 
     def _refuse_lost(self) -> None:
+        """Raise if the snapshot of a finished run is gone."""
         if (self.folder / "result.json").exists():
             raise RunError(f"{self.snapshot / 'manifest.json'} is missing, but the run was finished: it is damaged")
 
@@ -212,11 +213,13 @@ class Run:
         self.saved = time.monotonic()
 
     def _file(self, name: str, data: bytes) -> None:
+        """Write a file of the snapshot under a new name."""
         path = self.snapshot / f"{name}.{self.generation}.hph"
         self.disk.write(path, data)
         self.files[name], self.sums[name] = path.name, digest(data)
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Write the rows that a table has had since the last snapshot."""
         data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
         self.disk.append(self.folder / f"{table}.jsonl", data)
         self.written[table] = len(rows)
@@ -251,6 +254,7 @@ class Run:
         self._sweep()
 
     def _manifest(self) -> dict[str, Any]:
+        """Read what the last snapshot consists of. Raise if it is damaged or of another run."""
         path = self.snapshot / "manifest.json"
         _, form, spec = self._spec(self.folder)
         try:
@@ -272,7 +276,7 @@ class Run:
 
     @property
     def goal(self) -> int:
-        """How many rounds the run was to reach: as its last snapshot says, or as it was started with."""
+        """Return how many rounds the run was to reach: as its last snapshot says, or as it was started with."""
         if not self.exists:
             return int(self.spec(self.folder)["rounds"])
         rounds = self._manifest().get("rounds")  # manifests of format 1 may lack it
@@ -286,6 +290,7 @@ class Run:
         return dict(codec.unpack(self._read(f"node-{node}")))
 
     def _read(self, name: str) -> bytes:
+        """Return a file of the last snapshot. Raise if it is damaged."""
         path = self.snapshot / self.files[name]
         try:
             data = path.read_bytes()

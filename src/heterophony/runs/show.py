@@ -128,7 +128,7 @@ def _data(spec: dict[str, Any]) -> Any:
     return (spec.get("recipe") or {}).get("setting", {}).get("data")
 
 
-def _own(folder: Path, spec: dict[str, Any]) -> clients.Figures:
+def _own(folder: Path, spec: dict[str, Any]) -> clients.ByParticipant:
     return clients.own(Table(Run(folder).rows("metrics")), spec["homes"], spec["headline"])
 
 

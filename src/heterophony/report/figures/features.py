@@ -49,7 +49,7 @@ def _domains(shown: set[str], everywhere: set[str]) -> str:
 
 
 def _elsewhere(who: str, arms: Sequence[ArmRuns]) -> str:
-    """Whose tables and curves are of a model that is not this participant's."""
+    """Return a sentence on tables and curves of a model that is not this participant's."""
     found: dict[str, list[str]] = {}
     for arm in arms:
         holders = {row["node"] for row in arm.first.table if row["product"] == arm.first.headline}

@@ -39,7 +39,7 @@ def _figure(chapter: Chapter, arm: ArmRuns) -> Figure | None:
 
 
 def _by_level(arm: ArmRuns, quantity: str) -> dict[str, list[Series]]:
-    """level -> of each seed, its series."""
+    """Return for each level the series of each seed."""
     found: dict[str, list[Series]] = {}
     for run in arm.runs:
         parents = run.recipe.get("parents") or {}

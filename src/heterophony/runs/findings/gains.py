@@ -31,7 +31,7 @@ class Gains(Finding):
         return cls.between(mine, common, "the global model")
 
     @classmethod
-    def between(cls, mine: clients.Figures, theirs: clients.Figures, against: str) -> Gains:
+    def between(cls, mine: clients.ByParticipant, theirs: clients.ByParticipant, against: str) -> Gains:
         return cls({"against": against, **clients.gains(mine, theirs)})
 
     def lines(self, summary: Summary) -> list[str]:
