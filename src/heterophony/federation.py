@@ -304,7 +304,7 @@ class Federation:
             return self._finished(local(self, record=run, **options).run(rounds or run.goal), Path(out))
 
     def _finished(self, result: Result, out: Path) -> Result:
-        from heterophony.runs.show import finish
+        from heterophony.runs.summary import finish
 
         finish(self.identity(), result, out)
         return result

@@ -6,8 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from heterophony import cli
+from heterophony.base.amounts import counted
 from heterophony.cli import listing, terminal
 from heterophony.runs import show
+from heterophony.tables.metrics import Metrics
+from toys.summaries import summary
 
 
 @pytest.fixture(autouse=True)
@@ -74,16 +77,16 @@ def test_brackets_are_printed_as_they_are(capsys):
 
 
 def test_one_is_not_many():
-    assert [show.counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+    assert [counted(n, "run") for n in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
 
 
 def test_one_domain_is_said_once():
     one = {"acc": 0.5, "wdp": 0.5, "cdp": None, "private": None}
-    summary = {"method": "m", "setting": "s", "seed": 0, "metrics": {**one, "participants": {"a": one, "b": one}}}
-    assert [column.header for column in show.table(summary).columns] == ["participant", "accuracy"]
+    made = summary(Metrics(**one, participants={"a": one, "b": one}))
+    assert [column.header for column in show.table(made).columns] == ["participant", "accuracy"]
     two = {**one, "acc": 0.4, "cdp": 0.3}
-    summary["metrics"] = {**two, "participants": {"a": two}}
-    assert [column.header for column in show.table(summary).columns][1:] == [
+    made = summary(Metrics(**two, participants={"a": two}))
+    assert [column.header for column in show.table(made).columns][1:] == [
         "all domains",
         "own domain",
         "other domains",

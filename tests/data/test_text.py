@@ -201,6 +201,8 @@ def families(federation):
 
 def test_one_language_a_subtree_and_perplexity_by_level(texts):
     from heterophony.runs import show
+    from heterophony.runs.findings.level_perplexities import LevelPerplexities
+    from heterophony.runs.summary import Summary
 
     federation = assemble("bhfl", languages(), root=texts)
     assert families(federation) == {
@@ -208,8 +210,8 @@ def test_one_language_a_subtree_and_perplexity_by_level(texts):
         **{f"edge-{lang}": (f"{lang}.0", f"{lang}.1") for lang in LANGUAGES},
     }
     result = federation.run(2)
-    made = show.summary(json.loads(json.dumps(federation.identity())), result)
-    rows = {row["level"]: row for row in made["perplexities"]}
+    made = Summary.of(json.loads(json.dumps(federation.identity())), result)
+    rows = {row["level"]: row for row in made.found(LevelPerplexities).value}
     assert list(rows) == ["leaf", "level 1", "root"]
     losses = result.table.select(node="root", split="test", quantity="loss").last()
     assert rows["root"]["union"] == pytest.approx(math.exp(losses.mean()))

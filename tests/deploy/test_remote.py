@@ -377,7 +377,7 @@ def test_a_figure_of_no_rows_does_not_spoil_the_end_of_a_run(tmp_path):
     row = {**ROW, "product": "note", "split": "note", "quantity": "gradients.cosine", "n": 0}
     courier = Forged(sites(case, tmp_path), rows=[row])
     done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), courier)
-    assert done["finished"]
+    assert done.finished
     assert not [r for r in Folder(tmp_path / "run").table if r["n"] == 0]
 
 
@@ -397,7 +397,7 @@ def test_a_status_that_cannot_be_written_ends_no_run(tmp_path, caplog):
     (tmp_path / "status.json").mkdir()
     (tmp_path / "status.json" / "in the way").write_text("")
     done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), Direct(sites(case, tmp_path)))
-    assert done["finished"]
+    assert done.finished
     assert any("status.json: " in record.getMessage() for record in caplog.records)
 
 

@@ -29,7 +29,8 @@ from heterophony.kernel.topology import complete, star
 from heterophony.methods import FedAvg
 from heterophony.parts.training import Training
 from heterophony.runs.run import Run
-from heterophony.runs.show import lines, load
+from heterophony.runs.show import lines
+from heterophony.runs.summary import Summary
 from toys.federations import B16, weights_star
 from toys.world import TESTS, net, private
 
@@ -159,7 +160,7 @@ def test_a_run_that_ends_before_everyone_was_heard_is_no_success_either(tmp_path
     made = federation(Tell(fraction=0.25))
     with pytest.raises(Unheard, match="when the method is mended, begin in another folder"):
         made.run(1, tmp_path)
-    text = "\n".join(lines(load(tmp_path)))
+    text = "\n".join(lines(Summary.load(tmp_path)))
     assert "REFUSED: 1 message; server refused 'answer' of round 0 from" in text
     with pytest.raises(Unheard):
         made.resume(tmp_path)

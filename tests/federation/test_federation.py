@@ -13,6 +13,7 @@ from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.runs import show
 from heterophony.runs.run import RunError
+from heterophony.runs.summary import Summary
 from toys.world import TESTS, net, points
 
 CLIENTS = ["c0", "c1"]
@@ -26,12 +27,12 @@ def federation(width=12, **options):
 
 def test_a_folder_says_that_its_run_is_finished(tmp_path):
     result = federation().run(2, tmp_path / "run")
-    found = show.load(tmp_path / "run")
-    assert found["finished"]
-    assert found["digest"] == result.digest
+    found = Summary.load(tmp_path / "run")
+    assert found.finished
+    assert found.digest == result.digest
     assert "None" not in show.table(found).title
     longer = federation().resume(tmp_path / "run", 3)
-    assert show.load(tmp_path / "run")["digest"] == longer.digest
+    assert Summary.load(tmp_path / "run").digest == longer.digest
     with pytest.raises(RunError, match="a run of 3 rounds"):
         federation().resume(tmp_path / "run", 2)
 
@@ -128,12 +129,12 @@ def test_dropouts_of_a_tree_that_waits_are_none_of_that():
 def test_skipped_merges_and_divergence_are_said_and_a_join_is_no_trouble(tmp_path):
     skipped = federation(dropout=Dropout(1.0)).run(2, tmp_path / "skipped")
     assert {row["incident"] for row in skipped.ledger.incidents} == {"skipped"}
-    text = " ".join(show.lines(show.load(tmp_path / "skipped")))
+    text = " ".join(show.lines(Summary.load(tmp_path / "skipped")))
     assert "2 incidents, among them 2 skipped merges (too few answers): see `heterophony ledger`" in text
     federation(joins={"c1": 0.01}).run(2, tmp_path / "joined")
-    assert "; 0 incidents" in " ".join(show.lines(show.load(tmp_path / "joined")))
+    assert "; 0 incidents" in " ".join(show.lines(Summary.load(tmp_path / "joined")))
     wild = Training(batch=16, lr=1e30)
     data = {c: {"train": points(c)} for c in CLIENTS}
     Federation(Solo(local=wild), complete(CLIENTS), {"peer": {"model": net()}}, data, TESTS).run(2, tmp_path / "wild")
-    text = " ".join(show.lines(show.load(tmp_path / "wild")))
+    text = " ".join(show.lines(Summary.load(tmp_path / "wild")))
     assert "DIVERGED: the outputs of c0, c1 are no numbers any more" in text

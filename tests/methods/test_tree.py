@@ -18,7 +18,8 @@ from heterophony.methods import BHFL, FedAsync, FedAvg, bhfl_async, hierfavg
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from heterophony.runs.run import Run
-from heterophony.runs.show import lines, summary
+from heterophony.runs.show import lines
+from heterophony.runs.summary import Summary
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
 from toys.world import TESTS, net, points, private
 
@@ -459,11 +460,11 @@ def test_the_best_round_of_a_tree_is_the_roots():
     tests = {name: {"test": data, "validation": points(f"{name} validation")} for name, data in TESTS.items()}
     federation = replace(hierarchy(), tests=tests, homes=dict.fromkeys(LEAVES, "here"))
     result = local(federation).run(3)
-    made = summary(federation.identity(), result)
+    made = Summary.of(federation.identity(), result)
     validated = result.table.select(product="leaf", quantity="accuracy", split="validation")
     rates = {r: sum(row["sum"] for row in validated if row["round"] == r) for r in range(6)}
     training = max(rates, key=rates.__getitem__)
-    assert (made["best"]["training"], made["best"]["round"]) == (training, training // 2)
+    assert (made.best.training, made.best.round) == (training, training // 2)
     assert training > 2  # or a leaf's own count would be a round of the root's, too
     said = next(line for line in lines(made) if line.startswith("best by validation"))
     assert said.startswith(f"best by validation: the root's round {training // 2 + 1}, all domains ")

@@ -12,10 +12,9 @@ import typer
 
 from heterophony import Compute, cli, engines
 from heterophony.catalogue import registry
-from heterophony.report import chapters as story
+from heterophony.report import chapters, figures, interactive, palette, rerun, static, tables, ticks
 from heterophony.report import figure as figure_module
-from heterophony.report import figures, interactive, palette, rerun, static, tables, ticks
-from heterophony.report.figure import Dots, Heat, Line
+from heterophony.report.figure import Curve, Dots, Heat
 from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
@@ -69,12 +68,12 @@ def page(runs, tree_runs, peers, tmp_path_factory):
 
 
 def test_every_figure_that_applies_is_there_and_no_other(runs, tree_runs, peers):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     names = [figure.name for figure in figures.draw(chapter)]
     assert names == ["curves", "cost", "domains", "bubbles", "features", "correlation-fccl", "products", "losses"]
-    (chapter,) = story.chapters([peers])
+    (chapter,) = chapters.chapters([peers])
     assert "conflicts-fedh2l" in [figure.name for figure in figures.draw(chapter)]
-    (chapter,) = story.chapters([tree_runs])
+    (chapter,) = chapters.chapters([tree_runs])
     names = [figure.name for figure in figures.draw(chapter)]
     assert {"tree-bhfl", "updates-bhfl"} <= set(names)
     assert not {"correlation-bhfl", "conflicts-bhfl"} & set(names)
@@ -82,12 +81,12 @@ def test_every_figure_that_applies_is_there_and_no_other(runs, tree_runs, peers)
 
 def test_a_run_that_is_named_in_two_ways_is_one_run(peers, monkeypatch):
     monkeypatch.chdir(peers.parent)
-    (chapter,) = story.chapters([peers, Path(peers.name), Path(".")])
+    (chapter,) = chapters.chapters([peers, Path(peers.name), Path(".")])
     assert [len(arm.runs) for arm in chapter.arms] == [1]
 
 
 def test_figures_say_in_words_what_they_show(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     for figure in figures.draw(chapter):
         assert figure.caption.endswith(".")
         assert len(figure.alt) > 40
@@ -95,12 +94,12 @@ def test_figures_say_in_words_what_they_show(runs):
 
 
 def test_a_labels_colour_is_the_same_everywhere(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     assert len(set(chapter.colors.values())) == 3
     assert chapter.colors["solo"] == str(palette.GREY)
     for figure in figures.draw(chapter)[:2]:
         for panel in figure.panels:
-            assert {line.name: line.color for line in panel.marks} == chapter.colors
+            assert {line.name: line.color for line in panel.traces} == chapter.colors
 
 
 def test_blocks_of_a_table_are_chapters_of_their_own(runs, tmp_path):
@@ -109,7 +108,7 @@ def test_blocks_of_a_table_are_chapters_of_their_own(runs, tmp_path):
         shutil.copytree(runs / "solo", tmp_path / block / "solo")
     shutil.copytree(runs / "fedavg", tmp_path / "one" / "fedavg")
     found = {
-        chapter.setting: [(arm.label, arm.seeds) for arm in chapter.arms] for chapter in story.chapters([tmp_path])
+        chapter.setting: [(arm.label, arm.seeds) for arm in chapter.arms] for chapter in chapters.chapters([tmp_path])
     }
     assert found == {
         "small: one": [("solo", [0, 1]), ("fedavg", [0, 1])],
@@ -121,14 +120,14 @@ def test_runs_that_differ_in_more_than_their_seed_are_no_seeds_of_one_method(sma
     for lr, seed in ((0.1, 0), (0.2, 0), (0.3, 1)):
         out = tmp_path / "runs" / f"lr-{lr}"
         assert call("run", "fedavg", "--on", small, "--set", f"lr={lr}", "--seed", seed, "--out", out).exit_code == 0
-    (chapter,) = story.chapters([tmp_path / "runs"])
+    (chapter,) = chapters.chapters([tmp_path / "runs"])
     assert chapter.setting == "small"
     assert [(arm.label, arm.seeds) for arm in chapter.arms] == [
         ("fedavg, lr-0.1", [0]),
         ("fedavg, lr-0.2", [0]),
         ("fedavg, lr-0.3", [1]),
     ]
-    (both,) = story.chapters([tmp_path / "runs" / "lr-0.1", tmp_path / "runs" / "lr-0.3"])
+    (both,) = chapters.chapters([tmp_path / "runs" / "lr-0.1", tmp_path / "runs" / "lr-0.3"])
     assert len(both.arms) == 2
 
 
@@ -148,7 +147,7 @@ def test_seeds_at_different_rounds_have_no_mean(small, tmp_path):
     for seed, rounds in ((0, 1), (1, 4), (2, 4)):
         out = tmp_path / "solo" / f"seed-{seed}"
         assert call("run", "solo", "--on", small, "--rounds", rounds, "--seed", seed, "--out", out).exit_code == 0
-    (chapter,) = story.chapters([tmp_path])
+    (chapter,) = chapters.chapters([tmp_path])
     assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 4 rounds", [1, 2])]
     at = tables.methods(chapter).head.index("rounds")
     assert [row[at] for row in tables.methods(chapter).rows] == ["1", "4"]
@@ -166,10 +165,10 @@ def test_a_run_on_its_way_is_named_and_no_part_of_any_mean(runs, small, tmp_path
     waiting = ["fedavg, seed 2: 1 of 3 rounds", "fml, seed 0: 0 of 2 rounds", "fml on other, seed 0: 0 of 2 rounds"]
     assert f"not finished yet: {'; '.join(waiting)}" in " ".join(answer.stdout.split())
     assert f"Not finished yet: {'; '.join(waiting)}." in (tmp_path / "r.html").read_text()
-    (chapter,) = story.chapters([folder])
+    (chapter,) = chapters.chapters([folder])
     assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo", [0, 1]), ("fedavg", [0, 1])]
-    (before,) = story.chapters([runs])
-    drawn = [{line.name: line.y for line in figures.draw(each)[0].panels[0].marks} for each in (chapter, before)]
+    (before,) = chapters.chapters([runs])
+    drawn = [{line.name: line.y for line in figures.draw(each)[0].panels[0].traces} for each in (chapter, before)]
     assert drawn[0]["fedavg"] == drawn[1]["fedavg"]  # the whole curve
     assert tables.methods(chapter).rows[1][:-1] == tables.methods(before).rows[1][:-1]
 
@@ -177,7 +176,7 @@ def test_a_run_on_its_way_is_named_and_no_part_of_any_mean(runs, small, tmp_path
 def test_what_is_all_on_its_way_is_shown_as_far_as_it_is(small, tmp_path):
     for seed, after in ((0, 1), (1, 2)):
         stopped("solo", small, tmp_path / "solo" / f"seed-{seed}", seed=seed, after=after, rounds=3)
-    (chapter,) = story.chapters([tmp_path])
+    (chapter,) = chapters.chapters([tmp_path])
     assert [(arm.label, arm.seeds) for arm in chapter.arms] == [("solo, 1 round", [0]), ("solo, 2 rounds", [1])]
     assert chapter.unfinished == ("solo, seed 0: 1 of 3 rounds", "solo, seed 1: 2 of 3 rounds")
     assert "--rounds 3 " in rerun.command(chapter.arms[0].first)
@@ -186,7 +185,7 @@ def test_what_is_all_on_its_way_is_shown_as_far_as_it_is(small, tmp_path):
 def test_seeds_of_different_precision_are_no_seeds_of_one_method(runs, tmp_path):
     folder = shutil.copytree(runs / "solo", tmp_path / "solo")
     altered(folder / "seed-1", "spec.json", lambda spec: {**spec, "precision": "bf16"})
-    (chapter,) = story.chapters([tmp_path])
+    (chapter,) = chapters.chapters([tmp_path])
     assert [arm.label for arm in chapter.arms] == ["solo, seed-0", "solo, seed-1"]
 
 
@@ -198,7 +197,7 @@ def test_a_network_is_named_where_all_runs_agree_on_it(runs, tmp_path):
         return found
 
     altered(folder / "fccl" / "seed-0", "population.json", other)
-    (chapter,) = story.chapters([folder])
+    (chapter,) = chapters.chapters([folder])
     assert [row[1:3] for row in tables.participants(chapter)[0].rows[:2]] == [["mlp", "32"], ["-", "30 to 32"]]
 
 
@@ -216,17 +215,17 @@ def test_files_have_names_that_every_system_takes(tree_runs, tmp_path):
 
 
 def test_curves_are_means_with_the_band_of_the_seeds(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     panel = figures.draw(chapter)[0].panels[0]
-    (line,) = [line for line in panel.marks if line.name == "fedavg"]
-    ends = [Folder(runs / "fedavg" / f"seed-{seed}").summary["metrics"]["acc"] for seed in (0, 1)]
+    (line,) = [line for line in panel.traces if line.name == "fedavg"]
+    ends = [Folder(runs / "fedavg" / f"seed-{seed}").summary.metrics.acc for seed in (0, 1)]
     assert line.y[-1] == pytest.approx(50 * sum(ends))
     assert (line.low[-1], line.high[-1]) == (pytest.approx(100 * min(ends)), pytest.approx(100 * max(ends)))
 
 
 def test_the_matrix_of_models_and_domains_is_the_metrics(runs):
     folder = Folder(runs / "solo" / "seed-0")
-    found, metrics = domains.matrix(folder), folder.summary["metrics"]["participants"]
+    found, metrics = domains.matrix(folder), folder.summary.metrics.participants
     assert list(found) == ["a", "b"]
     assert [found["a"]["a"], found["b"]["b"]] == [metrics["a"]["wdp"], metrics["b"]["wdp"]]
     assert [found["a"]["b"], found["b"]["a"]] == [metrics["a"]["cdp"], metrics["b"]["cdp"]]
@@ -248,14 +247,14 @@ def test_divergence_is_not_hidden_by_what_was_before(runs, tmp_path):
         "a": {"a": None, "b": None},
         "b": {"a": None, "b": None},
     }
-    (chapter,) = story.chapters([tmp_path])
+    (chapter,) = chapters.chapters([tmp_path])
     drawn = {figure.name: figure for figure in figures.draw(chapter)}
-    line = drawn["curves"].panels[0].marks[0]
+    line = drawn["curves"].panels[0].traces[0]
     assert line.y[0] is not None
     assert (line.y[-1], line.low[-1], line.high[-1]) == (None, None, None)
     assert "no numbers: solo (seed 1)." in drawn["curves"].caption
     assert "solo ends at no number, fedavg ends at" in drawn["curves"].alt
-    heat = drawn["domains"].panels[0].marks[0]
+    heat = drawn["domains"].panels[0].traces[0]
     assert heat.z == [[None, None], [None, None]]
     notes = interactive.panel(drawn["domains"].panels[0])["layout"]["annotations"]
     assert [note["text"] for note in notes] == ["-"] * 4
@@ -263,22 +262,22 @@ def test_divergence_is_not_hidden_by_what_was_before(runs, tmp_path):
     assert "solo at worst no number" in drawn["domains"].alt
     for figure in drawn.values():
         static.save(figure, tmp_path / "files")
-    alone = {figure.name: figure for figure in figures.draw(story.chapters([tmp_path / "solo" / "seed-1"])[0])}
+    alone = {figure.name: figure for figure in figures.draw(chapters.chapters([tmp_path / "solo" / "seed-1"])[0])}
     for panel in (panel for name in ("cost", "curves") if name in alone for panel in alone[name].panels):
-        assert all(line.y[-1] is None for line in panel.marks)
+        assert all(line.y[-1] is None for line in panel.traces)
 
 
 def test_a_node_of_a_tree_that_diverged_has_a_dash(tree_runs, tmp_path):
     folder = shutil.copytree(tree_runs / "bhfl" / "seed-0", tmp_path / "run")
     diverged(folder)
-    (figure,) = [figure for figure in figures.draw(story.chapters([folder])[0]) if figure.name == "tree-bhfl"]
-    (dots,) = [mark for mark in figure.panels[0].marks if isinstance(mark, Dots)]
+    (figure,) = [figure for figure in figures.draw(chapters.chapters([folder])[0]) if figure.name == "tree-bhfl"]
+    (dots,) = [mark for mark in figure.panels[0].traces if isinstance(mark, Dots)]
     assert set(dots.text) == {"-"}
     assert "A dash: its outputs are no numbers." in figure.caption
 
 
 def test_a_band_has_a_gap_where_its_curve_has_one():
-    line = Line([1, 2, 3, 4], [1.0, None, 2.0, 3.0], "a", low=[0.0, None, 1.0, 2.0], high=[2.0, None, 3.0, 4.0])
+    line = Curve([1, 2, 3, 4], [1.0, None, 2.0, 3.0], "a", low=[0.0, None, 1.0, 2.0], high=[2.0, None, 3.0, 4.0])
     band, curve = interactive.panel(figure_module.Panel([line]))["data"]
     assert list(zip(band["x"], band["y"], strict=True)) == [
         (1, 2.0), (1, 0.0), (None, None), (3, 3.0), (4, 4.0), (4, 2.0), (3, 1.0)
@@ -290,11 +289,11 @@ def test_who_is_left_out_is_said(runs, tree_runs, peers, monkeypatch):
     """And those who are shown are of all domains."""
     for module, most in ((bubbles, 3), (domains, 2), (conflicts, 1), (correlation, 1)):
         monkeypatch.setattr(module, "MOST", most)
-    (tree,), (star,), (graph,) = (story.chapters([place]) for place in (tree_runs, runs, peers))
+    (tree,), (star,), (graph,) = (chapters.chapters([place]) for place in (tree_runs, runs, peers))
     (who,) = bubbles.draw(tree)
-    assert {name[:3] for mark in who.panels[0].marks for name in mark.x} == {"M0.", "M40"}
+    assert {name[:3] for mark in who.panels[0].traces for name in mark.x} == {"M0.", "M40"}
     (models,) = domains.draw(tree)
-    assert models.panels[0].marks[0].rows == ["M0.0", "M40.0"]
+    assert models.panels[0].traces[0].rows == ["M0.0", "M40.0"]
     for figure, words in (
         (who, "3 of 4 participants"),
         (models, "2 of 4 models and 2 domains"),
@@ -314,15 +313,15 @@ def test_those_who_are_shown_are_spread_over_the_domains():
 
 
 def test_a_map_of_features_says_whose_model_it_is_of(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     (figure,) = features.draw(chapter)
     assert "one of 2 participants" in figure.caption
     assert "its own 'model' as the run ends (seed 0, after round 2)" in figure.caption
     assert "Tables and curves of fedavg are of 'global', another model" in figure.caption
-    (alone,) = story.chapters([runs / "solo"])
+    (alone,) = chapters.chapters([runs / "solo"])
     assert "another model" not in features.draw(alone)[0].caption
     assert "mean over seeds" in domains.draw(chapter)[0].caption
-    (one,) = story.chapters([runs / "solo" / "seed-1"])
+    (one,) = chapters.chapters([runs / "solo" / "seed-1"])
     assert "last evaluation, seed 1." in domains.draw(one)[0].caption
 
 
@@ -344,7 +343,7 @@ def test_a_legend_on_paper_reads_row_by_row():
 
 
 def test_lines_that_share_no_places_are_pointed_at_one_by_one(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     curves, cost = (interactive.panel(figures.draw(chapter)[i].panels[0]) for i in (0, 1))
     assert curves["layout"]["hovermode"] == "x unified"
     assert cost["layout"]["hovermode"] == "closest"
@@ -353,18 +352,18 @@ def test_lines_that_share_no_places_are_pointed_at_one_by_one(runs):
 
 
 def test_maps_of_colours_without_numbers_have_a_scale(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     drawn = {figure.name: figure for figure in figures.draw(chapter)}
     assert drawn["correlation-fccl"].scaled is not None
     assert drawn["domains"].scaled is None
 
 
 def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     panel = figures.draw(chapter)[1].panels[0]
-    lines = {line.name: line for line in panel.marks}
+    lines = {line.name: line for line in panel.traces}
     for name in ("fedavg", "fccl"):
-        assert lines[name].x[-1] == Folder(runs / name / "seed-0").summary["bytes"]["total"]
+        assert lines[name].x[-1] == Folder(runs / name / "seed-0").summary.sent
     assert lines["solo"].dash
 
 
@@ -383,7 +382,7 @@ def test_bytes_against_accuracy_end_with_all_that_was_sent(runs):
 def test_an_axis_of_bytes_has_a_few_round_labels(values, labels):
     from matplotlib.figure import Figure as Drawing
 
-    panel = figure_module.Panel([Line(values, values, "a")], log=True, bytes=True)
+    panel = figure_module.Panel([Curve(values, values, "a")], log=True, bytes=True)
     low, high = ticks.ends(values)
     assert low < min(values) <= max(values) < high
     assert interactive.panel(panel)["layout"]["xaxis"]["ticktext"] == labels
@@ -395,51 +394,51 @@ def test_an_axis_of_bytes_has_a_few_round_labels(values, labels):
 
 
 def test_who_sends_nothing_is_a_line_even_beside_a_single_point(one_domain):
-    (chapter,) = story.chapters([one_domain])
-    lines = {line.name: line for line in figures.draw(chapter)[1].panels[0].marks}
+    (chapter,) = chapters.chapters([one_domain])
+    lines = {line.name: line for line in figures.draw(chapter)[1].panels[0].traces}
     assert lines["solo"].x[0] < lines["fedavg"].x[0] < lines["solo"].x[1]
 
 
 def test_a_heat_map_says_which_side_is_the_model(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     (figure,) = domains.draw(chapter)
     assert {(panel.x, panel.y) for panel in figure.panels} == {("test domain", "model of")}
 
 
 def test_a_legend_names_only_what_is_drawn(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "products"]
-    assert {name for name, _ in figure.legend} == {line.name for panel in figure.panels for line in panel.marks}
+    assert {name for name, _ in figure.legend} == {line.name for panel in figure.panels for line in panel.traces}
 
 
 def test_rounds_are_counted_and_a_stopped_run_is_not_at_its_end(runs, small, tmp_path):
-    assert figure_module.Panel([Line([1, 2], [1, 2], "a")]).counted
-    assert not figure_module.Panel([Line([0.5, 2.0], [1, 2], "a")]).counted
-    (chapter,) = story.chapters([runs])
+    assert figure_module.Panel([Curve([1, 2], [1, 2], "a")]).counted
+    assert not figure_module.Panel([Curve([0.5, 2.0], [1, 2], "a")]).counted
+    (chapter,) = chapters.chapters([runs])
     panel = figures.draw(chapter)[0].panels[0]
     assert interactive.panel(panel)["layout"]["xaxis"]["dtick"] == 1
     folder = shutil.copytree(runs / "fedavg" / "seed-0", tmp_path / "fedavg")
     (folder / "result.json").unlink()
     first = lambda rows: "".join(row for row in rows.splitlines(True) if json.loads(row)["round"] == 0)  # noqa: E731
     altered(folder, "metrics.jsonl", first)
-    (arm,) = story.chapters([folder])[0].arms
-    assert (arm.first.summary["rounds"], arm.rounds) == (1, 2)
+    (arm,) = chapters.chapters([folder])[0].arms
+    assert (arm.first.summary.rounds, arm.rounds) == (1, 2)
 
 
 def test_bubbles_count_the_training_rows(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "bubbles"]
-    counts = [int(re.search(r": (\d+) of", text)[1]) for dots in figure.panels[0].marks for text in dots.hover]
+    counts = [int(re.search(r": (\d+) of", text)[1]) for dots in figure.panels[0].traces for text in dots.hover]
     assert sum(counts) == 2 * 32
     assert not figure.legend  # a domain each: the axis names them
     assert figure.sizes[-1] == (
         f"{max(counts)} rows",
-        max(size for dots in figure.panels[0].marks for size in dots.size),
+        max(size for dots in figure.panels[0].traces for size in dots.size),
     )
 
 
 def test_bubbles_have_colours_where_participants_share_a_domain(tree_runs):
-    (chapter,) = story.chapters([tree_runs])
+    (chapter,) = chapters.chapters([tree_runs])
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "bubbles"]
     assert len(figure.legend) == 2
     assert bubbles._examples(1, 14) == [1, 5, 14]
@@ -448,12 +447,12 @@ def test_bubbles_have_colours_where_participants_share_a_domain(tree_runs):
 
 
 def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
-    (chapter,) = story.chapters([tree_runs])
+    (chapter,) = chapters.chapters([tree_runs])
     (figure,) = [figure for figure in figures.draw(chapter) if figure.name == "tree-bhfl"]
-    drawing = figure.panels[0].marks
+    drawing = figure.panels[0].traces
     (dots,) = [mark for mark in drawing if isinstance(mark, Dots)]
     assert len(dots.x) == 4 + 2 + 1
-    assert sum(mark.dash for mark in drawing if isinstance(mark, Line)) == 1
+    assert sum(mark.dash for mark in drawing if isinstance(mark, Curve)) == 1
     assert all(text.endswith("%") for text in dots.hover)
     nodes = {text.split(":")[0] for text in dots.hover}
     assert {note["text"] for note in interactive.panel(figure.panels[0])["layout"]["annotations"]} == nodes
@@ -461,23 +460,23 @@ def test_the_tree_has_every_node_and_its_residual_link(tree_runs):
 
 
 def test_tables_show_every_participant_and_the_worst(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     own, everywhere = tables.participants(chapter)
     assert [row[0] for row in own.rows] == ["a", "b", "worst", "mean"]
     assert "mean of each seed's worst" in own.note
     at = tables.methods(chapter).head.index("worst client")
     for row, shown in zip(tables.methods(chapter).rows, own.rows[2][3:], strict=True):
         assert row[at] == shown  # one page, one figure
-    for sheet in (tables.methods(chapter), own, everywhere):
-        tex = sheet.latex()
-        assert tex.count("\\\\") == len(sheet.rows) + 1
+    for table in (tables.methods(chapter), own, everywhere):
+        tex = table.latex()
+        assert tex.count("\\\\") == len(table.rows) + 1
         assert "±" not in tex
-        assert len(sheet.markdown().splitlines()) >= len(sheet.rows) + 4
-    assert tables.Sheet("a", "50 % & _", ["x_1"], [["<±>"]]).latex().count("\\%") == 1
+        assert len(table.markdown().splitlines()) >= len(table.rows) + 4
+    assert tables.PrintedTable("a", "50 % & _", ["x_1"], [["<±>"]]).latex().count("\\%") == 1
 
 
 def test_bold_is_best_and_a_dagger_is_worst(runs):
-    (chapter,) = story.chapters([runs])
+    (chapter,) = chapters.chapters([runs])
     best, own = tables.methods(chapter), tables.participants(chapter)[0]
     assert "**" in best.markdown()
     assert "In bold the highest" in best.latex()
@@ -499,17 +498,17 @@ def test_who_came_to_nothing_is_not_left_out_of_the_worst_and_the_mean(runs, tmp
         return found
 
     altered(folder / "solo" / "seed-1", "result.json", nothing)
-    own = tables.participants(story.chapters([folder])[0])[0]
+    own = tables.participants(chapters.chapters([folder])[0])[0]
     at = own.head.index("solo")
     assert [row[at] for row in own.rows if row[0] != "b"] == ["-", "-", "-"]
     assert not [cell for cell in own.weak if cell[1] == at]
 
 
 def test_nobody_is_worst_off_where_all_have_the_same(one_domain):
-    (chapter,) = story.chapters([one_domain])
-    (sheet,) = tables.participants(chapter)  # one domain: no second table of the own one
-    assert sheet.name == "participants-all"
-    assert {j for _, j in sheet.weak} == {3}  # the global model is everyone's
+    (chapter,) = chapters.chapters([one_domain])
+    (table,) = tables.participants(chapter)  # one domain: no second table of the own one
+    assert table.name == "participants-all"
+    assert {j for _, j in table.weak} == {3}  # the global model is everyone's
     assert "own" not in tables.methods(chapter).head
 
 

@@ -11,6 +11,7 @@ from heterophony.methods import FedAvg
 from heterophony.runs import show
 from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run, RunError
+from heterophony.runs.summary import Summary
 from toys.altering import altered, outdated
 from toys.federations import B16, weights_star
 
@@ -35,7 +36,7 @@ def folder(whole, tmp_path):
 
 def readers(folder):
     return {
-        "show": lambda: show.load(folder),
+        "show": lambda: Summary.load(folder),
         "against": lambda: show.against(folder, folder),
         "ledger": lambda: show.ledger(folder),
         "report": lambda: (Folder(folder).summary, Folder(folder).table, Folder(folder).ledger),
@@ -81,7 +82,7 @@ def test_what_a_run_in_progress_has_written_since_its_snapshot_is_not_read_and_c
     for table in ("metrics", "ledger"):
         with (folder / f"{table}.jsonl").open("ab") as file:
             file.write(b'{"half": ')
-    assert show.load(folder) == show.load(whole)
+    assert Summary.load(folder) == Summary.load(whole)
     assert Folder(folder).table.rows == Folder(whole).table.rows
     assert show.ledger(folder) == show.ledger(whole)
     assert federation().resume(folder).rounds == 2
@@ -91,7 +92,7 @@ def test_what_a_run_in_progress_has_written_since_its_snapshot_is_not_read_and_c
 def test_a_run_without_a_snapshot_has_no_rows_yet(tmp_path):
     with Run.create(tmp_path / "run", federation().identity(), 2):
         (tmp_path / "run" / "metrics.jsonl").write_text('{"half": ')
-        assert show.load(tmp_path / "run")["rounds"] == 0
+        assert Summary.load(tmp_path / "run").rounds == 0
 
 
 def test_a_lost_manifest_is_named(folder):
@@ -106,28 +107,48 @@ def test_checksums_go_on_over_snapshots_and_a_resumed_run(folder):
         local(federation(), record=run).run(4)
     found = opened((folder / "snapshot" / "manifest.json").read_bytes())[0]
     assert found["tables"] == {t: digest((folder / f"{t}.jsonl").read_bytes()) for t in ("metrics", "ledger")}
-    assert not show.load(folder)["finished"]  # its result is that of before
+    assert not Summary.load(folder).finished  # its result is that of before
 
 
 def test_a_result_of_another_run_is_not_taken_for_this_ones(folder, tmp_path):
     weights_star(FedAvg(local=B16), seed=1).run(2, tmp_path / "other")
     shutil.copy(tmp_path / "other" / "result.json", folder / "result.json")
-    assert show.load(folder)["finished"] is False
+    assert Summary.load(folder).finished is False
     federation().resume(folder)
-    assert show.load(folder)["digest"] == show.load(folder)["digest"] != show.load(tmp_path / "other")["digest"]
+    assert Summary.load(folder).digest == Summary.load(folder).digest != Summary.load(tmp_path / "other").digest
 
 
-def test_a_folder_of_before_there_were_checksums_is_read_with_a_note_and_goes_on(folder, whole):
+def test_a_folder_of_before_there_were_checksums_is_read_with_a_note(folder, whole):
     outdated(folder)
-    found = show.load(folder)
-    assert found == {**show.load(whole), "unchecked": True}
+    found = Summary.load(folder)
+    assert found.as_json() == {**Summary.load(whole).as_json(), "unchecked": True}
     assert any(line.startswith("UNCHECKED") for line in show.lines(found))
-    assert not any(line.startswith("UNCHECKED") for line in show.lines(show.load(whole)))
-    assert federation().resume(folder, 3).digest == federation().run(3).digest
-    altered_text = (folder / "metrics.jsonl").read_text().replace("1", "2", 1)
-    (folder / "metrics.jsonl").write_text(altered_text)
-    with pytest.raises(RunError, match=r"metrics.jsonl is damaged"):  # since then it has some
-        show.load(folder)
+    assert not any(line.startswith("UNCHECKED") for line in show.lines(Summary.load(whole)))
+
+
+@pytest.mark.parametrize("format", [1, 2])
+def test_a_folder_of_an_earlier_version_can_be_shown_and_is_not_resumed(folder, whole, format):
+    if format == 1:
+        outdated(folder)
+    else:
+        altered(folder, "spec.json", lambda spec: {**spec, "format": 2})
+    found = Summary.load(folder).as_json()
+    assert found == Summary.load(whole).as_json() | ({"unchecked": True} if format == 1 else {})
+    assert Folder(folder).table.rows == Folder(whole).table.rows
+    before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    with pytest.raises(RunError, match="made by an earlier version of heterophony") as said:
+        federation().resume(folder, 3)
+    assert "begin again in another folder" in str(said.value)
+    assert "\n" not in str(said.value)
+    assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
+
+
+def test_a_damaged_folder_of_an_earlier_version_with_checksums_is_still_named(folder):
+    altered(folder, "spec.json", lambda spec: {**spec, "format": 2})
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text.replace("1", "2", 1))
+    with pytest.raises(RunError, match=r"metrics.jsonl is damaged"):
+        Summary.load(folder)
 
 
 def test_a_new_folder_does_not_pass_for_an_old_one(folder):
@@ -136,7 +157,7 @@ def test_a_new_folder_does_not_pass_for_an_old_one(folder):
         data = path.read_bytes()
         path.write_text(json.dumps(opened(data)[0]))
         with pytest.raises(RunError, match=rf"{path.name} is damaged: its checksum is missing"):
-            show.load(folder)
+            Summary.load(folder)
         path.write_bytes(data)
 
 
@@ -144,10 +165,10 @@ def test_the_spec_is_the_one_that_the_run_was_begun_with(folder):
     path = folder / "spec.json"
     path.write_bytes(sealed({**opened(path.read_bytes())[0], "seed": 7}))
     with pytest.raises(RunError, match=r"spec.json is damaged: it is not what the run was begun with"):
-        show.load(folder)
+        Summary.load(folder)
 
 
 def test_what_is_altered_with_all_checksums_is_another_run(folder):
     """Checksums find damage; they are no signature."""
     altered(folder, "metrics.jsonl", lambda text: text)
-    assert show.load(folder)["finished"]
+    assert Summary.load(folder).finished

@@ -63,5 +63,5 @@ def test_looking_changes_nothing(small, runs, tmp_path, monkeypatch):
     monkeypatch.setattr(observers, "begin", lambda *_: None)
     monkeypatch.setattr(observers, "end", lambda *_: None)
     blind = said(call("run", "fccl", "--on", small, "--out", tmp_path / "run", "--json"))
-    assert blind["digest"] == Folder(runs / "fccl/seed-0").summary["digest"]
+    assert blind["digest"] == Folder(runs / "fccl/seed-0").summary.digest
     assert not (tmp_path / "run" / "features.json").exists()

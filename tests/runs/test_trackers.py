@@ -34,12 +34,12 @@ def test_tensorboard_reads_what_the_table_says(small, tmp_path):
     assert found["personalised/accuracy (validation)"] == expected(folder, "personalised", "accuracy", "validation")
     assert found["training/meme.kl (train)"] == expected(folder, "training", "meme.kl", "train")
     assert list(found["personalised/accuracy"]) == [1, 2, 3]
-    figures = folder.summary["metrics"]
+    figures = folder.summary.metrics.as_dict()
     for word, key in (("all domains", "acc"), ("own domain", "wdp"), ("other domains", "cdp")):
         assert found[f"personalised/{word}"][3] == pytest.approx(figures[key], rel=1e-6)
     assert found["personalised/worst participant"][3] == pytest.approx(figures["worst"], rel=1e-6)
-    assert found["run/bytes sent"][3] == folder.summary["bytes"]["total"]
-    assert found["run/virtual seconds"][3] == pytest.approx(folder.summary["clock"], rel=1e-6)
+    assert found["run/bytes sent"][3] == folder.summary.sent
+    assert found["run/virtual seconds"][3] == pytest.approx(folder.summary.clock, rel=1e-6)
 
 
 def test_losses_on_different_data_are_told_apart(small, tmp_path):

@@ -5,30 +5,35 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from heterophony import engines
+from heterophony.runs.findings.diverged import Diverged
+from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run
 from heterophony.settings import Setting
 from heterophony.studies import campaign, comparison
 from heterophony.studies.campaign import Order
+from heterophony.tables.metrics import Metrics
 from toys.altering import altered, resealed
 from toys.compared import call, refused, said
+from toys.summaries import summary
 
 
 def test_a_comparison_is_the_runs_one_by_one(small, runs, tmp_path):
     alone = said(call("run", "fedavg", "--on", small, "--seed", 1, "--out", tmp_path / "alone", "--json"))
     together = Folder(runs / "fedavg" / "seed-1").summary
-    assert together["digest"] == alone["digest"]
-    assert together["metrics"] == alone["metrics"]
+    assert together.digest == alone["digest"]
+    assert together.metrics.as_dict() == alone["metrics"]
 
 
 def test_merges_that_were_skipped_are_said():
     """Where every update was refused, the start would look like a result."""
-    told = {"metrics": {"acc": 0.1}, "rounds": 2, "bytes": {"total": 1}, "clock": 1.0, "seconds": 1.0}
-    found = comparison.compare("small", [("solo", 0, told), ("fedavg", 0, {**told, "skipped": 2})])
+    told = summary(Metrics(acc=0.1))
+    found = comparison.compare("small", [("solo", 0, told), ("fedavg", 0, told.having(Skipped(2)))])
     assert "merges skipped for want of sound answers (`heterophony ledger` has why): fedavg 2" in comparison.note(found)
     assert [line["skipped"] for line in found.as_dict()["methods"]] == [0, 2]
 
@@ -74,7 +79,7 @@ def test_two_at_a_time_end_on_the_same_bits(small, runs, tmp_path):
     found = call("compare", "solo", "fedavg", "--on", small, "--seeds", 2, "--out", tmp_path / "two", "--jobs", 2)
     assert found.exit_code == 0, found.stderr
     for place in ("solo/seed-0", "fedavg/seed-1"):
-        assert Folder(tmp_path / "two" / place).summary["digest"] == Folder(runs / place).summary["digest"]
+        assert Folder(tmp_path / "two" / place).summary.digest == Folder(runs / place).summary.digest
 
 
 KILLED = """
@@ -101,7 +106,7 @@ def test_an_unfinished_run_goes_on(small, runs, tmp_path):
     order = Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 1)
     campaign.fulfil(order, loud=False)  # one round of two
     (found,) = campaign.run([Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 2)])
-    assert found[1]["digest"] == Folder(runs / "fedavg" / "seed-0").summary["digest"]
+    assert found[1].digest == Folder(runs / "fedavg" / "seed-0").summary.digest
 
 
 def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
@@ -189,13 +194,19 @@ def test_what_cannot_be_built_is_said_before_anything_runs(small, tmp_path):
     assert not out.exists()
 
 
-def _runs(**accuracies: list[float]) -> list:
-    rest = {"rounds": 3, "bytes": {"total": 10}, "clock": 1.0, "seconds": 2.0}
+def _runs(alike: bool = False, **accuracies: list[float]) -> list:
+    """Summaries by label and seed; if `alike`, the own domain is all there is."""
     return [
-        (label, seed, {"metrics": {"acc": acc}, **rest})
+        (label, seed, summary(Metrics(acc=acc, wdp=acc if alike else None)))
         for label, values in accuracies.items()
         for seed, acc in enumerate(values)
     ]
+
+
+def _also(run, **figures: float):
+    """The same run with further figures."""
+    label, seed, told = run
+    return label, seed, replace(told, metrics=replace(told.metrics, **figures))
 
 
 def test_the_table_by_hand():
@@ -225,17 +236,15 @@ def test_a_narrow_table_leaves_out_what_it_costs_and_says_so(small, runs, monkey
 
 def test_one_domain_is_said_once():
     """The own domain is left out where it is all there is, unless it is what was asked for; machines are told all."""
-    runs = _runs(a=[0.1, 0.2], b=[0.3, 0.4])
-    for _, _, found in runs:
-        found["metrics"]["wdp"] = found["metrics"]["acc"]
+    runs = _runs(alike=True, a=[0.1, 0.2], b=[0.3, 0.4])
     found = comparison.compare("toy", runs)
     assert comparison.columns(found) == ["acc"]
     assert "domains" not in comparison.note(found)
     assert found.as_dict()["methods"][0]["figures"]["wdp"] is not None
     assert comparison.columns(comparison.compare("toy", runs, "wdp")) == ["wdp", "acc"]
-    runs[0][2]["metrics"]["cdp"] = 0.1  # one of two seeds: still nothing to show
+    runs[0] = _also(runs[0], cdp=0.1)  # one of two seeds: still nothing to show
     assert comparison.columns(comparison.compare("toy", runs)) == ["acc"]
-    runs[1][2]["metrics"]["cdp"] = 0.1
+    runs[1] = _also(runs[1], cdp=0.1)
     assert comparison.columns(comparison.compare("toy", runs)) == ["acc", "wdp", "cdp"]
 
 
@@ -248,7 +257,8 @@ def test_nothing_is_said_of_a_test_that_is_not_in_the_table():
 
 def test_seeds_at_different_rounds_have_no_mean():
     runs = _runs(a=[0.1, 0.2])
-    runs[1][2]["rounds"] = 4
+    label, seed, told = runs[1]
+    runs[1] = label, seed, replace(told, rounds=4)
     with pytest.raises(comparison.ComparisonError, match="a: its seeds have had 3 and 4 rounds"):
         comparison.compare("toy", runs)
 
@@ -261,9 +271,9 @@ def test_an_undefined_figure_is_no_zero():
 
 def test_who_diverged_in_one_seed_is_not_the_best():
     runs = _runs(a=[0.5, 0.6, 0.55], b=[0.7, None, 0.72])
-    runs = [
-        (label, seed, {**f, **({"diverged": ["M0"]} if f["metrics"]["acc"] is None else {})}) for label, seed, f in runs
-    ]
+    label, seed, told = runs[4]
+    assert told.metrics.acc is None
+    runs[4] = label, seed, told.having(Diverged(["M0"]))
     found = comparison.compare("toy", runs)
     assert found.best == "a"
     assert [row[1] for row in comparison.cells(found)] == ["55.0 ± 12.4", "diverged"]

@@ -114,12 +114,12 @@ def test_a_reproduction_is_its_runs(finished):
     folder, said = finished
     rows = {(row["group"], row["arm"], row["column"]): row for row in said["rows"]}
     runs = [Folder(folder / "slow" / "FedProx" / f"seed-{seed}") for seed in (0, 1)]
-    ours = interval([100 * run.summary["metrics"]["acc"] for run in runs])
+    ours = interval([100 * run.summary.metrics.acc for run in runs])
     row = rows["slow", "FedProx", "ACC"]
     assert (row["ours"], row["half"]) == (pytest.approx(ours.mean), pytest.approx(ours.half))
     assert row["difference"] == pytest.approx(ours.mean - 70.0)
     assert row["seeds"] == [0, 1]
-    assert list(row["by_seed"].values()) == [pytest.approx(100 * run.summary["metrics"]["acc"]) for run in runs]
+    assert list(row["by_seed"].values()) == [pytest.approx(100 * run.summary.metrics.acc) for run in runs]
     claim = next(claim for claim in said["claims"] if claim["group"] == "slow")
     other = rows["slow", "alone", "ACC"]["by_seed"]
     assert claim["by_seed"] == {seed: pytest.approx(row["by_seed"][seed] - other[seed]) for seed in ("0", "1")}
@@ -194,7 +194,7 @@ def test_a_quick_version_is_smaller_and_says_so(toy, tmp_path):
     found = said(call("reproduce", toy, "--quick", "--out", tmp_path / "quick", "--json"))
     assert found["version"].startswith("quick version")
     assert {row["group"] for row in found["rows"]} == {"slow"}
-    assert Folder(tmp_path / "quick/slow/alone/seed-0").summary["rounds"] == 1
+    assert Folder(tmp_path / "quick/slow/alone/seed-0").summary.rounds == 1
 
 
 def test_a_part_of_it_and_the_table_of_what_is_there(toy, tmp_path):
@@ -259,17 +259,17 @@ def test_a_wrong_file_is_one_line(toy, tmp_path):
 # -- figures and verdicts ---------------------------------------------------------------------------------------
 def test_columns_of_a_run(finished):
     folder = Folder(finished[0] / "fast" / "alone" / "seed-0")
-    metrics = folder.summary["metrics"]
+    metrics = folder.summary.metrics
 
     def of(**column):
         return figure(Column(**column), folder).value
 
-    assert of(figure="cdp") == metrics["cdp"]
-    assert of(figure="wdp", participants=("b",)) == metrics["participants"]["b"]["wdp"]
+    assert of(figure="cdp") == metrics.cdp
+    assert of(figure="wdp", participants=("b",)) == metrics.participants["b"]["wdp"]
     assert of(product="local", minus="local") == 0
     assert of(product="global") is None
     assert of(level="root") is None
-    assert of(at=folder.summary["clock"]) == metrics["acc"]
+    assert of(at=folder.summary.clock) == metrics.acc
     assert of(at=0.0) is None
     assert of(deviation=2) >= 0
     assert of(deviation=3) is None  # of two evaluations
@@ -279,7 +279,7 @@ def test_a_run_that_was_over_before_a_moment_says_nothing_of_it(finished):
     """Only up to where its next evaluation would have come."""
     folder = Folder(finished[0] / "fast" / "alone" / "seed-0")
     first, last = (at["time"] for at in curve(folder.table, folder.homes, folder.headline))
-    assert figure(Column(at=last + 0.9 * (last - first)), folder).value == folder.summary["metrics"]["acc"]
+    assert figure(Column(at=last + 0.9 * (last - first)), folder).value == folder.summary.metrics.acc
     late = figure(Column(at=last + 1.1 * (last - first)), folder)
     assert (late.value, late.note) == (None, f"the run was over after {last:.1f} s")
 

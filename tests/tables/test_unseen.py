@@ -8,6 +8,9 @@ from test_levels import row
 
 from heterophony.data import DataError, LeakageError
 from heterophony.runs import show
+from heterophony.runs.findings.newcomers import Newcomers
+from heterophony.runs.findings.unseen import Unseen
+from heterophony.runs.summary import Summary
 from heterophony.settings import Setting, assemble
 from heterophony.settings.building import build
 from heterophony.tables.unseen import newcomers, unseen
@@ -40,7 +43,7 @@ def setting(text=SMALL, **changes):
 
 def told(federation, rounds):
     result = federation.run(rounds)
-    return result, show.summary(json.loads(json.dumps(federation.identity())), result)
+    return result, Summary.of(json.loads(json.dumps(federation.identity())), result)
 
 
 def test_unseen_by_hand():
@@ -75,9 +78,9 @@ def test_a_participant_that_takes_no_part_is_evaluated_on_and_nothing_else():
     assert torch.equal(without.tests["c1"]["unseen"].x, whole.views["c1"]["train"]().x)
     assert without.coverage.images["train"] < whole.coverage.images["train"]
     result, made = told(assemble("fedavg", setting(**{"data.unseen": ["c1"]})), 2)
-    assert set(made["unseen"]) == {"global"}
+    assert set(made.found(Unseen).value) == {"global"}
     (last,) = result.table.select(set="c1", split="unseen", quantity="accuracy").last().rows
-    assert made["unseen"]["global"]["c1"]["mean"] == last["sum"] / last["n"]
+    assert made.found(Unseen).value["global"]["c1"]["mean"] == last["sum"] / last["n"]
     assert last["n"] == len(whole.views["c1"]["train"]())
     assert "on who took no part, 'global': c1" in "\n".join(show.lines(made))
 
@@ -92,8 +95,8 @@ def test_a_domain_that_takes_no_part_gives_neither_clients_nor_public_data():
     assert len(made.public()) < len(whole.public())
     federation = assemble("ditto", setting(DOMAINS, **{"data.unseen": ["far"]}))
     _, said = told(federation, 1)
-    assert said["unseen"]["personalised"]["far"]["models"] == 4
-    assert said["unseen"]["global"]["far"]["models"] == 1
+    assert said.found(Unseen).value["personalised"]["far"]["models"] == 4
+    assert said.found(Unseen).value["global"]["far"]["models"] == 1
     assert "far" not in federation.homes.values()
 
 
@@ -108,10 +111,10 @@ def test_what_cannot_be_unseen():
 def test_a_newcomer_is_followed_from_the_moment_it_joins():
     late = setting(**{"joins": {"c2": 0.1}, "data.private_test": True})
     _, made = told(assemble("finetune", late), 5)
-    found = made["newcomers"]["c2"]
+    found = made.found(Newcomers).value["c2"]
     assert found["before"] is None
     assert found["since"]
     assert all(at["time"] > 0.1 for at in found["since"])
     assert "c2 joined at 0.1 s" in "\n".join(show.lines(made))
     _, shared = told(assemble("fedavg", late), 5)
-    assert shared["newcomers"]["c2"]["before"] is not None
+    assert shared.found(Newcomers).value["c2"]["before"] is not None

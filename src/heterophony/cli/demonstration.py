@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from heterophony.base.amounts import percent, size
 from heterophony.kernel.compute import Compute
-from heterophony.runs import show
 from heterophony.settings import Setting
 from heterophony.studies import campaign
 from heterophony.studies.campaign import Order
@@ -61,9 +61,9 @@ def play(folder: Path, console: Console) -> None:
     for name, setting, what, _ in RUNS:
         if setting != RUNS[0][1]:
             grid.add_section()  # one network for all: another game
-        metrics = done[name]["metrics"]
-        figures = [show.percent(metrics[key]).removesuffix(" %") for key in ("acc", "wdp", "cdp", "worst")]
-        grid.add_row(name, what, *figures, show.size(done[name]["bytes"]["total"]))
+        metrics = done[name].metrics
+        figures = [percent(getattr(metrics, key)).removesuffix(" %") for key in ("acc", "wdp", "cdp", "worst")]
+        grid.add_row(name, what, *figures, size(done[name].sent))
     console.print(grid)
     print(
         "Alone, each knows its own rotation. Together they learn the others': no image moves, and no private network."

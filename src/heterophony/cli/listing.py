@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str]) -> None:
-    """Where there is no room, members of families are counted, then `spare` columns go, and at last texts are cut."""
+    """Print a row a line. Where there is no room, families are counted, `spare` columns go, then texts are cut."""
     room = terminal.room()
     whole = [[_cell(row[column]) for column in columns] for row in rows]
     if terminal.across(columns, whole) <= room:
@@ -29,7 +29,7 @@ def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str]) -> N
 
 
 def counted(value: Any) -> Any:
-    """Three or more of a family (ud/de, ud/en, ...) among names, as ud/… (10); anything else as it is."""
+    """Return names with three or more of a family (ud/de, ud/en, ...) as ud/… (10); anything else as it is."""
     if not isinstance(value, list):
         return value
     families = [str(name).partition("/")[0] for name in value]
@@ -39,7 +39,7 @@ def counted(value: Any) -> Any:
 
 
 def families(rows: Sequence[Row]) -> tuple[list[Row], dict[str, list[str]]]:
-    """Data sets that are not there and differ by one word alone (ud/de, ud/en, ...) as one row; and which these are."""
+    """Return missing data sets that differ by one word alone (ud/de, ud/en, ...) as one row, and which these are."""
     listed: dict[str, Row] = {}
     members: dict[str, list[str]] = {}
     for row in rows:
@@ -56,7 +56,7 @@ def families(rows: Sequence[Row]) -> tuple[list[Row], dict[str, list[str]]]:
 def tell(
     rows: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...], spare: tuple[str, ...] | None = None
 ) -> None:
-    """A table that wraps; or, with `spare`, a line each, without these columns where there is no room for them."""
+    """Print a table that wraps; or, with `spare`, a line each, without these columns where there is no room."""
     if as_json:
         print(json.dumps(rows))
         return
@@ -70,10 +70,13 @@ def tell(
 
 
 def _cell(value: Any) -> str:
+    """Return a value as it stands in a list."""
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "-"
-    return (
-        {True: "yes", False: "no", None: "-"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
-    )
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

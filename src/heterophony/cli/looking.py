@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
+from heterophony.base.amounts import size
 from heterophony.cli import terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import Json
+
+if TYPE_CHECKING:
+    from heterophony.runs.summary import Summary
 
 out = terminal.console()
 
@@ -23,10 +27,11 @@ def show(
 ) -> None:
     """Show what a run has come to, finished or not."""
     from heterophony.runs import show as view
+    from heterophony.runs.summary import Summary
 
     with complaints():
-        found = view.load(folder)
-        tell(found if against is None else {**found, "clients": view.against(folder, against)}, as_json)
+        found = Summary.load(folder)
+        tell(found if against is None else found.having(view.against(folder, against)), as_json)
 
 
 def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_json: Json = False) -> None:
@@ -41,7 +46,7 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
     grid = Table("from", "to", "kind", "messages", "bytes", "status")
     for edge in edges:
         grid.add_row(
-            *(str(edge[key]) for key in ("from", "to", "kind", "messages")), view.size(edge["bytes"]), edge["status"]
+            *(str(edge[key]) for key in ("from", "to", "kind", "messages")), size(edge["bytes"]), edge["status"]
         )
     out.print(grid)
     for incident in incidents:
@@ -50,11 +55,12 @@ def ledger(folder: Annotated[Path, typer.Argument(help="A run folder.")], as_jso
         )
 
 
-def tell(summary: dict[str, Any], as_json: bool, kept: bool = True) -> None:
+def tell(summary: Summary, as_json: bool, kept: bool = True) -> None:
+    """Print a summary: as one line of JSON, or as a table with lines below it."""
     from heterophony.runs import show as view
 
     if as_json:
-        print(json.dumps(summary))
+        print(json.dumps(summary.as_json()))
         return
     out.print(view.table(summary))
     for line in view.lines(summary, kept):

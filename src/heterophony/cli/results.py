@@ -198,7 +198,7 @@ def report(
     """
     with complaints():
         from heterophony import report as reports
-        from heterophony.runs.show import counted
+        from heterophony.base.amounts import counted
 
         found = reports.write(folders, to, figures=figures, title=title)
     if as_json:

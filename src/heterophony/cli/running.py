@@ -91,7 +91,7 @@ def resume(
 
     with complaints(folder):
         options.engine_of(engine, address=address)
-        spec = Run.spec(folder)
+        spec = Run.resumable(folder)
         if not spec.get("recipe"):
             raise RunError(
                 f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
@@ -130,6 +130,6 @@ def execute(
 
 
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
-    from heterophony.runs import show as view
+    from heterophony.runs.summary import finish
 
-    tell(view.finish(spec, result, folder), as_json, kept=folder is not None)
+    tell(finish(spec, result, folder), as_json, kept=folder is not None)

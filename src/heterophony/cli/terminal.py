@@ -15,19 +15,19 @@ ENDLESS = 10_000
 
 
 def console(width: int | None = None) -> Console:
-    """A console that prints data as they are: to rich, names and texts with brackets or colons are markup."""
+    """Return a console that prints data as they are: to rich, brackets and colons are markup."""
     return Console(width=width, markup=False, emoji=False)
 
 
 def room() -> int:
-    """The columns of the terminal; as many as needed where there is none, unless COLUMNS says so."""
+    """Return the columns of the terminal; as many as needed where there is none, unless COLUMNS says so."""
     there = console()
     said = os.environ.get("COLUMNS", "").isdigit()
     return there.width if there.is_terminal or said else ENDLESS
 
 
 def fitting(head: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], room: int) -> list[int]:
-    """Which columns to show: `spare` ones go, the first named first, until a row fits or none is left."""
+    """Return which columns to show: `spare` ones go, the first named first, until a row fits or none is left."""
     widths, shown = _widths(head, rows), list(range(len(head)))
     for name in spare:
         if _sum([widths[j] for j in shown]) <= room:
@@ -37,12 +37,12 @@ def fitting(head: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[
 
 
 def across(head: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """How wide a table is."""
+    """Return how wide a table is."""
     return _sum(_widths(head, rows))
 
 
 def cut(head: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
-    """Each row on one line: the first column stays as it is, the longest of the others gets what is left."""
+    """Cut each row to one line: the first column stays as it is, the longest of the others gets what is left."""
     widths = _widths(head, rows)
     if _sum(widths) <= room or len(head) < 2:
         return [list(row) for row in rows]

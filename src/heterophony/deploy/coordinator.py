@@ -26,6 +26,7 @@ from heterophony.deploy.process import PAUSE, Program, Stopped, forked, stop_on_
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.runs.run import Run
+from heterophony.runs.summary import Summary, finish
 from heterophony.settings.setting import Strict
 
 FILE = "coordinator.toml"
@@ -169,10 +170,8 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     return 0
 
 
-def run(folder: Path, plan: Plan, courier: Any) -> dict[str, Any]:
-    """The federation, from its start or from its snapshot to its end; returns what is in result.json."""
-    from heterophony.runs import show
-
+def run(folder: Path, plan: Plan, courier: Any) -> Summary:
+    """The federation, from its start or from its snapshot to its end; returns its summary."""
     federation = plan.coordinator()
     host = RemoteHost(plan, federation, courier)
     spec, place = federation.identity(), folder / "run"
@@ -181,7 +180,7 @@ def run(folder: Path, plan: Plan, courier: Any) -> dict[str, Any]:
         engine = Engine(federation, host, record=record)
         host.watch = lambda: _report(folder, engine, host)
         result = engine.run(plan.rounds)
-        finished = show.finish(spec, result, place)
+        finished = finish(spec, result, place)
         digests = {node: host.digest(node).hex() for node in result.nodes}
         Disk().replace(folder / "digests.json", (json.dumps(digests, indent=1) + "\n").encode())
     _report(folder, engine, host, finished=True)

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from heterophony.base.amounts import counted, size
 from heterophony.deploy import coordinator
 from heterophony.deploy.named_function import DeployError, one_line
 from heterophony.deploy.node_store import Vault
@@ -15,7 +16,7 @@ from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
-from heterophony.runs.show import counted, size, written
+from heterophony.runs.summary import written
 
 
 def of(folder: Path) -> dict[str, Any]:
@@ -65,12 +66,16 @@ def _coordinator(folder: Path, plan: Plan) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise DeployError(f"{path} is damaged: remove it, a running `serve` writes another") from None
     done = written(folder / "run") if (folder / "run").exists() else None
+    result = None
+    if done is not None:
+        whole = done.as_json()
+        result = {key: whole[key] for key in ("rounds", "digest", "seconds", "bytes")}
     return {
         "who": "coordinator",
         "federation": plan.id,
         "nodes": _nodes(folder, plan),
         "run": run,
-        "result": None if done is None else {key: done[key] for key in ("rounds", "digest", "seconds", "bytes")},
+        "result": result,
     }
 
 

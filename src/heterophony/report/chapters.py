@@ -11,18 +11,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from heterophony.base.amounts import counted
 from heterophony.report import palette
+from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run, RunError
-from heterophony.runs.show import counted
 from heterophony.tables.metrics import curve
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A method with its options on a setting: one run a seed."""
+class ArmRuns:
+    """The runs of one arm, which is a method with its options on a setting: one run a seed."""
 
     label: str
     runs: tuple[Folder, ...]
@@ -33,7 +34,7 @@ class Arm:
 
     @property
     def method(self) -> str:
-        return str(self.first.summary["method"])
+        return self.first.summary.method
 
     @property
     def seeds(self) -> list[int]:
@@ -41,12 +42,12 @@ class Arm:
 
     @cached_property
     def curves(self) -> list[list[dict[str, Any]]]:
-        """Of each seed, the accuracies by round."""
+        """The accuracies by round, of each seed."""
         return [curve(run.table, run.homes, run.headline) for run in self.runs]
 
     @property
     def rounds(self) -> int:
-        """Those of a whole run: one that is not finished is not at its end."""
+        """The rounds of a whole run. One that is not finished has had fewer."""
         return max(map(goal, self.runs))
 
 
@@ -55,7 +56,7 @@ class Chapter:
     """All arms on one setting."""
 
     setting: str
-    arms: tuple[Arm, ...]
+    arms: tuple[ArmRuns, ...]
     colors: dict[str, str]
     unfinished: tuple[str, ...] = ()  # each run that is on its way, and how far it is
 
@@ -89,47 +90,59 @@ class Chapter:
 
 
 def chapters(places: Sequence[Path]) -> list[Chapter]:
-    """The runs at and below these places; a colour belongs to one label throughout."""
+    """Return the runs at and below these places by setting. A colour belongs to one label throughout."""
     named = _named([Folder(path) for path in find(list(places))])
-    arms = {(title, label): runs for (title, name), own in named.items() for label, runs in _arms(name, own).items()}
+    arms: dict[tuple[str, str], list[Folder]] = {}
+    for (title, name), folders in named.items():
+        arms |= {(title, label): runs for label, runs in _arms(name, folders).items()}
     if not arms:
         raise RunError(f"{places[0]}: no run there has finished a round yet")
-    labels = list(dict.fromkeys(label for _, label in arms))
-    colors = palette.assign(sorted(labels, key=lambda label: _rank(label, arms)))
-    settings = list(dict.fromkeys(setting for setting, _ in arms))
-    settings.sort(key=lambda setting: -sum(title == setting for title, _ in arms))  # what is compared stands first
+    labels = sorted(dict.fromkeys(label for _, label in arms), key=lambda label: _rank(label, arms))
+    colors = palette.assign(labels)
+    titles = [title for title, _ in arms]
+    settings = sorted(dict.fromkeys(titles), key=lambda setting: -titles.count(setting))  # the most compared first
+    waiting = _waiting(named, settings)
     found = []
-    for place, setting in enumerate(settings):
-        own = [Arm(label, tuple(runs)) for (title, label), runs in arms.items() if title == setting]
-        own.sort(key=lambda arm: _rank(arm.label, arms))
-        waiting = [_progress(label, run) for (title, label), runs in named.items() if title == setting for run in runs]
-        if not place:  # of a setting with nothing to show there is no chapter
-            waiting += [
-                _progress(f"{label} on {title}", run)
-                for (title, label), runs in named.items()
-                if title not in settings
-                for run in runs
-            ]
-        found.append(Chapter(setting, tuple(own), colors, tuple(line for line in waiting if line)))
+    for setting in settings:
+        own = [ArmRuns(label, tuple(arms[setting, label])) for label in labels if (setting, label) in arms]
+        found.append(Chapter(setting, tuple(own), colors, tuple(waiting[setting])))
+    return found
+
+
+def _waiting(named: dict[tuple[str, str], list[Folder]], settings: Sequence[str]) -> dict[str, list[str]]:
+    """Return by setting how far each run is that is on its way.
+
+    A setting that has nothing to show has no chapter: its runs are told in the first one, behind the others.
+    """
+    found: dict[str, list[str]] = {setting: [] for setting in settings}
+    others = []
+    for (title, label), runs in named.items():
+        told = label if title in found else f"{label} on {title}"
+        lines = [line for line in (_progress(told, run) for run in runs) if line]
+        if title in found:
+            found[title] += lines
+        else:
+            others += lines
+    found[settings[0]] += others
     return found
 
 
 def goal(folder: Folder) -> int:
-    """The rounds that a run has had, or is to have."""
-    return int(folder.summary["rounds"]) if folder.summary["finished"] else Run(folder.path).goal
+    """Return the rounds that a run has had, or is to have."""
+    return folder.summary.rounds if folder.summary.finished else Run(folder.path).goal
 
 
 def _progress(label: str, folder: Folder) -> str:
-    """Which run it is and how far, if it is not at its end."""
-    if folder.summary["finished"]:
+    """Return which run it is and how far, if it is not at its end."""
+    if folder.summary.finished:
         return ""
     whole = goal(folder)
-    return f"{label}, seed {folder.spec['seed']}: {folder.summary['rounds']} of {counted(whole, 'round')}"
+    return f"{label}, seed {folder.spec['seed']}: {folder.summary.rounds} of {counted(whole, 'round')}"
 
 
 def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
-    """(title, method or folder) -> runs, by seed."""
-    titles = [str(folder.summary["setting"] or "Python") for folder in folders]
+    """Return the runs by title and by method or folder, in the order of their seeds."""
+    titles = [folder.summary.setting or "Python" for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
     blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
@@ -142,18 +155,12 @@ def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
 
 
 def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
-    """label -> runs that differ in their seed alone; of a run that is on its way only where nothing else is known."""
-    alike: dict[str, list[Folder]] = {}
-    for folder in folders:
-        alike.setdefault(_terms(folder), []).append(folder)
-    known = []
-    for runs in alike.values():
-        finished = [run for run in runs if run.summary["finished"]]
-        known += finished or [run for run in runs if run.summary["rounds"]]
+    """Return by label the runs that differ in their seed alone."""
+    known = _shown(folders)
     same = len({_terms(run) for run in known}) == 1
     parts: dict[int, list[Folder]] = {}
     for run in known:
-        parts.setdefault(run.summary["rounds"] if same else 0, []).append(run)
+        parts.setdefault(run.summary.rounds if same else 0, []).append(run)
     found: dict[str, list[Folder]] = {}
     common = os.path.commonpath([run.path.absolute().parent for run in known]) if known else ""
     for rounds, runs in sorted(parts.items()):
@@ -166,30 +173,42 @@ def _arms(name: str, folders: Sequence[Folder]) -> dict[str, list[Folder]]:
     return found
 
 
+def _shown(folders: Sequence[Folder]) -> list[Folder]:
+    """Return the finished runs. Of runs on their way return those of which nothing else is known."""
+    alike: dict[str, list[Folder]] = {}
+    for folder in folders:
+        alike.setdefault(_terms(folder), []).append(folder)
+    known = []
+    for runs in alike.values():
+        finished = [run for run in runs if run.summary.finished]
+        known += finished or [run for run in runs if run.summary.rounds]
+    return known
+
+
 def _terms(folder: Folder) -> str:
-    """What two runs have in common if they are seeds of one arm."""
+    """Return what two runs have in common if they are seeds of one arm."""
     recipe = {key: folder.recipe.get(key) for key in ("method", "setting", "changes")}
     return json.dumps([folder.spec["settings"], recipe, folder.spec.get("precision")], sort_keys=True)
 
 
 def _label(folder: Folder) -> str:
-    """METHOD/seed-N, as `compare` lays them out, is named by its folder; any other run by its method."""
+    """Return the name of a run: its folder's for METHOD/seed-N, as `compare` lays them out, else its method's."""
     if folder.path.name.startswith("seed-"):
         return folder.path.parent.name
-    return str(folder.summary["method"])
+    return folder.summary.method
 
 
 def _block(folder: Folder) -> str:
-    """The folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
+    """Return the folder that holds a block's methods: BLOCK/METHOD/seed-N, or BLOCK/RUN."""
     place = folder.path.parent
     return place.parent.name if folder.path.name.startswith("seed-") else place.name
 
 
 def _rank(label: str, groups: dict[tuple[str, str], list[Folder]]) -> tuple[int, str]:
-    """Methods as the registry lists them, so that reports look alike; all others after them, by name."""
+    """Order methods as the registry lists them, so that reports look alike; all others after them, by name."""
     from heterophony.catalogue import registry
 
-    method = next((str(runs[0].summary["method"]) for (_, name), runs in groups.items() if name == label), label)
+    method = next((runs[0].summary.method for (_, name), runs in groups.items() if name == label), label)
     known = list(registry.all_methods())
     return (known.index(method) if method in known else len(known), label)
 
@@ -200,7 +219,7 @@ Values = list[float | None]
 
 
 def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Values | None]:
-    """Rounds that all seeds have, their mean, and from the lowest to the highest seed; None where one of them is."""
+    """Return the rounds that all seeds have, their mean, lowest and highest there; None where one of them is None."""
     rounds = thin(sorted(set.intersection(*map(set, series))) if series else [])
     seeds = [[one[r] for one in series] for r in rounds]
     if len(series) < 2:
@@ -210,13 +229,13 @@ def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Va
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Undefined where one of them is."""
+    """Return the plain mean; None where a value is None."""
     known = list(values)
     return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
 
 
 def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
-    """Per cent by round, from when all participants have been evaluated."""
+    """Return per cent by round, from when all participants have been evaluated."""
     found: Series = {}
     for at in points:
         if found or at[figure] is not None:
@@ -229,13 +248,13 @@ def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
 
 
 def lost(chapter: Chapter) -> str:
-    """A sentence on whose curves have gaps."""
+    """Return a sentence on whose curves have gaps."""
     found = []
     for arm in chapter.arms:
         seeds = [
             str(run.spec["seed"])
             for run, points in zip(arm.runs, arm.curves, strict=True)
-            if run.summary.get("diverged") or None in accuracies(points).values()
+            if run.summary.found(Diverged) or None in accuracies(points).values()
         ]
         if seeds:
             found.append(f"{arm.label} (seed {', '.join(seeds)})")
@@ -243,7 +262,7 @@ def lost(chapter: Chapter) -> str:
 
 
 def thin(rounds: list[int]) -> list[int]:
-    """At most so many, evenly, with the first and the last."""
+    """Return at most `POINTS` rounds, evenly, with the first and the last."""
     if len(rounds) <= POINTS:
         return rounds
     last = len(rounds) - 1
@@ -251,12 +270,12 @@ def thin(rounds: list[int]) -> list[int]:
 
 
 def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iterable[dict[str, Any]]:
-    """Rows of the table that are no accuracies: notes, and terms of losses."""
+    """Return rows of the table that are no accuracies: notes, and terms of losses."""
     return (row for row in folder.table if row["product"] == product and quantity(row["quantity"]) and row["n"])
 
 
 def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str]) -> dict[str, Series]:
-    """key -> round -> the mean over nodes, undefined where that of one of them is."""
+    """Return by key and round the mean over nodes; None where that of one of them is None."""
     sums: dict[str, dict[int, Values]] = {}
     for row in rows:
         value = None if row["sum"] is None else row["sum"] / row["n"]
@@ -265,12 +284,12 @@ def averaged(rows: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], str
 
 
 def some(shown: int, everything: int, what: str) -> str:
-    """40 of 80 participants, or 80 participants."""
+    """Return "40 of 80 participants", or "80 participants"."""
     return counted(shown, what) if shown == everything else f"{shown} of {counted(everything, what)}"
 
 
-def moment(found: Sequence[tuple[Arm, int]]) -> str:
-    """Which seed, and after which round: one for all, or of each arm."""
+def moment(found: Sequence[tuple[ArmRuns, int]]) -> str:
+    """Return which seed, and after which round: one for all, or of each arm."""
     labels: dict[str, list[str]] = {}
     for arm, last in found:
         labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
@@ -280,5 +299,5 @@ def moment(found: Sequence[tuple[Arm, int]]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a, b and c."""
+    """Return "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

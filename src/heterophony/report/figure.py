@@ -17,7 +17,7 @@ PHONE, LETTER = 330, 6  # pixels across, of a panel and of a letter
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A curve, with the band of its seeds where there are several."""
 
     x: Sequence[Place]
@@ -82,14 +82,14 @@ class Heat:
     digits: int | None = None
 
 
-Mark = Line | Dots | Heat
+Trace = Curve | Dots | Heat
 
 
 @dataclass(frozen=True)
 class Panel:
     """One pair of axes."""
 
-    marks: Sequence[Mark]
+    traces: Sequence[Trace]
     title: str = ""
     x: str = ""
     y: str = ""
@@ -103,17 +103,17 @@ class Panel:
     @property
     def places(self) -> list[float]:
         """All places on the x axis that are numbers."""
-        return [x for mark in self.marks if not isinstance(mark, Heat) for x in mark.x if not isinstance(x, str)]
+        return [x for mark in self.traces if not isinstance(mark, Heat) for x in mark.x if not isinstance(x, str)]
 
     @property
     def aligned(self) -> bool:
         """Whether all lines have the same places on the x axis, so that they can be read one below the other."""
-        return len({tuple(mark.x) for mark in self.marks if isinstance(mark, Line)}) == 1
+        return len({tuple(mark.x) for mark in self.traces if isinstance(mark, Curve)}) == 1
 
     @property
     def counted(self) -> bool:
         """Whether the x axis counts a few rounds, between which there is nothing to mark."""
-        xs = [x for mark in self.marks if isinstance(mark, Line) for x in mark.x]
+        xs = [x for mark in self.traces if isinstance(mark, Curve) for x in mark.x]
         whole = [x for x in xs if isinstance(x, int)]
         return bool(xs) and len(whole) == len(xs) and max(whole) - min(whole) < 10 and not (self.log or self.bare)
 
@@ -135,5 +135,5 @@ class Figure:
     @property
     def scaled(self) -> Heat | None:
         """A map of colours without numbers in it: a scale must say what they mean."""
-        heats = [mark for panel in self.panels for mark in panel.marks if isinstance(mark, Heat)]
+        heats = [mark for panel in self.panels for mark in panel.traces if isinstance(mark, Heat)]
         return next((heat for heat in heats if heat.digits is None), None)

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import Any
 
 from heterophony.report import ticks
-from heterophony.report.figure import Dots, Heat, Line, Number, Panel, Place
+from heterophony.report.figure import Curve, Dots, Heat, Number, Panel, Place
 
 
 def panel(made: Panel) -> dict[str, Any]:
-    """One plot: data and layout."""
+    """Return one plot: data and layout."""
     traces: list[dict[str, Any]] = []
-    for mark in made.marks:
-        if isinstance(mark, Line):
+    for mark in made.traces:
+        if isinstance(mark, Curve):
             traces += _line(mark, made)
         elif isinstance(mark, Dots):
             traces.append(_dots(mark))
@@ -28,7 +28,7 @@ def panel(made: Panel) -> dict[str, Any]:
     return {"data": traces, "layout": _layout(made)}
 
 
-def _line(mark: Line, made: Panel) -> list[dict[str, Any]]:
+def _line(mark: Curve, made: Panel) -> list[dict[str, Any]]:
     common = {"legendgroup": mark.name, "showlegend": False, "name": mark.name}
     found = []
     if mark.low is not None and mark.high is not None:
@@ -54,7 +54,7 @@ def _line(mark: Line, made: Panel) -> list[dict[str, Any]]:
 
 
 def _hover(made: Panel) -> str:
-    """Lines that share their places are listed below one of them; of others each point says where it is."""
+    """Return what a pointer shows. Curves that share their places are listed together; other points say where."""
     if made.aligned:
         return "%{y:.3~g}"
     where = "%{x:.3~s}B" if made.bytes else "%{x:.4~g}"
@@ -64,7 +64,7 @@ def _hover(made: Panel) -> str:
 def _outline(
     places: Sequence[Place], low: Sequence[Number], high: Sequence[Number]
 ) -> tuple[list[Place | None], list[Number]]:
-    """Around a band, and around each part of it where it has gaps."""
+    """Return the way around a band, or around each part of it where it has gaps."""
     x: list[Place | None] = []
     y: list[Number] = []
     here = zip(places, low, high, strict=True)
@@ -77,7 +77,7 @@ def _outline(
 
 
 def _names(mark: Dots) -> list[dict[str, Any]]:
-    """What stands below dots."""
+    """Return what stands below dots."""
     look = {"font": {"size": 10, "color": "@ink"}, "bgcolor": "@paper", "borderpad": 1}
     return [
         {"x": name.x, "y": name.y, "text": html.escape(name.text), "showarrow": False, "yanchor": "top",
@@ -122,7 +122,7 @@ def _heat(mark: Heat) -> dict[str, Any]:
 
 
 def _numbers(mark: Heat) -> list[dict[str, Any]]:
-    """What stands in the cells, black or white by what can be read there; a dash where there is no number."""
+    """Return what stands in the cells: black or white, whichever can be read there; a dash for no number."""
 
     def note(row: str, column: str, value: Number) -> dict[str, Any]:
         at = {"x": column, "y": row, "showarrow": False}
@@ -140,47 +140,29 @@ def _numbers(mark: Heat) -> list[dict[str, Any]]:
 
 
 def _layout(made: Panel) -> dict[str, Any]:
-    heat = any(isinstance(mark, Heat) for mark in made.marks)
-    few = heat and max(len(mark.columns) for mark in made.marks if isinstance(mark, Heat)) <= 12
-    axis = {
-        "gridcolor": "@rule",
-        "linecolor": "@rule",
-        "zerolinecolor": "@rule",
-        "tickfont": {"color": "@faint", "size": 11},
-        "title": {"font": {"color": "@faint", "size": 12}, "standoff": 8},
-        "automargin": True,
-        "fixedrange": False,
-    }
-    x: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.x}, "showgrid": False}  # type: ignore[dict-item]
-    y: dict[str, Any] = {**axis, "title": {**axis["title"], "text": made.y}, "nticks": 6}  # type: ignore[dict-item]
+    """Return the axes, the margins, and all that is written into a plot."""
+    x, y = _axis(made.x), _axis(made.y)
+    x |= {"showgrid": False} | _bytes(made) | _category(made)
+    y |= {"nticks": 6}
     if made.log:
-        x |= {"type": "log"}
-    if made.bytes:
-        low, high = ticks.ends(made.places)
-        places = ticks.ticks(low, high)
-        x |= {"range": [math.log10(low), math.log10(high)], "tickformat": "~s"}
-        x |= {"tickvals": places, "ticktext": [ticks.label(place) for place in places], "ticksuffix": "B"}  # of a hover
-    if made.counted:
-        x |= {"dtick": 1, "tick0": 0}
-    if made.whole:
-        y |= {"dtick": 1, "tick0": 0}
+        x["type"] = "log"
+    for side, whole in ((x, made.counted), (y, made.whole)):
+        side |= {"dtick": 1, "tick0": 0} if whole else {}
     if made.span is not None:
         y["range"] = list(made.span)
-    if heat:
-        x |= {"type": "category", "side": "bottom", "tickangle": 0 if few else -45}
-        y |= {"type": "category", "autorange": "reversed", "showgrid": False}
-        for side in (x, y):
-            side |= {"ticks": "", "showline": False}
-        y.pop("nticks")
-    if any(isinstance(place, str) for mark in made.marks if not isinstance(mark, Heat) for place in mark.x):
-        x["type"] = "category"
+    heats = [trace for trace in made.traces if isinstance(trace, Heat)]
+    if heats:
+        _as_matrix(x, y, heats)
     if made.square:
         y |= {"scaleanchor": "x", "constrain": "domain"}
         x |= {"constrain": "domain"}
     if made.bare:
-        bare = {"visible": False, "showgrid": False, "zeroline": False}
-        x |= bare
-        y |= bare
+        for side in (x, y):
+            side |= {"visible": False, "showgrid": False, "zeroline": False}
+    dots = [trace for trace in made.traces if isinstance(trace, Dots)]
+    notes = [note for heat in heats for note in _numbers(heat)]
+    notes += [note for each in dots for note in _names(each)]
+    together = _lines(made) and made.aligned and not made.bare
     return {
         "xaxis": x,
         "yaxis": y,
@@ -188,16 +170,52 @@ def _layout(made: Panel) -> dict[str, Any]:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "color": "@ink"},
-        "hovermode": "x unified" if _lines(made) and made.aligned and not made.bare else "closest",
+        "hovermode": "x unified" if together else "closest",
         "hoverlabel": {"bgcolor": "@paper", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12}},
         "showlegend": False,
         "dragmode": False,
-        "annotations": [
-            *(note for mark in made.marks if isinstance(mark, Heat) for note in _numbers(mark)),
-            *(note for mark in made.marks if isinstance(mark, Dots) for note in _names(mark)),
-        ],
+        "annotations": notes,
     }
 
 
+def _axis(title: str) -> dict[str, Any]:
+    return {
+        "gridcolor": "@rule",
+        "linecolor": "@rule",
+        "zerolinecolor": "@rule",
+        "tickfont": {"color": "@faint", "size": 11},
+        "title": {"font": {"color": "@faint", "size": 12}, "standoff": 8, "text": title},
+        "automargin": True,
+        "fixedrange": False,
+    }
+
+
+def _bytes(made: Panel) -> dict[str, Any]:
+    """Return what an axis of bytes has: a logarithmic range with round labels."""
+    if not made.bytes:
+        return {}
+    low, high = ticks.ends(made.places)
+    places = ticks.ticks(low, high)
+    labels = [ticks.label(place) for place in places]
+    span = [math.log10(low), math.log10(high)]
+    return {"range": span, "tickformat": "~s", "tickvals": places, "ticktext": labels, "ticksuffix": "B"}  # of a hover
+
+
+def _category(made: Panel) -> dict[str, Any]:
+    """Return what an axis of names has."""
+    places = [place for trace in made.traces if not isinstance(trace, Heat) for place in trace.x]
+    return {"type": "category"} if any(isinstance(place, str) for place in places) else {}
+
+
+def _as_matrix(x: dict[str, Any], y: dict[str, Any], heats: Sequence[Heat]) -> None:
+    """Change the axes to those of a matrix: names at both sides, the first row at the top, no lines."""
+    few = max(len(heat.columns) for heat in heats) <= 12
+    x |= {"type": "category", "side": "bottom", "tickangle": 0 if few else -45}
+    y |= {"type": "category", "autorange": "reversed", "showgrid": False}
+    for side in (x, y):
+        side |= {"ticks": "", "showline": False}
+    y.pop("nticks")
+
+
 def _lines(made: Panel) -> bool:
-    return all(isinstance(mark, Line) for mark in made.marks)
+    return all(isinstance(mark, Curve) for mark in made.traces)

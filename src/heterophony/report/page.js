@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const story = JSON.parse(document.getElementById("story").textContent);
+  const page = JSON.parse(document.getElementById("values").textContent);
   const root = document.documentElement, button = document.getElementById("theme");
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const chosen = () => { try { return localStorage.getItem("heterophony-theme"); } catch { return null; } };
@@ -14,12 +14,12 @@
   // Colours are names in the figures; here they become what the theme says.
   const look = (name, now) => {
     if (name.startsWith("@@")) {
-      const stops = story.scales[name.slice(2)][now];
+      const stops = page.scales[name.slice(2)][now];
       return stops.map((shade, i) => [i / (stops.length - 1), shade]);
     }
-    if (name.startsWith("@^")) return contrast(story.colors[now][name.slice(2)]);
+    if (name.startsWith("@^")) return contrast(page.colors[now][name.slice(2)]);
     const [key, share] = name.slice(1).split("/");
-    const shade = story.colors[now][key];
+    const shade = page.colors[now][key];
     return share ? `rgba(${channels(shade).join(",")},${share / 100})` : shade;
   };
   const dressed = (value, now) => {
@@ -34,7 +34,7 @@
   const hidden = {};  // by figure: the names that were switched off
   const config = { responsive: true, displaylogo: false, displayModeBar: false };
   const paint = (plot, now) => {
-    const made = story.plots[plot.id], off = hidden[plot.dataset.figure] || new Set();
+    const made = page.plots[plot.id], off = hidden[plot.dataset.figure] || new Set();
     const data = dressed(made.data, now).map((t) => ({ ...t, visible: off.has(t.legendgroup) ? false : true }));
     // On paper a figure does not grow by itself.
     const size = root.classList.contains("printing") ? { width: plot.clientWidth, height: plot.clientHeight } : {};

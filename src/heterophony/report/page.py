@@ -12,14 +12,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
 from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.chapters import Chapter, chapters, listed
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
-from heterophony.report.printed_table import Sheet
+from heterophony.report.printed_table import PrintedTable
+from heterophony.runs.findings.leaks import Leaks
+from heterophony.runs.findings.untrained import Untrained
 from heterophony.runs.folder import inside
-from heterophony.runs.show import counted
 from heterophony.studies.comparison import Comparison
 from heterophony.studies.experiments.reproduction import slug
 
@@ -31,15 +33,15 @@ class ReportError(ValueError):
 def write(
     places: Sequence[Path], to: Path | None = None, *, figures: Path | None = None, title: str | None = None
 ) -> dict[str, Any]:
-    """The page of all runs at and below these places; with `figures`, files for papers too. Says what was written."""
+    """Write the page of all runs at and below these places, and files for papers into `figures`. Return their names."""
     script = _plotly()
     found = chapters(places)
     drawn = [draw(chapter) for chapter in found]
-    sheets = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
+    printed = [[tables.methods(chapter), *tables.participants(chapter)] for chapter in found]
     path = to or places[0] / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(path) else 0o777)
-    Disk(private=inside(path)).replace(path, page(found, drawn, sheets, script, title).encode())
-    written = [] if figures is None else files(found, drawn, sheets, figures)
+    Disk(private=inside(path)).replace(path, page(found, drawn, printed, script, title).encode())
+    written = [] if figures is None else files(found, drawn, printed, figures)
     return {
         "page": str(path),
         "bytes": path.stat().st_size,
@@ -51,7 +53,7 @@ def write(
 
 
 def lacking() -> str:
-    """What a page needs and is not installed, and how to get it; empty if nothing is."""
+    """Return what a page needs and is not installed, and how to get it; nothing if all is there."""
     try:
         import plotly.offline  # noqa: F401
     except ImportError:
@@ -69,9 +71,9 @@ def _plotly() -> str:
 
 
 def files(
-    found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], sheets: Sequence[Sequence[Sheet]], folder: Path
+    found: Sequence[Chapter], drawn: Sequence[Sequence[Figure]], printed: Sequence[Sequence[PrintedTable]], folder: Path
 ) -> list[Path]:
-    """Each figure as PNG, SVG and PDF, with all captions in one file, each table as Markdown and LaTeX."""
+    """Write each figure as PNG, SVG and PDF, all captions into one file, each table as Markdown and LaTeX."""
     try:
         import matplotlib  # noqa: F401
 
@@ -81,15 +83,15 @@ def files(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700 if inside(folder) else 0o777)
     written: list[Path] = []
     captions = ["# Captions"]
-    for chapter, figures, own in zip(found, drawn, sheets, strict=True):
+    for chapter, figures, own in zip(found, drawn, printed, strict=True):
         prefix = f"{slug(chapter.setting)}-" if len(found) > 1 else ""
         for figure in figures:
             written += static.save(figure, folder, prefix)
             title = f"{figure.title}, {chapter.setting}"
             captions += [f"## {prefix}{figure.name}", f"**{title}.** {figure.caption}", f"In words: {figure.alt}"]
-        for sheet in own:
-            for suffix, text in ((".md", sheet.markdown()), (".tex", sheet.latex(prefix))):
-                path = folder / f"{prefix}{sheet.name}{suffix}"
+        for table in own:
+            for suffix, text in ((".md", table.markdown()), (".tex", table.latex(prefix))):
+                path = folder / f"{prefix}{table.name}{suffix}"
                 path.write_text(text)
                 written.append(path)
     path = folder / "captions.md"
@@ -103,22 +105,22 @@ def files(
 def page(
     found: Sequence[Chapter],
     drawn: Sequence[Sequence[Figure]],
-    sheets: Sequence[Sequence[Sheet]],
+    printed: Sequence[Sequence[PrintedTable]],
     plotly: str,
     title: str | None = None,
 ) -> str:
     plots: dict[str, Any] = {}
     body, links = [], []
-    for number, (chapter, figures, own) in enumerate(zip(found, drawn, sheets, strict=True)):
+    for number, (chapter, figures, own) in enumerate(zip(found, drawn, printed, strict=True)):
         body.append(_chapter(chapter, own[0], number))
         named = [replace(figure, name=f"{figure.name}-{number}") for figure in figures]
         body += [_figure(figure, plots) for figure in named]
         inner = [(f"setting-{number}", chapter.setting), *((figure.name, figure.title) for figure in named)]
         links.append("".join(f'<a href="#{html.escape(at)}">{html.escape(name)}</a>' for at, name in inner))
-        for sheet in own[1:]:
-            body.append(f'<section class="figure"><h3>{html.escape(sheet.title)}</h3>{sheet.html()}</section>')
+        for table in own[1:]:
+            body.append(f'<section class="figure"><h3>{html.escape(table.title)}</h3>{table.html()}</section>')
         body.append(_settings(chapter))
-    story = {"plots": plots, "scales": palette.SCALES, "colors": _colors(plots)}
+    values = {"plots": plots, "scales": palette.SCALES, "colors": _colors(plots)}
     heading = title or _heading(found)
     parts = {
         "TITLE": html.escape(heading),
@@ -128,7 +130,7 @@ def page(
         "BODY": "\n".join(body),
         "FOOT": html.escape(_foot()),
         # What ends a script element must not stand in one.
-        "STORY": json.dumps(_rounded(story), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        "VALUES": json.dumps(_rounded(values), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
         "PLOTLY": plotly.replace("</script", "<\\/script"),
         "SCRIPT": _resource("page.js"),
     }
@@ -156,7 +158,7 @@ TEMPLATE = """<!doctype html>
 {{BODY}}
 </main>
 <footer><p>{{FOOT}}</p></footer>
-<script id="story" type="application/json">{{STORY}}</script>
+<script id="values" type="application/json">{{VALUES}}</script>
 <script>{{PLOTLY}}</script>
 <script>{{SCRIPT}}</script>
 </body>
@@ -169,7 +171,7 @@ def _resource(name: str) -> str:
 
 
 def _themes() -> str:
-    """Colours as variables: by what the reader's system prefers, by what was chosen, and light on paper."""
+    """Return colours as variables: by what the reader's system prefers, by what was chosen, and light on paper."""
 
     def variables(theme: str) -> str:
         page = [f"--{name}: {shade};" for name, shade in palette.PAGE[theme].items()]
@@ -192,13 +194,13 @@ def _names() -> list[str]:
 
 
 def _colors(plots: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """theme -> name -> colour, of all names that the plots use."""
+    """Return by theme the colour of each name that the plots use."""
     used = set(re.findall(r'"@\^?([a-z0-9]+)(?:/\d+)?"', json.dumps(plots)))
     return {theme: {name: palette.color(name, theme) for name in sorted(used)} for theme in ("light", "dark")}
 
 
 def _rounded(value: Any) -> Any:
-    """Five digits are more than a screen shows, and half of the bytes."""
+    """Round numbers to five digits: more than a screen shows, and half of the bytes."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
@@ -224,26 +226,31 @@ def _foot() -> str:
     return f"heterophony {__version__}, {date.today()}. Everything on this page is in this one file."
 
 
-def _chapter(chapter: Chapter, sheet: Sheet, number: int) -> str:
+def _chapter(chapter: Chapter, table: PrintedTable, number: int) -> str:
     setting = chapter.recipe.get("setting", {})
     text = [f'<h2 id="setting-{number}">{html.escape(chapter.setting)}</h2>']
     if setting.get("summary"):
         text.append(f'<p class="lead">{html.escape(setting["summary"])}.</p>')
     if sentence := _finding(tables.comparing(chapter)):
         text.append(f"<p>{html.escape(sentence)}</p>")
-    for leak in dict.fromkeys(leak for arm in chapter.arms for leak in arm.first.summary["leaks"]):
-        text.append(f'<p class="warn">Leaky split: {html.escape(leak)}</p>')
-    for gap in dict.fromkeys(gap for arm in chapter.arms for gap in arm.first.summary.get("untrained", [])):
-        text.append(f'<p class="warn">Never trained: {html.escape(gap)}</p>')
-    if any(run.summary.get("unchecked") for arm in chapter.arms for run in arm.runs):
+    for kind, title in ((Leaks, "Leaky split"), (Untrained, "Never trained")):
+        for told in _told(chapter, kind):
+            text.append(f'<p class="warn">{title}: {html.escape(told)}</p>')
+    if any(run.summary.unchecked for arm in chapter.arms for run in arm.runs):
         text.append('<p class="warn">Unchecked: some runs were begun before run folders had checksums.</p>')
     if chapter.unfinished:
         text.append(f'<p class="warn">Not finished yet: {html.escape("; ".join(chapter.unfinished))}.</p>')
-    return "\n".join([*text, sheet.html()])
+    return "\n".join([*text, table.html()])
+
+
+def _told(chapter: Chapter, kind: type[Leaks] | type[Untrained]) -> list[str]:
+    """Return the sentences of a finding, each once."""
+    found = [arm.first.summary.found(kind) for arm in chapter.arms]
+    return list(dict.fromkeys(told for finding in found if finding is not None for told in finding.value))
 
 
 def _finding(found: Comparison) -> str:
-    """What the table says first, no more than it can bear."""
+    """Return what the table says first, and no more than it can bear."""
     lines = {line.label: line for line in found.lines}
     if found.best is None or len(lines) < 2:
         return ""
@@ -304,7 +311,7 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
 
 
 def _settings(chapter: Chapter) -> str:
-    """What was run, and how to run it again."""
+    """Return what was run, and how to run it again."""
     commands = [rerun.command(run) for arm in chapter.arms for run in arm.runs]
     text = ['<section class="figure"><h3>Run it again</h3>', f"<pre>{html.escape(chr(10).join(commands))}</pre>"]
     for resolved in dict.fromkeys(rerun.setting(arm.first) for arm in chapter.arms):

@@ -34,7 +34,7 @@ BASELINES = ("solo", "agg", "alone", "IND", "SOLO")
 
 
 def assign(labels: Sequence[str]) -> dict[str, str]:
-    """A colour for each label, the same in every figure of a report."""
+    """Return a colour for each label, the same in every figure of a report."""
     found: dict[str, str] = {}
     place = 0
     for label in labels:
@@ -47,7 +47,7 @@ def assign(labels: Sequence[str]) -> dict[str, str]:
 
 
 def color(name: str, theme: str = "light") -> str:
-    """What a colour's name means."""
+    """Return what a colour's name means."""
     if name in PAGE[theme]:
         return PAGE[theme][name]
     if name.startswith("s"):  # so many hundredths along the sequential scale
@@ -58,7 +58,7 @@ def color(name: str, theme: str = "light") -> str:
 
 
 def between(stops: Sequence[str], share: float) -> str:
-    """The colour that far along a scale."""
+    """Return the colour that far along a scale."""
     at = min(max(share, 0.0), 1.0) * (len(stops) - 1)
     low = min(int(at), len(stops) - 2)
     ends = [[int(stops[i][k : k + 2], 16) for k in (1, 3, 5)] for i in (low, low + 1)]
@@ -67,12 +67,12 @@ def between(stops: Sequence[str], share: float) -> str:
 
 
 def contrast(shade: str) -> str:
-    """Black or white, whichever can be read better on it."""
+    """Return black or white, whichever can be read better on it."""
     return "#ffffff" if luminance(shade) < 0.2 else "#10141a"
 
 
 def luminance(shade: str) -> float:
-    """How light a colour looks, as the web's guidelines count it."""
+    """Return how light a colour looks, as the web's guidelines count it."""
     parts = [int(shade[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -10,7 +10,7 @@ from heterophony.studies.comparison import markdown
 
 
 @dataclass(frozen=True)
-class Sheet:
+class PrintedTable:
     """Names in the first column, figures in the others; of cells (row, column), `strong` are the best and `weak` the
     worst: bold and a dagger."""
 
@@ -24,6 +24,7 @@ class Sheet:
     colors: Sequence[str] = field(default_factory=tuple)  # of the rows' names
 
     def html(self) -> str:
+        """Return the table for the page."""
         head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in self.head)
         body = []
         for i, row in enumerate(self.rows):
@@ -35,9 +36,10 @@ class Sheet:
         note = f"<p class='note'>{html.escape(self.note)}</p>" if self.note else ""
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
         label = html.escape(self.title)
-        return f'<div class="sheet" role="region" aria-label="{label}" tabindex="0">{table}</div>{note}'
+        return f'<div class="table" role="region" aria-label="{label}" tabindex="0">{table}</div>{note}'
 
     def markdown(self) -> str:
+        """Return the table in Markdown, with its title and note."""
         rows = [
             [self._marked(i, j, cell, "**{}**", DAGGER) for j, cell in enumerate(row)]
             for i, row in enumerate(self.rows)
@@ -46,7 +48,7 @@ class Sheet:
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
     def latex(self, prefix: str = "") -> str:
-        """A table for `booktabs`; its label is the name of its file."""
+        """Return a table for `booktabs`. Its label is the name of its file."""
         lines = [
             "\\begin{table}",
             "\\centering",

@@ -14,7 +14,7 @@ from heterophony.runs.folder import Folder
 
 
 def command(folder: Folder) -> str:
-    """A line for a shell; a setting that is not shipped as it was used is a file, whose text `setting` gives."""
+    """Return a line for a shell. A setting that is not shipped as it was used is a file, whose text `setting` gives."""
     recipe = folder.recipe
     if not recipe:
         return f"started from Python: Federation.resume({str(folder.path)!r})"
@@ -29,7 +29,7 @@ def command(folder: Folder) -> str:
 
 
 def _compute(given: Mapping[str, Any]) -> list[str]:
-    """Always the device, which `auto` would choose by the machine; else what is no default."""
+    """Return the options of computing: the device, which `auto` would choose by the machine, and what is no default."""
     words = ["--device", str(given.get("device", "cpu"))]
     for key, usual in (("executor", "auto"), ("precision", "fp32")):
         if given.get(key, usual) != usual:
@@ -38,14 +38,14 @@ def _compute(given: Mapping[str, Any]) -> list[str]:
 
 
 def _said(value: Any) -> str:
-    """A value of --set: text as it is, unless it would be read as something else."""
+    """Return a value of --set: text as it is, unless it would be read as something else."""
     if isinstance(value, str) and parse(f"key={value}")[1] == value:
         return value
     return toml.value(value)
 
 
 def name(folder: Folder) -> str:
-    """The setting's name if the package ships it like that, else the name of a file."""
+    """Return the setting's name if the package ships it like that, else the name of a file."""
     from heterophony.settings import Setting, shipped
 
     used = folder.recipe["setting"]
@@ -56,6 +56,6 @@ def name(folder: Folder) -> str:
 
 
 def setting(folder: Folder) -> str:
-    """The resolved setting, as a file."""
+    """Return the resolved setting, as a file."""
     values = {key: value for key, value in folder.recipe.get("setting", {}).items() if key != "name"}
     return toml.written(values) if values else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.report import palette, ticks
-from heterophony.report.figure import Dots, Figure, Heat, Line, Panel
+from heterophony.report.figure import Curve, Dots, Figure, Heat, Panel
 
 KINDS = ("png", "svg", "pdf")
 WIDTH = {"wide": 7.0, "middle": 3.4, "small": 2.3}  # inches of a panel
@@ -16,7 +16,7 @@ HEIGHT = {"wide": 2.8, "middle": 2.5, "small": 2.4}
 
 
 def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
-    """One file a kind; needs no display."""
+    """Write a figure into one file a kind. This needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Drawing
 
@@ -45,7 +45,7 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
 
 
 def _handles(figure: Figure) -> list[Any]:
-    """What the legend shows: a dash of each colour, and dots of some sizes."""
+    """Return what the legend shows: a dash of each colour, and dots of some sizes."""
     from matplotlib.lines import Line2D
 
     faint: dict[str, Any] = {"color": "none", "marker": "o", "mew": 0, "mfc": palette.color("faint")}
@@ -57,7 +57,7 @@ def _handles(figure: Figure) -> list[Any]:
 
 
 def _by_row(handles: list[Any], across: int) -> list[Any]:
-    """In the order in which a legend that fills its columns one by one reads row by row."""
+    """Return handles in such an order that a legend which fills its columns one by one reads row by row."""
     return [handle for column in range(across) for handle in handles[column::across]]
 
 
@@ -69,8 +69,8 @@ def _draw(axis: Any, panel: Panel) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     if panel.log:
         axis.set_xscale("log")
-    for mark in panel.marks:
-        if isinstance(mark, Line):
+    for mark in panel.traces:
+        if isinstance(mark, Curve):
             _line(axis, mark)
         elif isinstance(mark, Dots):
             _dots(axis, mark)
@@ -91,7 +91,7 @@ def _draw(axis: Any, panel: Panel) -> None:
             side.set_major_locator(MultipleLocator(1))
     if panel.span is not None:
         axis.set_ylim(*panel.span)
-    if panel.square and not any(isinstance(mark, Heat) for mark in panel.marks):
+    if panel.square and not any(isinstance(mark, Heat) for mark in panel.traces):
         axis.set_aspect("equal", adjustable="datalim")
     if panel.bare:
         axis.set_axis_off()
@@ -102,7 +102,7 @@ def _numbers(values: Any) -> list[Any]:
     return [math.nan if value is None else value for value in values]
 
 
-def _line(axis: Any, mark: Line) -> None:
+def _line(axis: Any, mark: Curve) -> None:
     color = palette.color(mark.color)
     if mark.low is not None and mark.high is not None:
         axis.fill_between(mark.x, _numbers(mark.low), _numbers(mark.high), color=color, alpha=0.15, lw=0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 
-from heterophony.report.chapters import Arm, Chapter
-from heterophony.report.printed_table import Sheet
+from heterophony.report.chapters import ArmRuns, Chapter
+from heterophony.report.printed_table import PrintedTable
 from heterophony.runs.population import FILE
 from heterophony.studies import comparison
 from heterophony.tables.interval import Interval, interval
@@ -15,21 +14,24 @@ from heterophony.tables.interval import Interval, interval
 MOST = 40  # participants in a table; of more, those who are worst off
 
 
-def methods(chapter: Chapter) -> Sheet:
+def methods(chapter: Chapter) -> PrintedTable:
+    """Return the table of the methods side by side, with the highest of each column in bold."""
     found = comparing(chapter)
     head, rows = comparison.header(found), comparison.cells(found)
     strong = set()
-    for j, name in enumerate(comparison.columns(found), 1):
-        means = [None if (f := line.figures[name]) is None else f.mean for line in found.lines]
-        known = [mean for mean in means if mean is not None]
-        strong |= {(i, j) for i, mean in enumerate(means) if known and mean == max(known) and len(known) > 1}
+    for place, name in enumerate(comparison.columns(found), 1):
+        known = {row: own.mean for row, line in enumerate(found.lines) if (own := line.figures[name]) is not None}
+        if len(known) > 1:
+            highest = max(known.values())
+            strong |= {(row, place) for row, value in known.items() if value == highest}
     colors = [chapter.colors[line.label] for line in found.lines]
     title = f"Methods on {chapter.setting}"
     note = comparison.note(found) + "." + (" In bold the highest of each column." if strong else "")
-    return Sheet("methods", title, head, rows, note, frozenset(strong), colors=colors)
+    return PrintedTable("methods", title, head, rows, note, frozenset(strong), colors=colors)
 
 
 def comparing(chapter: Chapter) -> comparison.Comparison:
+    """Return the runs of a chapter as `heterophony compare` compares them."""
     runs = [(arm.label, run.spec["seed"], run.summary) for arm in chapter.arms for run in arm.runs]
     return comparison.compare(chapter.setting, runs)
 
@@ -41,46 +43,76 @@ WHAT = (
 )
 
 
-def participants(chapter: Chapter) -> list[Sheet]:
-    """Of each figure that differs between participants, a table: a row each, a column a method."""
-    people = _known(chapter)
+def participants(chapter: Chapter) -> list[PrintedTable]:
+    """Return a table for each figure that differs between participants: a row each, a column a method."""
     alone = comparison.one_domain(comparing(chapter))
-    sheets = []
+    made = []
     for figure, name, what in WHAT:
         if figure == "wdp" and alone:
             continue  # it would be the table of all domains
-        values = {arm.label: own for arm in chapter.arms if (own := _figures(arm, figure))}
-        means = [{who: own.mean for who, own in column.items()} for column in values.values()]
-        everyone = list(dict.fromkeys(who for column in means for who in column))
-        if not everyone or not any(len(set(column.values())) > 1 for column in means):
+        if figure == "acc" and alone:
+            what = "test data"
+        table = _participants(chapter, figure, name, what)
+        if table is not None:
+            made.append(table)
+    return made
+
+
+def _participants(chapter: Chapter, figure: str, name: str, what: str) -> PrintedTable | None:
+    """Return the table of one figure; None where it is the same for all."""
+    arms = [arm for arm in chapter.arms if _figures(arm, figure)]
+    columns = [_figures(arm, figure) for arm in arms]
+    means = [{who: own.mean for who, own in column.items()} for column in columns]
+    everyone = list(dict.fromkeys(who for column in columns for who in column))
+    if not any(len(set(column.values())) > 1 for column in means):
+        return None
+    shown = _worst_off(everyone, means)
+    networks = _known(chapter)
+    rows = []
+    for who in shown:
+        cells = [comparison.figure(column.get(who)) for column in columns]
+        rows.append([who, *networks.get(who, ("-", "-")), *cells])
+    for title, last in (("worst", min), ("mean", mean)):
+        rows.append([title, "", "", *(_by_seed(arm, figure, last) for arm in arms)])
+    note = f"Accuracy (%) on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
+    if len(shown) < len(everyone):
+        note += f" The {len(shown)} of {len(everyone)} who are worst off."
+    head = ["participant", "network", "rows", *(arm.label for arm in arms)]
+    weak = _weak(shown, everyone, means, first=3)
+    return PrintedTable(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=weak)
+
+
+def _worst_off(everyone: Sequence[str], means: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return all participants, or of very many those whose lowest figure is the lowest, in their usual order."""
+
+    def lowest(who: str) -> float:
+        return min(column[who] for column in means if who in column)
+
+    chosen = set(sorted(everyone, key=lowest)[:MOST])
+    return [who for who in everyone if who in chosen]
+
+
+def _weak(
+    shown: Sequence[str], everyone: Sequence[str], means: Sequence[Mapping[str, float]], first: int
+) -> frozenset[tuple[int, int]]:
+    """Return the cells of who is worst off in each column. `first` is the place of the first of these columns.
+
+    Nobody is marked in a column where all are alike, nor beside somebody whose model came to nothing.
+    """
+    weak = set()
+    for place, column in enumerate(means, first):
+        if len(column) < len(everyone) or len(set(column.values())) < 2:
             continue
-        shown = sorted(everyone, key=lambda who: min(column[who] for column in means if who in column))[:MOST]
-        shown = [who for who in everyone if who in shown]
-        head = ["participant", "network", "rows", *values]
-        rows, weak = [], set()
-        # Nobody is marked as the worst beside somebody whose model came to nothing.
-        whole = [len(set(column.values())) > 1 and len(column) == len(everyone) for column in means]
-        lowest = [min(column.values()) if known else math.nan for known, column in zip(whole, means, strict=True)]
-        for i, who in enumerate(shown):
-            rows.append(
-                [who, *people.get(who, ("-", "-")), *(comparison.figure(column.get(who)) for column in values.values())]
-            )
-            weak |= {(i, j) for j, column in enumerate(means, 3) if column.get(who) == lowest[j - 3]}
-        arms = [arm for arm in chapter.arms if arm.label in values]
-        for title, last in (("worst", min), ("mean", mean)):
-            rows.append([title, "", "", *(_by_seed(arm, figure, last) for arm in arms)])
-        what = "test data" if alone and figure == "acc" else what
-        note = f"Accuracy (%) on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
-        if len(shown) < len(everyone):
-            note += f" The {len(shown)} of {len(everyone)} who are worst off."
-        sheets.append(Sheet(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=frozenset(weak)))
-    return sheets
+        lowest = min(column.values())
+        weak |= {(row, place) for row, who in enumerate(shown) if column[who] == lowest}
+    return frozenset(weak)
 
 
 def _known(chapter: Chapter) -> dict[str, tuple[str, str]]:
-    """Of each participant its network, where all runs agree on it, and its training rows, which may change by seed."""
+    """Return the network of each participant, where all runs agree, and its training rows, which may change by seed."""
     seen: dict[str, list[tuple[str, int]]] = {}
-    for run in (run for arm in chapter.arms for run in arm.runs):
+    runs = [run for arm in chapter.arms for run in arm.runs]
+    for run in runs:
         for who, own in (run.extra(FILE) or {}).get("participants", {}).items():
             size = own.get("rows", sum(own["classes"]))  # runs of before have no rows
             seen.setdefault(who, []).append((own["network"] or "-", size))
@@ -98,21 +130,30 @@ def _seeds(chapter: Chapter) -> str:
     return " Mean over seeds and half of its 95 % interval (t); the row of the worst is the mean of each seed's worst."
 
 
-def _figures(arm: Arm, figure: str) -> dict[str, Interval]:
-    """Of each participant that has this figure in all seeds."""
-    found = {who: interval([one.get(who) for one in _people(arm, figure)]) for who in _people(arm, figure)[0]}
+def _figures(arm: ArmRuns, figure: str) -> dict[str, Interval]:
+    """Return the figure of each participant that has it in all seeds."""
+    seeds = _people(arm, figure)
+    found = {who: interval([one.get(who) for one in seeds]) for who in seeds[0]}
     return {who: own for who, own in found.items() if own is not None}
 
 
-def _by_seed(arm: Arm, figure: str, last: Callable[[Iterable[float]], float]) -> str:
-    """Of each seed the worst or the mean, as in the table of methods: undefined where anyone's figure is; who is worst
-    may change by seed."""
-    everyone = [list(run.summary["metrics"]["participants"].values()) for run in arm.runs]
-    values = [[own.get(figure) for own in one] for one in everyone]
-    return comparison.figure(interval([None if None in one or not one else last(one) for one in values]))
+def _by_seed(arm: ArmRuns, figure: str, last: Callable[[Iterable[float]], float]) -> str:
+    """Return the worst or the mean of each seed, as in the table of methods. Who is worst may change by seed.
+
+    It is undefined where somebody's figure is.
+    """
+    found: list[float | None] = []
+    for run in arm.runs:
+        values = [own.get(figure) for own in run.summary.metrics.participants.values()]
+        known = [value for value in values if value is not None]
+        found.append(last(known) if known and len(known) == len(values) else None)
+    return comparison.figure(interval(found))
 
 
-def _people(arm: Arm, figure: str) -> list[dict[str, float]]:
-    """Of each seed, the figure of everyone who has it."""
-    everyone = [run.summary["metrics"]["participants"] for run in arm.runs]
-    return [{who: own[figure] for who, own in one.items() if own.get(figure) is not None} for one in everyone]
+def _people(arm: ArmRuns, figure: str) -> list[dict[str, float]]:
+    """Return for each seed the figure of everyone who has it."""
+    found = []
+    for run in arm.runs:
+        values = {who: own.get(figure) for who, own in run.summary.metrics.participants.items()}
+        found.append({who: value for who, value in values.items() if value is not None})
+    return found

@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from heterophony.runs.show import size
+from heterophony.base.amounts import size
 
 ROOM = 0.15  # of the axis, between two labels
 LEAST = 0.3  # decades: so that one value is not at both ends of its axis
 
 
 def ends(values: Iterable[float]) -> tuple[float, float]:
-    """Where the axis of these values begins and ends."""
+    """Return where the axis of these values begins and ends."""
     known = [value for value in values if value > 0]
     low, high = min(known), max(known)
     wide = math.log10(high / low)
@@ -22,7 +22,7 @@ def ends(values: Iterable[float]) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """The longest row of round numbers between these that leaves room for labels; of equals the roundest."""
+    """Return the longest row of round numbers between these that leaves room for labels; of equals the roundest."""
     wide = math.log10(high / low)
     found = []
     for row in _rows(low, high):
@@ -37,7 +37,7 @@ def label(value: float) -> str:
 
 
 def _rows(low: float, high: float) -> Iterable[Sequence[float]]:
-    """Decades, parts of decades, then even steps, which are for axes shorter than a decade."""
+    """Yield decades, parts of decades, then even steps, which are for axes shorter than a decade."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     yield []
     for every in (4, 3, 2, 1):

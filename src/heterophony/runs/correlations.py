@@ -25,10 +25,11 @@ FILE = "correlation.json"
 def correlations(
     federation: Federation, state: Callable[[str], Mapping[str, Any]], nodes: Collection[str], model: str = "model"
 ) -> dict[str, dict[str, Tensor]]:
-    """participant -> "public" and "private" -> the matrix of Eq. 1 between its logits and the others' mean.
+    """Return the matrix of Eq. 1 between a participant's logits and the others' mean, by participant and kind of data.
 
-    Its rows are the participant's classes, its columns the others'. Private data are the participant's own training
-    rows. `state` gives a node's state, such as `Result.state`; `nodes` are those that took part.
+    Rows are the participant's classes, columns the others'. Data are "public" or "private". Private data
+    are the participant's own training rows. `state` gives a node's state, such as `Result.state`; `nodes` are those
+    that took part.
     """
     here = [federation.node(name) for name in federation.homes if name in nodes]
     for node in here:

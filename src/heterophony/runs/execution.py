@@ -23,7 +23,10 @@ def execute(
     told: Sequence[str] | None = None,
     loud: bool = True,
 ) -> Result:
-    """Run a federation, or what is left of it in its folder. `told` are trackers; the usual ones if not given."""
+    """Run a federation, or what is left of it in its folder.
+
+    `told` are the names of trackers, the usual ones if not given. If `loud`, progress is shown.
+    """
     folder = None if record is None else record.folder
     if folder is not None:
         observers.begin(federation, folder)
@@ -41,5 +44,5 @@ def execute(
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

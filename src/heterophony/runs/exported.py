@@ -40,7 +40,7 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
         raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
     if not to.parent.is_dir():
         raise RunError(f"{to}: there is no folder {to.parent}")
-    with Run.open(folder) as run:
+    with Run.reading(folder) as run:
         weights = run.node_state(node)["node"]["models"][name]
     network = {"name": networks[name], **spec["recipe"]["shape"]}
     network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
@@ -56,7 +56,7 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
 
 
 def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
-    """The network with its weights, in evaluation mode, and what the file says about it.
+    """Return the network with its weights, in evaluation mode, and what the file says about it.
 
     A network that is not ours is imported with `trust` only: whoever wrote the file names the module.
     """
@@ -92,7 +92,7 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
 
 
 def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """A checksum of what is said of a model, and of its weights."""
+    """Return a checksum of what is said of a model, and of its weights."""
     whole = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         whole.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
@@ -101,7 +101,7 @@ def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
-    """Labels, their names and confidences for the images in a file."""
+    """Return labels, their names and confidences for the images in a file."""
     module, about = load(path, trust)
     network = about["network"]
     if (wanted := reads(network["name"])) not in (None, "images"):
@@ -119,6 +119,7 @@ def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
 
 
 def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Read the images of a file, in the order N, height, width, channels."""
     if not path.exists():
         raise DataError(f"{path}: there is no such file")
     if path.suffix == ".npz":

@@ -26,7 +26,7 @@ ROWS, PARTICIPANTS, DOMAINS = 60, 4, 6  # test rows of a domain, and the most of
 
 
 def features(model: nn.Module, data: Data) -> Tensor | None:
-    """What the last linear layer is given, a row each; None where a network has none, or gives it no rows."""
+    """Return what the last linear layer is given, a row each; None where a network has no such layer."""
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:
         return None
@@ -41,9 +41,9 @@ def features(model: nn.Module, data: Data) -> Tensor | None:
 
 
 def principal(rows: Tensor) -> tuple[Tensor, list[float]]:
-    """Two principal components of each row, in units of the first's deviation, and the shares of variance they bear.
+    """Return two principal components of each row, in units of the first's deviation, and their shares of variance.
 
-    Of each component the sign is free: the entry of largest size in its direction is made positive.
+    The sign of a component is free: the largest entry of its direction is made positive.
     """
     centred = rows.double() - rows.double().mean(0)
     left, values, right = torch.linalg.svd(centred, full_matrices=False)
@@ -60,7 +60,7 @@ def principal(rows: Tensor) -> tuple[Tensor, list[float]]:
 def maps(
     federation: Federation, state: Callable[[str], Mapping[str, Any]], nodes: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """participant -> its points (x, y), labels and domains, on a few test rows of every domain of its label space."""
+    """Return each participant's points (x, y), labels and domains, for a few test rows of each domain that it knows."""
     found: dict[str, dict[str, Any]] = {}
     for name in [name for name in federation.homes if name in nodes][:PARTICIPANTS]:
         node = federation.node(name)
@@ -86,6 +86,7 @@ def maps(
 
 
 def write(federation: Federation, result: Result, folder: Path) -> None:
+    """Put the maps into the run folder."""
     found = maps(federation, result.state, result.nodes)
     if found:
         Disk().replace(folder / FILE, sealed({"round": result.rounds - 1, "participants": found}))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.runs.run import Run, RunError
+from heterophony.runs.summary import Summary
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.table import Table
 
@@ -24,11 +25,9 @@ class Folder:
         return Run.spec(self.path)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
-        """What `heterophony show --json` prints."""
-        from heterophony.runs import show
-
-        return show.load(self.path)
+    def summary(self) -> Summary:
+        """What the run has come to."""
+        return Summary.load(self.path)
 
     @cached_property
     def table(self) -> Table:
@@ -52,17 +51,17 @@ class Folder:
         return str(self.spec["headline"])
 
     def extra(self, name: str) -> dict[str, Any] | None:
-        """A file beside the tables, such as `correlation.json`; None where there is none."""
+        """Return a file beside the tables, such as `correlation.json`; None where there is none."""
         return Run.part(self.path, name)
 
 
 def inside(path: Path) -> bool:
-    """Whether a file lies, or is to lie, in a run folder: then it is for its owner alone, as all there is."""
+    """Return whether a file lies, or is to lie, in a run folder: all there is for its owner alone."""
     return any(os.path.exists(place / "spec.json") for place in path.absolute().parents)
 
 
 def find(places: list[Path]) -> list[Path]:
-    """The run folders at and below these places, in order."""
+    """Return the run folders at and below these places, in order."""
     found: dict[Path, Path] = {}  # by where it really is: a folder may be named in two ways
     for place in places:
         if not place.exists():

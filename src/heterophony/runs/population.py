@@ -23,7 +23,7 @@ MOST = 100  # participants; the views of more would be built only for a picture 
 
 
 def spread(homes: Mapping[str, str], most: int) -> list[str]:
-    """So many participants at most, from each domain in turn; of more domains than that, evenly over them."""
+    """Return at most so many participants, from each domain in turn; of very many domains, evenly over them."""
     crowds: dict[str, list[str]] = {}
     for who, home in homes.items():
         crowds.setdefault(home, []).append(who)
@@ -36,8 +36,10 @@ def spread(homes: Mapping[str, str], most: int) -> list[str]:
 
 
 def population(federation: Federation) -> dict[str, dict[str, Any]]:
-    """participant -> its domain, its network if that has a name, its training rows, and how many it has of each class
-    (none where rows are of no class, as the texts of a language model)."""
+    """Return for each participant its domain, its network if that has a name, and its training rows, also by class.
+
+    Rows may be of no class, as the texts of a language model.
+    """
     recipe = federation.recipe or {}
     networks, found = recipe.get("networks", {}), {}
     for name in spread(federation.homes, MOST):
@@ -56,6 +58,7 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
 
 
 def write(federation: Federation, folder: Path) -> None:
+    """Put who takes part into the run folder."""
     found = population(federation)
     if found:
         Disk().replace(folder / FILE, sealed({"participants": found}))

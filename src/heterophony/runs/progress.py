@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from heterophony.base.amounts import percent, size
+
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
     from heterophony.federation import Federation
@@ -21,7 +23,7 @@ err = Console(stderr=True, markup=False, emoji=False)  # names are data
 
 @contextmanager
 def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], None]]:
-    """A bar on a terminal; elsewhere a line every few seconds."""
+    """Show a bar on a terminal; elsewhere print a line every few seconds. Yields what the engine is to call."""
     name = (federation.recipe or {}).get("method", type(federation.method).__name__)
     state = {"round": -1, "said": time.monotonic()}
 
@@ -57,26 +59,28 @@ def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], No
 
 
 def _round(engine: Engine) -> int:
-    """The round that all who lead have come to; asked at every wave."""
+    """Return the round that all who lead have come to. It is asked for at every wave."""
     return min((b.round for n in engine.leads if (b := engine.boxes.get(n)) is not None), default=0)
 
 
 def _facts(engine: Engine) -> str:
-    """How good and how dear it is so far; sums tables, so it is asked once a round."""
-    from heterophony.runs.show import size
-
+    """Return how good and how dear the run is so far. It sums tables, so it is asked for once a round."""
     sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
     wanted = (engine.method.headline, "accuracy", "test")
-    scores = [r for r in engine.table.rows[-2000:] if (r["product"], r["quantity"], r["split"]) == wanted]
-    scores = [r for r in scores if r["round"] == scores[-1]["round"] and r["sum"] is not None]
-    n = sum(r["n"] for r in scores)
-    texts = [f"accuracy {100 * sum(r['sum'] for r in scores) / n:.1f} %"] if n else []
-    return ", ".join([*texts, *([f"sent {size(sent)}"] if sent else [])])
+    rows = [row for row in engine.table.rows[-2000:] if (row["product"], row["quantity"], row["split"]) == wanted]
+    last = [row for row in rows if row["round"] == rows[-1]["round"] and row["sum"] is not None]
+    n = sum(row["n"] for row in last)
+    texts = []
+    if n:
+        texts.append(f"accuracy {percent(sum(row['sum'] for row in last) / n)}")
+    if sent:
+        texts.append(f"sent {size(sent)}")
+    return ", ".join(texts)
 
 
 @contextmanager
 def saving_on_interrupt(engine: Engine) -> Iterator[None]:
-    """The first Ctrl-C, or a service manager's SIGTERM, lets the engine save; the second stops at once."""
+    """Let the engine save at the first Ctrl-C or SIGTERM, and stop at once at the second."""
 
     def stop(*_: object) -> None:
         if engine.stop or engine.record is None:

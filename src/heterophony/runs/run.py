@@ -33,8 +33,9 @@ from heterophony.base.seal import digest, opened, sealed
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
-FORMAT = 2
-UNSEALED = 1  # the format without checksums of tables and of JSON files, which can be read and resumed
+FORMAT = 3
+OLDER = (1, 2)  # formats that can be read and not resumed: a snapshot's nodes and a method's options had other forms
+UNSEALED = 1  # the format without checksums of tables and of JSON files
 TABLES = ("metrics", "ledger")
 DECIDES = ("method", "setting", "seed", "changes", "compute")  # of a recipe; shapes, names and so on follow from these
 OURS = {"spec.json", "spec.json.new", "lock", "snapshot", "metrics.jsonl", "ledger.jsonl", "result.json"}
@@ -63,12 +64,12 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """How long the run has taken, over all processes that worked on it."""
+        """Return how long the run has taken, over all processes that worked on it."""
         return self.earlier + time.monotonic() - self.opened
 
     @classmethod
     def create(cls, folder: Path, spec: dict[str, Any], rounds: int, **options: Any) -> Run:
-        """A new run folder; an existing run is refused."""
+        """Make a new run folder and lock it. Raise if there is a run already."""
         run = cls(folder, **options)
         if (folder / "spec.json").exists():
             raise RunError(f"{folder} holds a run already: resume it, or choose another folder")
@@ -84,31 +85,42 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path, spec: dict[str, Any] | None = None, **options: Any) -> Run:
-        """An existing run folder; `spec` must say what the folder says."""
+        """Lock a run folder to go on with its run. Raise unless `spec` says what the folder says."""
         run = cls(folder, **options)
-        found, _, run.begun = cls._spec(folder)
+        found = cls.resumable(folder)
+        run.begun = cls._spec(folder)[2]
         if spec is not None:
-            known, given = _deciding(found), _deciding(json.loads(json.dumps(spec)))
-            methods = [(about.get("recipe") or {}).get("method") for about in (known, given)]
-            if all(methods) and methods[0] != methods[1]:  # said by the names that users give, before what follows
-                raise RunError(f"{folder} was run with {methods[0]}, not {methods[1]}: choose another folder")
-            for key, value in given.items():
-                if known.get(key) != value:
-                    where, was, asked = first_difference(key, known.get(key), value)
-                    raise RunError(
-                        f"{folder} was run with {where} = {was!r:.80}, not {asked!r:.80}: choose another folder"
-                    )
+            _refuse_other(folder, found, json.loads(json.dumps(spec)))
+        run._acquire()
+        return run
+
+    @classmethod
+    def reading(cls, folder: Path) -> Run:
+        """Lock a run folder to read its snapshot, which an earlier version may have written."""
+        run = cls(folder)
+        cls._spec(folder)
         run._acquire()
         return run
 
     @staticmethod
     def spec(folder: Path) -> dict[str, Any]:
-        """What a run folder says it is."""
+        """Return what a run folder says it is."""
         return Run._spec(folder)[0]
 
     @staticmethod
+    def resumable(folder: Path) -> dict[str, Any]:
+        """Return the same. Raise if an earlier version wrote the folder: its run can be looked at, and not go on."""
+        found, form, _ = Run._spec(folder)
+        if form != FORMAT:
+            raise RunError(
+                f"{folder} was made by an earlier version of heterophony: this one can show it, but not go on with it; "
+                "begin again in another folder"
+            )
+        return found
+
+    @staticmethod
     def _spec(folder: Path) -> tuple[dict[str, Any], int, str]:
-        """The same, its format, and its checksum."""
+        """Return what a run folder says it is, its format, and the checksum of `spec.json`."""
         path = folder / "spec.json"
         try:
             data = path.read_bytes()
@@ -117,20 +129,20 @@ class Run:
             raise RunError(f"{folder} holds no run: there is no spec.json") from None
         except ValueError as error:
             raise RunError(f"{path} is damaged: {error}") from None
-        if (form := found.pop("format", None)) not in (FORMAT, UNSEALED):
+        if (form := found.pop("format", None)) not in (FORMAT, *OLDER):
             raise RunError(f"{folder} was written in another format than {FORMAT}; use the version that wrote it")
-        if form == FORMAT and not whole:
+        if form != UNSEALED and not whole:
             raise RunError(f"{path} is damaged: its checksum is missing")
         return found, form, digest(data)
 
     @staticmethod
     def checked(folder: Path) -> bool:
-        """Whether its figures can be checked at all: they have checksums."""
+        """Return whether a folder has checksums of its figures."""
         return Run._spec(folder)[1] != UNSEALED
 
     @staticmethod
     def part(folder: Path, name: str) -> dict[str, Any] | None:
-        """A JSON file of a run folder, whose checksum is right; None where there is none."""
+        """Return a JSON file of a run folder, or None where there is none. Raise if its checksum is wrong."""
         path = folder / name
         try:
             found, whole = opened(path.read_bytes())
@@ -156,11 +168,11 @@ class Run:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a snapshot to go on from (a crash may have come before the first)."""
+        """Return whether there is a snapshot to go on from. A crash may have come before the first."""
         return (self.snapshot / "manifest.json").exists()
 
     def begin(self) -> None:
-        """Clear what a run left that was killed before its first snapshot."""
+        """Clear what was left by a run that was killed before its first snapshot."""
         self._refuse_lost()
         for table in TABLES:
             path = self.folder / f"{table}.jsonl"
@@ -169,15 +181,17 @@ class Run:
         self._sweep()
 
     def _refuse_lost(self) -> None:
+        """Raise if the snapshot of a finished run is gone."""
         if (self.folder / "result.json").exists():
             raise RunError(f"{self.snapshot / 'manifest.json'} is missing, but the run was finished: it is damaged")
 
     def refuse_fewer(self, rounds: int, known: int) -> None:
-        """What was to be longer is not cut off by whoever resumes it: the snapshot may be beyond that."""
+        """Raise if a run is to end earlier than it was begun for: its snapshot may be beyond that."""
         if rounds < known:
             raise RunError(f"{self.folder} is a run of {known} rounds; they can be more, not {rounds}")
 
     def due(self) -> bool:
+        """Return whether it is time for another snapshot."""
         return time.monotonic() - self.saved >= self.cadence
 
     def save(self, engine: Engine) -> None:
@@ -199,11 +213,13 @@ class Run:
         self.saved = time.monotonic()
 
     def _file(self, name: str, data: bytes) -> None:
+        """Write a file of the snapshot under a new name."""
         path = self.snapshot / f"{name}.{self.generation}.hph"
         self.disk.write(path, data)
         self.files[name], self.sums[name] = path.name, digest(data)
 
     def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Write the rows that a table has had since the last snapshot."""
         data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
         self.disk.append(self.folder / f"{table}.jsonl", data)
         self.written[table] = len(rows)
@@ -238,6 +254,7 @@ class Run:
         self._sweep()
 
     def _manifest(self) -> dict[str, Any]:
+        """Read what the last snapshot consists of. Raise if it is damaged or of another run."""
         path = self.snapshot / "manifest.json"
         _, form, spec = self._spec(self.folder)
         try:
@@ -259,20 +276,21 @@ class Run:
 
     @property
     def goal(self) -> int:
-        """The number of rounds that the run was to reach: as its last snapshot says, or as it was started with."""
+        """Return how many rounds the run was to reach: as its last snapshot says, or as it was started with."""
         if not self.exists:
             return int(self.spec(self.folder)["rounds"])
-        rounds = self._manifest().get("rounds")  # those of before have it in the queue alone
+        rounds = self._manifest().get("rounds")  # manifests of format 1 may lack it
         return int(codec.unpack(self._read("queue"))["rounds"] if rounds is None else rounds)
 
     def node_state(self, node: str) -> dict[str, Any]:
-        """A node's file in the last snapshot."""
+        """Return a node's file in the last snapshot."""
         self._manifest()
         if f"node-{node}" not in self.files:
             raise RunError(f"{self.folder}: node {node} has taken no part so far")
         return dict(codec.unpack(self._read(f"node-{node}")))
 
     def _read(self, name: str) -> bytes:
+        """Return a file of the last snapshot. Raise if it is damaged."""
         path = self.snapshot / self.files[name]
         try:
             data = path.read_bytes()
@@ -283,18 +301,18 @@ class Run:
         return data
 
     def check(self) -> None:
-        """Raise unless the tables are what the last snapshot says. They may be longer: a crash came after it."""
+        """Raise unless the tables are what the last snapshot says. After a crash they may be longer."""
         sums = self.sums_of_tables()
         for table in TABLES:
             self._bytes(table, sums)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """A table as the last snapshot has it; the run may be in progress."""
+        """Return a table as the last snapshot has it. The run may be in progress."""
         sums = self.sums_of_tables()
         return self._parsed(table, self._bytes(table, sums))
 
     def sums_of_tables(self) -> dict[str, str]:
-        """The checksums of both tables, as the last snapshot has them; none in a run of before there were any."""
+        """Return the checksums of both tables, as the last snapshot has them; none of format 1."""
         if self.exists:
             return dict(self._manifest().get("tables", {}))
         self._refuse_lost()
@@ -302,7 +320,7 @@ class Run:
         return {}
 
     def _bytes(self, table: str, sums: Mapping[str, str]) -> bytes:
-        """What belongs to the run of a table's file."""
+        """Return as much of a table's file as belongs to the last snapshot."""
         path, length = self.folder / f"{table}.jsonl", self.lengths[table]
         data = b""
         if length and path.exists():
@@ -315,6 +333,7 @@ class Run:
         return data
 
     def _parsed(self, table: str, data: bytes) -> list[dict[str, Any]]:
+        """Return the rows of a table."""
         try:
             return [dict(json.loads(line)) for line in data.splitlines()]
         except (ValueError, TypeError):
@@ -322,14 +341,32 @@ class Run:
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
 
 
+def _refuse_other(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    """Raise if a folder is of another run than what is asked for, and name the first difference."""
+    known, given = _deciding(found), _deciding(asked)
+    was, now = (_method(about) for about in (known, given))
+    if was and now and was != now:  # the name that users give comes before all that follows from it
+        raise RunError(f"{folder} was run with {was}, not {now}: choose another folder")
+    for key, value in given.items():
+        if known.get(key) != value:
+            where, old, new = first_difference(key, known.get(key), value)
+            raise RunError(f"{folder} was run with {where} = {old!r:.80}, not {new!r:.80}: choose another folder")
+
+
+def _method(spec: dict[str, Any]) -> str | None:
+    """Return the name by which the user called the method; None where it was built in Python."""
+    name: str | None = (spec.get("recipe") or {}).get("method")
+    return name
+
+
 def _deciding(spec: dict[str, Any]) -> dict[str, Any]:
-    """A spec with what decides of its recipe: versions may note more of what follows."""
+    """Return a spec with that part of its recipe that decides: what follows from it may be noted otherwise."""
     recipe = spec.get("recipe")
     return spec if not recipe else {**spec, "recipe": {key: recipe.get(key) for key in DECIDES}}
 
 
 def first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
-    """The first place where two specs differ."""
+    """Return the first place where two specs differ, and both values."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in [*a, *b]:
             if a.get(key) != b.get(key):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heterophony.base.disk import naming
+from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import measure
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ class TrackerError(ValueError):
 class Tracker(Protocol):
     """Who is told."""
 
-    def log(self, numbers: Mapping[str, float], round: int) -> None: ...
+    def log(self, numbers: Mapping[str, float], round: int) -> None:
+        """Take the numbers of a round."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write what is left, and end."""
 
 
 class TensorBoard:
@@ -121,7 +124,7 @@ KINDS: dict[str, tuple[type[Any], str]] = {
 
 
 def chosen(text: str) -> list[str]:
-    """The names in `--track a,b`; "auto" is TensorBoard if it is installed, "none" nobody."""
+    """Return the names in `--track a,b`. "auto" is TensorBoard if it is installed, "none" nobody."""
     if text == "auto":
         return ["tensorboard"] if find_spec("tensorboard") else []
     names = [name.strip() for name in text.split(",") if name.strip()]
@@ -136,13 +139,13 @@ def chosen(text: str) -> list[str]:
 
 
 def remembered(spec: Mapping[str, Any]) -> str:
-    """What `--track` said when a run began; `spec` is that of its folder."""
+    """Return what `--track` said when a run began. `spec` is that of its folder."""
     return str(spec.get("track", "auto"))
 
 
 @contextmanager
 def following(names: Sequence[str], folder: Path | None, spec: Mapping[str, Any], tick: Tick | None) -> Iterator[Tick]:
-    """A function for the engine's `progress` that calls `tick` and tells the trackers of every round that is over."""
+    """Yield a function for the engine's `progress`. It calls `tick` and tells the trackers of every finished round."""
     trackers: list[Tracker] = []
     told = Teller(trackers)
     options = {"method": spec["method"], "seed": spec["seed"], **spec["settings"]}
@@ -176,6 +179,7 @@ class Teller:
         self.waiting: dict[int, list[dict[str, Any]]] = {}
 
     def tell(self, engine: Engine) -> None:
+        """Tell all rounds that are over by now."""
         self.engine = engine
         lead = min((box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]), default=0)
         self._read()
@@ -183,18 +187,21 @@ class Teller:
             self._say(round)
 
     def finish(self) -> None:
+        """Tell the rounds that are left when the run has ended."""
         if self.engine is not None:
             self._read()
             for round in sorted(self.waiting):
                 self._say(round)
 
     def _read(self) -> None:
+        """Sort the table's new rows by round."""
         assert self.engine is not None
         rows, self.seen = self.engine.table.rows[self.seen :], len(self.engine.table.rows)
         for row in rows:
             self.waiting.setdefault(row["round"], []).append(row)
 
     def _say(self, round: int) -> None:
+        """Tell a round: means of what was evaluated and noted, the headline's figures, bytes and time."""
         assert self.engine is not None
         rows, federation = self.waiting.pop(round), self.engine.federation
         named: dict[str, list[float]] = {}
@@ -204,14 +211,14 @@ class Teller:
         numbers = {name: math.fsum(values) / len(values) for name, values in named.items()}
         numbers |= _headline(rows, federation.homes, federation.method.headline)
         entries, self.counted = self.engine.ledger.rows[self.counted :], len(self.engine.ledger.rows)
-        self.sent += sum(r["payload"] * r["hops"] for r in entries if "kind" in r and r["status"] != "withheld")
+        self.sent += sum(Ledger(entries).bytes().values())
         numbers |= {"run/bytes sent": float(self.sent), "run/virtual seconds": self.engine.clock}
         for tracker in self.trackers:
             tracker.log(numbers, round + 1)
 
 
 def _headline(rows: Sequence[Mapping[str, Any]], homes: Mapping[str, str], product: str) -> dict[str, float]:
-    """The papers' figures of a round in which everyone's model, or the one that all use, was evaluated."""
+    """Return the papers' figures of a round in which everyone's model, or the one that all use, was evaluated."""
     nodes = {row["node"] for row in rows if row["product"] == product}
     if homes and len(nodes) > 1 and nodes.isdisjoint(homes):  # edge servers, say: nobody's own, and not one for all
         return {}
@@ -220,6 +227,7 @@ def _headline(rows: Sequence[Mapping[str, Any]], homes: Mapping[str, str], produ
 
 
 def _name(row: Mapping[str, Any]) -> str:
+    """Return the name under which a row is told."""
     if row["split"] == "train":  # a loss term, on the data that it was trained on
         return f"{row['product']}/{row['quantity']} ({row['set']})"
     split = "" if row["split"] in ("test", "") else f" ({row['split']})"  # "validation" and the like

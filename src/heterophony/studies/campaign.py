@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from heterophony.base.amounts import counted, percent
 from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
 from heterophony.federation import Federation, settings
 from heterophony.kernel.compute import Compute
-from heterophony.runs import show
 from heterophony.runs.execution import cores, execute
 from heterophony.runs.run import Run, RunError, first_difference
+from heterophony.runs.summary import Summary, finish, written
 from heterophony.settings import Setting, assemble
 from heterophony.settings.assemble import resolve
 
@@ -68,18 +69,18 @@ class Order:
             compute=self.compute,
         )
 
-    def finished(self) -> dict[str, Any] | None:
+    def finished(self) -> Summary | None:
         """What the folder holds, if that is this run and it is at its end."""
         if not (self.folder / "spec.json").exists():
             return None
         mine = self._agreed()
         Run(self.folder).check()
-        known = show.written(self.folder)
-        if known is not None and known["rounds"] > self.goal:
-            raise RunError(f"{self.folder} has had {known['rounds']} rounds, not {self.goal}: choose another folder")
+        known = written(self.folder)
+        if known is not None and known.rounds > self.goal:
+            raise RunError(f"{self.folder} has had {known.rounds} rounds, not {self.goal}: choose another folder")
         if (goal := Run(self.folder).goal) > self.goal:  # its tables may be beyond what was once finished
             raise RunError(f"{self.folder} is a run of {goal} rounds, not {self.goal}: choose another folder")
-        return known if mine and known is not None and known["rounds"] == self.goal else None
+        return known if mine and known is not None and known.rounds == self.goal else None
 
     def _agreed(self) -> bool:
         """Whether the folder is of this order; one that was ordered otherwise is refused."""
@@ -126,8 +127,8 @@ def _field(setting: Setting, name: str) -> Any:
     return place
 
 
-def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, Any]:
-    """Run an order, or as much of it as is left; gives the object that `heterophony show --json` prints."""
+def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> Summary:
+    """Run an order, or as much of it as is left, and return its summary."""
     known = order.finished()
     if known is not None:
         return known
@@ -138,10 +139,10 @@ def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> dict[str, An
     opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
     with opened as record:
         Disk().replace(folder / FILE, sealed(order.terms(), indent=1))
-        return show.finish(spec, execute(federation, order.goal, record, loud=loud), folder)
+        return finish(spec, execute(federation, order.goal, record, loud=loud), folder)
 
 
-def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, dict[str, Any]]]:
+def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, Summary]]:
     """Each order with its figures, as they come. With one job a run may use all cores; with several, one each.
 
     With `check`, what cannot be built is an error before anything runs, for the price of loading the data once more for
@@ -157,25 +158,25 @@ def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterat
             yield order, found
     said = len(orders) - len(open_)
     if said:
-        _say(f"{said} of {show.counted(len(orders), 'run')} {'is' if said == 1 else 'are'} there already")
+        _say(f"{said} of {counted(len(orders), 'run')} {'is' if said == 1 else 'are'} there already")
     for order, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
         said += 1
-        acc = show.percent(found["metrics"]["acc"])
+        acc = percent(found.metrics.acc)
         clock = f"{time.monotonic() - began:.0f} s so far"
         _say(f"{said} of {len(orders)}: {order.label}, seed {order.seed}: accuracy {acc}; {clock}")
         yield order, found
 
 
-def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, dict[str, Any]]]:
+def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, Summary]]:
     for order in orders:
         yield order, fulfil(order, workers=cores())
 
 
-def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, dict[str, Any]]]:
+def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, Summary]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
     pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=die_with_parent)
     try:
-        doing: dict[Future[dict[str, Any]], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
+        doing: dict[Future[Summary], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
         for done in as_completed(doing):
             yield doing[done], done.result()
     finally:

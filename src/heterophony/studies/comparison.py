@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.base import toml
+from heterophony.base.amounts import size
 from heterophony.catalogue import registry
 from heterophony.kernel.compute import Compute
-from heterophony.runs import show
+from heterophony.runs.findings.diverged import Diverged
+from heterophony.runs.findings.skipped import Skipped
+from heterophony.runs.summary import Summary
 from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
 from heterophony.studies.campaign import Order
@@ -161,8 +164,8 @@ def metric_of(name: str) -> str:
     return found
 
 
-def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], metric: str = "acc") -> Comparison:
-    """What runs (label, seed, and what `heterophony show --json` prints) say; those of one label have had equal rounds.
+def compare(setting: str, runs: Sequence[tuple[str, int, Summary]], metric: str = "acc") -> Comparison:
+    """What runs (label, seed, summary) say; those of one label have had equal rounds.
 
     The best has the highest mean; the others' p is of a paired test against it, corrected.
     The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
@@ -171,11 +174,11 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
     labels = list(dict.fromkeys(label for label, _, _ in runs))
     by_label = {label: {seed: found for name, seed, found in runs if name == label} for label in labels}
     by_seed: dict[str, dict[int, float]] = {
-        label: {seed: v for seed, f in own.items() if (v := f["metrics"].get(metric)) is not None}
+        label: {seed: v for seed, f in own.items() if (v := getattr(f.metrics, metric)) is not None}
         for label, own in by_label.items()
     }
     lost = {
-        label: tuple(seed for seed, f in sorted(own.items()) if f.get("diverged")) for label, own in by_label.items()
+        label: tuple(seed for seed, f in sorted(own.items()) if f.found(Diverged)) for label, own in by_label.items()
     }
     # Whoever came to nothing in one of the seeds cannot be the best by the others.
     whole = {label: own for label, own in by_seed.items() if own and len(own) == len(by_label[label])}
@@ -186,27 +189,19 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Mapping[str, Any]]], me
     lines = []
     for label, own in by_label.items():
         ordered = [own[seed] for seed in sorted(own)]
-        figures = {name: interval([f["metrics"].get(name) for f in ordered]) for name in METRICS}
-        total, clock, seconds = (mean(_at(f, *path) for f in ordered) for path in PATHS)
-        rounds = sorted({f["rounds"] for f in ordered})
+        figures = {name: interval([getattr(f.metrics, name) for f in ordered]) for name in METRICS}
+        total = mean(f.sent for f in ordered)
+        clock, seconds = mean(f.clock for f in ordered), mean(f.seconds for f in ordered)
+        rounds = sorted({f.rounds for f in ordered})
         if len(rounds) > 1:
             raise ComparisonError(
                 f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those"
             )
         known = by_seed[label], lost[label], ps.get(label)
-        skipped = sum(f.get("skipped", 0) for f in ordered)
+        skipped = sum(found.value for f in ordered if (found := f.found(Skipped)))
         lines.append(Line(label, figures, *known, rounds[0], total or 0.0, clock, seconds, skipped))
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
     return Comparison(setting, metric, seeds, tuple(lines), best)
-
-
-PATHS = (("bytes", "total"), ("clock",), ("seconds",))
-
-
-def _at(found: Mapping[str, Any], *path: str) -> float | None:
-    for key in path:
-        found = found.get(key)  # type: ignore[assignment]
-    return found  # type: ignore[return-value]
 
 
 # -- as a table -------------------------------------------------------------------------------------------------
@@ -241,7 +236,7 @@ def cells(comparison: Comparison) -> list[list[str]]:
         if line.diverged and line.figures[comparison.metric] is None:
             figures[0] = "diverged"
         p = "best" if line.label == comparison.best else "-" if line.p is None else p_text(line.p)
-        rest = [str(line.rounds), show.size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
+        rest = [str(line.rounds), size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
         found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
     return found
 

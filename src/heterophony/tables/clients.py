@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Figures = dict[str, float | None]
+ByParticipant = dict[str, float | None]
 
 
 def own(
     table: Iterable[Mapping[str, Any]], homes: Mapping[str, str], product: str, quantity: str = "accuracy"
-) -> Figures:
-    """Each participant's figure on its own data: its private test, or else its domain's test set; undefined is None.
+) -> ByParticipant:
+    """Return each participant's figure on its own data: its private test, or else its domain's test set.
+
+    An undefined figure is None.
 
     Of every model its last evaluation counts; whoever has none is left out. Where no participant has the product, but
     one other node (a server) does, all use that one.
@@ -23,7 +25,7 @@ def own(
             last[row["node"], row["set"], row["split"]] = row
     nodes = {node for node, _, _ in last}
     shared = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
-    found: Figures = {}
+    found: ByParticipant = {}
     for participant, home in homes.items():
         model = shared or participant
         test = last.get((model, participant, "private-test")) or last.get((model, home, "test"))
@@ -32,8 +34,8 @@ def own(
     return found
 
 
-def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]:
-    """Both figures and the gain of every participant that has both, who gains, who loses, and the worst of mine.
+def gains(mine: ByParticipant, theirs: ByParticipant, higher: bool = True) -> dict[str, Any]:
+    """Return both figures and the gain of every participant that has both, who gains, who loses, and the worst.
 
     `higher` is whether more is better, as of an accuracy; a gain is always an improvement. Who has a figure there but
     none here, as its model has diverged, loses, by nobody knows how much.
@@ -59,7 +61,7 @@ def gains(mine: Figures, theirs: Figures, higher: bool = True) -> dict[str, Any]
 
 
 def line(found: Mapping[str, Any], against: str) -> str:
-    """In words."""
+    """Return what `gains` found in words."""
     rows, diverged = found["participants"], found.get("diverged", [])
     lost = f"; diverged: {', '.join(diverged)}" if diverged else ""
     if not rows:

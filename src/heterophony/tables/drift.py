@@ -15,42 +15,61 @@ _Marks = dict[tuple[str, int], dict[str, dict[int, tuple[float | None, float]]]]
 def over_time(
     table: Iterable[Mapping[str, Any]], homes: Mapping[str, str], product: str, shares: Shares
 ) -> list[dict[str, Any]]:
-    """By round: accuracy on `present` data (the round's mixture of concepts), on `past` data (the mean over concepts
-    that were there before and are gone), and `forgotten`, how far past concepts have fallen from their best. Mean over
-    those participants whose model was evaluated in that round; undefined is None.
+    """Return a row a round: mean figures of the participants whose model was evaluated then; undefined is None.
+
+    `present` is accuracy on the round's mixture of concepts. `past` is the mean over concepts that were there before
+    and are gone. `forgotten` is how far these have fallen from their best.
     """
     marks = _marks(table, product)
-    shared = {node for node, _ in marks}
-    server = next(iter(shared)) if len(shared) == 1 and shared.isdisjoint(homes) else None
-    rounds = sorted({round for _, round in marks})
+    nodes = {node for node, _ in marks}
+    server = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
     best: dict[tuple[str, int], float] = {}
     found = []
-    for round in rounds:
-        now = shares(round)
-        before = {c for r in range(round) for c, share in enumerate(shares(r)) if share > 0}
-        gone = [c for c in sorted(before) if now[c] == 0]
+    for round in sorted({round for _, round in marks}):
+        now, gone = shares(round), _gone(shares, round)
         rows, times = [], []
         for participant, home in homes.items():
             marked = marks.get((server or participant, round), {}).get(home)
             if marked is None:
                 continue
-            rates = {concept: rate for concept, (rate, _) in marked.items()}
             times += [time for _, time in marked.values()]
-            known = {concept: rate for concept, rate in rates.items() if rate is not None}
-            for concept, rate in known.items():
-                best[participant, concept] = max(rate, best.get((participant, concept), rate))
-            defined = all(c in known for c, share in enumerate(now) if share)
-            rows.append(
-                {
-                    "present": sum(share * known[c] for c, share in enumerate(now) if share) if defined else None,
-                    "past": mean(rates[c] for c in gone),
-                    "forgotten": mean(best[participant, c] - known[c] if c in known else None for c in gone),
-                }
-            )
+            rates = {concept: rate for concept, (rate, _) in marked.items()}
+            for concept, rate in rates.items():
+                if rate is not None:
+                    best[participant, concept] = max(rate, best.get((participant, concept), rate))
+            highest = {concept: best.get((participant, concept)) for concept in gone}
+            rows.append(_figures(rates, now, gone, highest))
         if rows:
             means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
             found.append({"round": round, "time": max(times), **means})
     return found
+
+
+def _gone(shares: Shares, round: int) -> list[int]:
+    """Return the concepts that were there before this round and are not any more."""
+    before = {concept for earlier in range(round) for concept, share in enumerate(shares(earlier)) if share > 0}
+    now = shares(round)
+    return [concept for concept in sorted(before) if now[concept] == 0]
+
+
+def _figures(
+    rates: Mapping[int, float | None],
+    now: Sequence[float],
+    gone: Sequence[int],
+    highest: Mapping[int, float | None],
+) -> dict[str, float | None]:
+    """Return one participant's figures in a round, from its accuracy on each concept."""
+    known = {concept: rate for concept, rate in rates.items() if rate is not None}
+    asked = [concept for concept, share in enumerate(now) if share]
+    present = None
+    if all(concept in known for concept in asked):
+        present = sum(now[concept] * known[concept] for concept in asked)
+    lost = [_fall(highest[concept], known.get(concept)) for concept in gone]
+    return {"present": present, "past": mean(rates[concept] for concept in gone), "forgotten": mean(lost)}
+
+
+def _fall(highest: float | None, rate: float | None) -> float | None:
+    return None if highest is None or rate is None else highest - rate
 
 
 def _marks(table: Iterable[Mapping[str, Any]], product: str) -> _Marks:

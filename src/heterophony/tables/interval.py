@@ -26,14 +26,14 @@ class Interval:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Undefined where one of them is, or there are none."""
+    """Return the plain mean; None where a value is None, or there are no values."""
     found = list(values)
     known = [value for value in found if value is not None]
     return sum(known) / len(known) if known and len(known) == len(found) else None
 
 
 def interval(values: Sequence[float | None]) -> Interval | None:
-    """Of figures by seed; None where one of them is undefined, or there are none."""
+    """Return the interval of figures by seed; None where one is undefined, or there are none."""
     known = [value for value in values if value is not None]
     n = len(known)
     if not n or n < len(values):
@@ -47,9 +47,9 @@ def interval(values: Sequence[float | None]) -> Interval | None:
 
 
 def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> float | None:
-    """The two-sided p of Student's paired test, over the seeds that both have.
+    """Return the two-sided p of Student's paired test, over the seeds that both have.
 
-    None with fewer than two of them, or where all differences are the same: of how they vary, they say nothing then.
+    It is None with fewer than two seeds, or where all differences are the same: they do not say how they vary.
     """
     seeds = sorted(ours.keys() & others.keys())
     differences = [ours[seed] - others[seed] for seed in seeds]
@@ -65,7 +65,7 @@ def paired(ours: Mapping[int, float], others: Mapping[int, float]) -> float | No
 
 
 def holm(ps: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The same p, corrected for how many there are (Holm, 1979)."""
+    """Return the same p, corrected for how many there are (Holm, 1979)."""
     known = sorted((p, name) for name, p in ps.items() if p is not None)
     found: dict[str, float | None] = dict.fromkeys(ps)
     highest = 0.0
@@ -77,13 +77,13 @@ def holm(ps: Mapping[str, float | None]) -> dict[str, float | None]:
 
 # -- Student's distribution, so that a table needs no further package -------------------------------------------
 def cdf(t: float, freedom: int) -> float:
-    """P(T <= t)."""
+    """Return P(T <= t) for Student's T."""
     tail = 0.5 * _beta(freedom / (freedom + t * t), freedom / 2, 0.5)
     return 1 - tail if t > 0 else tail
 
 
 def quantile(p: float, freedom: int) -> float:
-    """The t with P(T <= t) = p, for p >= 1/2."""
+    """Return the t with P(T <= t) = p, for p >= 1/2."""
     low, high = 0.0, 1.0
     while cdf(high, freedom) < p:
         high *= 2
@@ -94,7 +94,7 @@ def quantile(p: float, freedom: int) -> float:
 
 
 def _beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction."""
+    """Return the regularised incomplete beta function, by its continued fraction."""
     if x <= 0 or x >= 1:
         return min(1.0, max(0.0, x))
     if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly, its mirror image does not

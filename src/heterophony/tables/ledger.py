@@ -33,7 +33,7 @@ class Ledger:
         return [row for row in self.rows if "incident" in row]
 
     def bytes(self, measure: str = "payload") -> dict[str, int]:
-        """Bytes that left nodes, per kind, each counted on every link it used."""
+        """Return the bytes that left nodes, per kind, each counted on every link it used."""
         total: Counter[str] = Counter()
         for row in self.messages:
             if row["status"] != "withheld":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from heterophony.tables.interval import mean
@@ -16,53 +16,70 @@ _Last = dict[tuple[str, str, str], Mapping[str, Any]]
 def levels(
     table: Table, parents: Mapping[str, str], homes: Mapping[str, str], quantity: str = "accuracy"
 ) -> list[dict[str, Any]]:
-    """One row a level, leaves first: accuracies of the models there, mean over the leaves below; undefined is None.
+    """Return one row a level, leaves first: accuracies of the models there, mean over the leaves below.
 
     `own` is a leaf's private test, or else its domain's test set; `subtree` the test sets of all leaves of its parent;
-    `union` all test sets; `proxy` the held-out public rows. Of every model its last evaluation counts.
+    `union` all test sets; `proxy` the held-out public rows. Of every model its last evaluation counts; undefined is
+    None.
     """
     last: _Last = {}
     for row in table:
         if row["quantity"] == quantity:
             last[row["node"], row["set"], row["split"]] = row
-    tests = list(dict.fromkeys(name for _, name, split in last if split == "test"))
-    proxies = list(dict.fromkeys(name for _, name, split in last if split == "proxy"))
+    tests, proxies = _sets(last, "test"), _sets(last, "proxy")
     found: dict[str, list[dict[str, float | None]]] = {}
     for leaf, home in homes.items():
-        siblings = [homes[node] for node in homes if parents[node] == parents[leaf]]
-        path = [leaf]
-        while path[-1] in parents:
-            path.append(parents[path[-1]])
-        for place, node in enumerate(path):
-            level = "leaf" if place == 0 else "root" if node == path[-1] else f"level {len(path) - 1 - place}"
-            own = _pooled(last, node, [leaf], "private-test")
-            found.setdefault(level, []).append(
-                {
-                    "own": _pooled(last, node, [home], "test") if own is None else own,
-                    "subtree": _pooled(last, node, dict.fromkeys(siblings), "test"),
-                    "union": _pooled(last, node, tests, "test"),
-                    "proxy": _pooled(last, node, proxies, "proxy"),
-                }
-            )
+        siblings = dict.fromkeys(homes[node] for node in homes if parents[node] == parents[leaf])
+        for level, node in _path(leaf, parents):
+            private = _pooled(last, node, [leaf], "private-test")
+            figures = {
+                "own": _pooled(last, node, [home], "test") if private is None else private,
+                "subtree": _pooled(last, node, siblings, "test"),
+                "union": _pooled(last, node, tests, "test"),
+                "proxy": _pooled(last, node, proxies, "proxy"),
+            }
+            found.setdefault(level, []).append(figures)
+    rows = []
+    for level in _ordered(found):
+        rows.append({"level": level, **{name: mean(each[name] for each in found[level]) for name in COLUMNS}})
+    return rows
+
+
+def _sets(last: _Last, split: str) -> list[str]:
+    """Return the sets of a split, in the order in which they were first evaluated on."""
+    return list(dict.fromkeys(name for _, name, known in last if known == split))
+
+
+def _path(leaf: str, parents: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the level and the name of each node from a leaf to the root."""
+    path = [leaf]
+    while path[-1] in parents:
+        path.append(parents[path[-1]])
+    inner = [f"level {depth}" for depth in range(len(path) - 2, 0, -1)]
+    return list(zip(("leaf", *inner, "root"), path, strict=False))
+
+
+def _ordered(found: Collection[str]) -> list[str]:
+    """Return the levels that there are from the leaves to the root."""
     inner = sorted((level for level in found if level.startswith("level")), key=lambda level: -int(level[6:]))
-    return [
-        {"level": level, **{name: mean([each[name] for each in found[level]]) for name in COLUMNS}}
-        for level in ("leaf", *inner, "root")
-        if level in found
-    ]
+    return [level for level in ("leaf", *inner, "root") if level in found]
 
 
 def perplexities(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The same of perplexity: the exponential of the mean loss, so that means over leaves are geometric."""
-    found = levels(table, parents, homes, "loss")
-    return [{"level": row["level"], **{c: _exp(row[c]) for c in COLUMNS}} for row in found]
+    """Return the same of perplexity: the exponential of the mean loss, so that means over leaves are geometric."""
+    rows = []
+    for row in levels(table, parents, homes, "loss"):
+        rows.append({"level": row["level"], **{name: perplexity(row[name]) for name in COLUMNS}})
+    return rows
 
 
-def _exp(loss: float | None) -> float | None:
+def perplexity(loss: float | None) -> float | None:
+    """Return the exponential of a mean loss, kept below what a float can hold."""
     return None if loss is None else math.exp(min(loss, 700.0))
 
 
 def _pooled(last: _Last, node: str, sets: Iterable[str], split: str) -> float | None:
+    """Return a model's mean over all rows of these sets; None unless it is defined on each of them."""
     rows = [last.get((node, name, split)) for name in sets]
     if not rows or any(row is None or row["sum"] is None for row in rows):
         return None

@@ -21,7 +21,7 @@ _POOLED = ("loss", "top5", "f1", "calibration")
 _TIE = 1e-12  # equal accuracies may differ by rounding
 
 Row = Mapping[str, Any]
-Rows = Table | Sequence[Row]
+Evaluations = Table | Sequence[Row]
 Figures = dict[str, float | None]
 Rounds = int | Mapping[str, int]
 _Model = dict[str, dict[str, Row]]  # quantity -> set -> row
@@ -47,20 +47,20 @@ class Metrics:
     participants: dict[str, Figures] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the metrics as JSON has them."""
         return asdict(self)
 
 
 def measure(
-    table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
+    table: Evaluations, homes: Mapping[str, str], product: str, *, split: str = "test", round: Rounds | None = None
 ) -> Metrics:
-    """The metrics of a product after a round (one for all, or by node: the models that `best_rounds` keeps), or at the
-    end: of every participant's model its last evaluation until then, as in a round that asks only some of them the
-    others' models stay as they are. Undefined while there is a participant without any.
+    """Return the metrics of a product after a round, or at the end.
 
-    `homes` names each participant's own set; without any, whoever has the product is one, on all sets. Where only one
-    node that is no participant has the product (a server's global model), every participant uses that model. Of two
-    marks in one round the later counts.
+    `round` is one for all, or by node (the models that `best_rounds` keeps). Of every participant's model its last
+    evaluation until then counts: in a round that asks only some of them, the others' models stay as they are. Metrics
+    are undefined while a participant has none. `homes` names each participant's own set; without any, whoever has the
+    product is one, on all sets. Where only one node that is no participant has the product (a server's global model),
+    every participant uses that model. Of two marks in one round the later counts.
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
@@ -91,8 +91,8 @@ def measure(
     )
 
 
-def best_round(table: Rows, homes: Mapping[str, str], product: str) -> int | None:
-    """The round with the highest validation ACC, the earliest of equals; None without validation rows.
+def best_round(table: Evaluations, homes: Mapping[str, str], product: str) -> int | None:
+    """Return the round with the highest validation ACC, the earliest of equals; None without validation rows.
 
     Nothing in this module ever selects on test: this looks at the split "validation" alone.
     """
@@ -101,9 +101,11 @@ def best_round(table: Rows, homes: Mapping[str, str], product: str) -> int | Non
     return next((at["round"] for at in entries if at["acc"] >= highest - _TIE), None)
 
 
-def best_rounds(table: Rows, homes: Mapping[str, str], product: str) -> dict[str, int]:
-    """For each node that has the product, the round in which its own validation ACC was highest: who has no server
-    keeps the best of its own models, as in FedH2L. Looks at the split "validation" alone."""
+def best_rounds(table: Evaluations, homes: Mapping[str, str], product: str) -> dict[str, int]:
+    """Return for each node that has the product the round in which its own validation ACC was highest.
+
+    Who has no server keeps the best of its own models, as in FedH2L. This looks at the split "validation" alone.
+    """
     rows = _select(table, product, "validation")
     nodes = _audience(rows, homes, product)
     best: dict[str, tuple[float, int]] = {}
@@ -115,8 +117,8 @@ def best_rounds(table: Rows, homes: Mapping[str, str], product: str) -> dict[str
     return {node: round for node, (_, round) in best.items()}
 
 
-def diverged(table: Rows, product: str) -> list[str]:
-    """Whose model of this product gave, when it was evaluated last, outputs that are no numbers."""
+def diverged(table: Evaluations, product: str) -> list[str]:
+    """Return the nodes whose model of this product gave outputs that are no numbers when it was evaluated last."""
     last: dict[str, tuple[int, bool]] = {}
     for row in table:
         if row["product"] == product and row["quantity"] == "accuracy":
@@ -126,9 +128,11 @@ def diverged(table: Rows, product: str) -> list[str]:
     return sorted(node for node, (_, lost) in last.items() if lost)
 
 
-def conflicts(table: Rows) -> dict[str, dict[str, float]]:
-    """Of each node that noted the cosine of its two gradients (FedH2L): in how many rounds, the share of them in which
-    the gradients conflicted, and the mean cosine there (minus it is the share of a gradient that projection removes).
+def conflicts(table: Evaluations) -> dict[str, dict[str, float]]:
+    """Return how often the two gradients of a node conflicted, for each node that noted their cosine (FedH2L).
+
+    `share` is of its rounds. `cosine` is the mean in rounds of conflict; minus it is the share of a gradient that
+    projection removes.
     """
     noted: dict[str, list[float]] = {}
     for row in table:
@@ -142,10 +146,10 @@ def conflicts(table: Rows) -> dict[str, dict[str, float]]:
     return found
 
 
-def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
-    """One entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as `measure` gives them.
+def curve(table: Evaluations, homes: Mapping[str, str], product: str, *, split: str = "test") -> list[dict[str, Any]]:
+    """Return one entry per round, in order: round, time (of its last mark), acc, wdp, cdp and inter as in `measure`.
 
-    A model counts from one round in which it was evaluated to the next; until all are known there is None.
+    A model counts from one round in which it was evaluated to the next. Until all are known there is None.
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
@@ -154,30 +158,46 @@ def curve(table: Rows, homes: Mapping[str, str], product: str, *, split: str = "
     everyone = sum(crowd.total() for crowd in crowds.values())
     entries = []
     known: dict[str, dict[str, Figures]] = {}  # by node and home
-    totals, undefined = dict.fromkeys(_ACCURACIES, Fraction()), Counter[str]()
+    totals = _Totals()
     for round, models in sorted(_by_round(rows, crowds).items()):
         for node, model in models.items():  # only what has changed: rounds may be many, and cohorts small
-            before, known[node] = known.get(node, {}), _figures(model.get("accuracy", {}), crowds[node])
-            for sign, figures in ((-1, before), (1, known[node])):
-                for home, own in figures.items():
-                    for name in _ACCURACIES:
-                        value, count = own[name], sign * crowds[node][home]
-                        if value is None:
-                            undefined[name] += count
-                        else:
-                            totals[name] += count * Fraction(value)
+            totals.add(known.get(node, {}), crowds[node], -1)
+            known[node] = _figures(model.get("accuracy", {}), crowds[node])
+            totals.add(known[node], crowds[node], 1)
         times = [row["time"] for model in models.values() for row in model.get("accuracy", {}).values()]
-        if not times:
-            continue
-        means = {
-            name: None if undefined[name] or len(known) < len(crowds) else float(totals[name] / everyone)
-            for name in _ACCURACIES
-        }
-        entries.append({"round": round, "time": max(times), **means})
+        if times:
+            means = totals.means(everyone, whole=len(known) == len(crowds))
+            entries.append({"round": round, "time": max(times), **means})
     return entries
 
 
-def _select(table: Rows, product: str, split: str) -> list[Row]:
+class _Totals:
+    """Sums of the accuracies over participants, exact so that taking a model out leaves no rounding behind."""
+
+    def __init__(self) -> None:
+        self.sums = dict.fromkeys(_ACCURACIES, Fraction())
+        self.undefined = Counter[str]()
+
+    def add(self, by_home: Mapping[str, Figures], crowd: Mapping[str, int], sign: int) -> None:
+        """Add a model's figures for everyone who uses it, or take them out (`sign` -1)."""
+        for home, own in by_home.items():
+            for name in _ACCURACIES:
+                value = own[name]
+                if value is None:
+                    self.undefined[name] += sign * crowd[home]
+                else:
+                    self.sums[name] += sign * crowd[home] * Fraction(value)
+
+    def means(self, everyone: int, whole: bool) -> Figures:
+        """Return the means; None where one is undefined, or not all models are known (`whole`)."""
+        found: Figures = {}
+        for name in _ACCURACIES:
+            defined = whole and not self.undefined[name]
+            found[name] = float(self.sums[name] / everyone) if defined else None
+        return found
+
+
+def _select(table: Evaluations, product: str, split: str) -> list[Row]:
     return [row for row in table if row["product"] == product and row["split"] == split]
 
 
@@ -186,7 +206,7 @@ def _homeless(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
-    """Each node with a model that counts, and the participants who use it: itself, or all of them."""
+    """Return each node with a model that counts, and the participants who use it: itself, or all of them."""
     nodes = {row["node"] for row in rows}
     if not homes or not nodes or not nodes.isdisjoint(homes):
         return {participant: [participant] for participant in homes}
@@ -196,7 +216,7 @@ def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> di
 
 
 def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
-    """The last round of each node, none later than that; empty if one of them has none."""
+    """Return the last round of each node, none later than `until`; nothing if one of them has none."""
     own: dict[str, int] = {}
     for row in rows:
         if until is None or row["round"] <= until:
@@ -210,7 +230,7 @@ def _models(rows: Iterable[Row], nodes: Collection[str], rounds: Mapping[str, in
 
 
 def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
-    """The rows of these nodes by round, node, quantity and set."""
+    """Return the rows of these nodes by round, node, quantity and set."""
     found: dict[int, dict[str, _Model]] = {}
     for row in rows:
         if row["node"] in nodes:
@@ -222,7 +242,7 @@ def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str
 
 
 def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures]:
-    """What one model's accuracies give participants with these homes, in time linear in the sets and the homes."""
+    """Return a model's figures for participants with these homes, in time linear in the sets and the homes."""
     place = {name: at for at, name in enumerate(sets)}
     # An empty last place, for a home that is no set.
     sums = [*(_sum(row) for row in sets.values()), 0.0]
@@ -243,14 +263,14 @@ def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures
 
 
 def _without(values: Sequence[float]) -> list[float]:
-    """For each place, the sum of all others: from both ends, as taking one away from the total loses digits."""
+    """Return for each place the sum of all others, from both ends: subtracting from the total loses digits."""
     before = accumulate(values[:-1], initial=0.0)
     after = list(accumulate(values[:0:-1], initial=0.0))
     return [low + high for low, high in zip(before, reversed(after), strict=True)]
 
 
 def _sum(row: Row) -> float:
-    """NaN for undefined: it carries through sums, and `_ratio` turns it back."""
+    """Return NaN where it is undefined: that carries through sums, and `_ratio` turns it back into None."""
     return math.nan if row["sum"] is None else float(row["sum"])
 
 
@@ -267,7 +287,7 @@ def _pool(rows: Collection[Row]) -> float | None:
 
 
 def _mean(shares: _Shares, name: str) -> float | None:
-    """Mean over participants, undefined where it is for one of them."""
+    """Return the mean over participants; None where one of them has none."""
     values = _values(shares, name)
     if not values:
         return None
@@ -288,6 +308,6 @@ def _spread(shares: _Shares, name: str) -> float | None:
 
 
 def _values(shares: _Shares, name: str) -> list[tuple[float, int]]:
-    """A figure of all participants; none at all where one is undefined."""
+    """Return a figure of all participants and their numbers; nothing where one is undefined."""
     values = [(value, count) for figures, count in shares if (value := figures[name]) is not None]
     return values if len(values) == len(shares) else []

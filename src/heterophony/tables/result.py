@@ -39,18 +39,18 @@ class Result:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all models, as they are when first asked for: equal digests are equal to the bit."""
+        """A hash of all models as they are when it is first asked for. Equal digests are equal models, to the bit."""
         whole = hashlib.sha256()
         for node in sorted(self.nodes):
             whole.update(node.encode() + self.host.digest(node))
         return whole.hexdigest()
 
     def metrics(self, product: str | None = None, **which: Any) -> Metrics:
-        """Every metric of a product (the method's headline unless named) in the last round, or in `round=...`."""
+        """Return every metric of a product (the method's headline unless named), of the last round or `round=...`."""
         if product is not None and product not in (known := {row["product"] for row in self.table}):
             raise ValueError(f"there is no product {product!r}; there are {', '.join(sorted(known)) or 'none'}")
         return measure(self.table, self.homes, product or self.headline, **which)
 
     def state(self, node: str) -> dict[str, Any]:
-        """A node's final state: models, optimisers, variables."""
+        """Return a node's final state: models, optimisers, variables."""
         return self.host.state(node)

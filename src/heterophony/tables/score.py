@@ -13,7 +13,7 @@ Scores = dict[str, tuple[float | None, int]]
 
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
-    """Quantity -> (sum, n), where sum / n is the figure: accuracy, top5, loss, macro-F1 and calibration error.
+    """Return by quantity a sum and an n, whose quotient is the figure: accuracy, top5, loss, macro-F1 and calibration.
 
     `top5` is there only with more than five classes. F1 is summed over the classes that occur in `labels`, so its n
     is their number; all other n are rows. Pooled F1 and calibration are means of the sets' own, by classes and by rows.
@@ -55,7 +55,7 @@ def _has(quantity: str, classes: int) -> bool:
 
 
 def _top(k: int, logits: Tensor, labels: Tensor) -> int:
-    """Rows whose label is among the k largest logits; of equals the first counts as larger, as in argmax."""
+    """Count the rows whose label is among the k largest logits. Of equals the first is larger, as in argmax."""
     own = logits.gather(1, labels[:, None])
     earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
     rank = ((logits > own) | ((logits == own) & earlier)).sum(-1)
@@ -63,7 +63,7 @@ def _top(k: int, logits: Tensor, labels: Tensor) -> int:
 
 
 def _f1(guess: Tensor, labels: Tensor, classes: int) -> tuple[float, int]:
-    """Sum of 2 TP / (2 TP + FP + FN) over the classes that occur in the labels, and how many these are."""
+    """Return the sum of 2 TP / (2 TP + FP + FN) over the classes that occur in the labels, and their number."""
     guess, labels = guess.cpu(), labels.cpu()
     actual = labels.bincount(minlength=classes)
     claimed = guess.bincount(minlength=classes)
@@ -73,7 +73,7 @@ def _f1(guess: Tensor, labels: Tensor, classes: int) -> tuple[float, int]:
 
 
 def _calibration(confidence: Tensor, right: Tensor) -> float:
-    """Sum over bins of |sum of confidence - number right|; a bin is open below and closed above."""
+    """Return the sum over bins of |sum of confidence - number right|. A bin is open below and closed above."""
     edges = torch.arange(1, BINS, dtype=torch.float64) / BINS
     gaps = torch.zeros(BINS, dtype=torch.float64)
     gaps.index_add_(0, torch.bucketize(confidence, edges), confidence - right.double())

@@ -22,17 +22,17 @@ class Table:
         return iter(self.rows)
 
     def select(self, **wanted: Any) -> Table:
-        """The rows that match: `table.select(product="global", quantity="accuracy")`."""
+        """Return the rows that match: `table.select(product="global", quantity="accuracy")`."""
         return Table(row for row in self.rows if all(row[key] == value for key, value in wanted.items()))
 
     def mean(self) -> float | None:
-        """Pooled mean of the selected rows, sum over n; None where it is undefined."""
+        """Return the pooled mean of the selected rows, sum over n; None where it is undefined."""
         n = sum(row["n"] for row in self.rows)
         if not n or any(row["sum"] is None for row in self.rows):
             return None
         return float(sum(row["sum"] for row in self.rows) / n)
 
     def last(self) -> Table:
-        """The rows of the last round among these."""
+        """Return the rows of the last round among these."""
         newest = max((row["round"] for row in self.rows), default=None)
         return Table(row for row in self.rows if row["round"] == newest)

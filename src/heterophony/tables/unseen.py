@@ -9,7 +9,7 @@ from heterophony.tables.interval import mean
 
 
 def unseen(table: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | int | None]]]:
-    """product -> set that took no part -> mean, best and worst accuracy over the models that are that product.
+    """Return by product and by set that took no part: mean, best and worst accuracy over the product's models.
 
     Of every model its last evaluation counts; where one has diverged, mean and worst are None.
     """
@@ -36,8 +36,9 @@ def _rate(row: Mapping[str, Any]) -> float | None:
 def newcomers(
     table: Iterable[Mapping[str, Any]], joins: Mapping[str, float], homes: Mapping[str, str], product: str
 ) -> dict[str, dict[str, Any]]:
-    """Of everyone who joined later: accuracy on its own data (its private test, or else its domain's test set) of the
-    product that is for it, its own model or the one that all share: the last one before it joined, and all since.
+    """Return for everyone who joined later its accuracy on its own data: the last one `before`, and all `since`.
+
+    The model is its own, or the one that all share. Its own data are its private test, or else its domain's test set.
     """
     rows = [row for row in table if row["product"] == product and row["quantity"] == "accuracy" and row["n"]]
     nodes = {row["node"] for row in rows}
@@ -45,10 +46,14 @@ def newcomers(
     found = {}
     for name, when in joins.items():
         mine = [row for row in rows if row["node"] == (shared or name)]
-        private = [row for row in mine if (row["set"], row["split"]) == (name, "private-test")]
-        own = private or [row for row in mine if (row["set"], row["split"]) == (homes.get(name), "test")]
+        own = _on(mine, name, "private-test") or _on(mine, homes.get(name), "test")
         points = [{"round": row["round"], "time": row["time"], "own": _rate(row)} for row in own]
         before = [at["own"] for at in points if at["time"] < when]
         since = [at for at in points if at["time"] >= when]
         found[name] = {"joined": when, "before": before[-1] if before else None, "since": since}
     return found
+
+
+def _on(rows: Iterable[Mapping[str, Any]], name: str | None, split: str) -> list[Mapping[str, Any]]:
+    """Return the rows of one set."""
+    return [row for row in rows if row["set"] == name and row["split"] == split]

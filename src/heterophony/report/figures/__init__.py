@@ -25,6 +25,6 @@ ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, u
 
 
 def draw(chapter: Chapter) -> list[Figure]:
-    """All figures of a chapter, in the order of a report."""
+    """Return all figures of a chapter, in the order of a report."""
     drawn = [figure for module in ALL for figure in module.draw(chapter)]
     return [replace(figure, name=slug(figure.name)) for figure in drawn]  # a label may have what a file's name may not

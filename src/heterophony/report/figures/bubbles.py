@@ -3,60 +3,72 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from heterophony.base.amounts import counted
 from heterophony.report.chapters import Chapter, some
-from heterophony.report.figure import Dots, Figure, Panel
+from heterophony.report.figure import Dots, Figure, Panel, Place
 from heterophony.runs.population import FILE, spread
-from heterophony.runs.show import counted
 
 WIDEST = 22.0  # pixels across
 MOST = 40  # participants
 
 
 def draw(chapter: Chapter) -> list[Figure]:
+    """Return one figure, of the first seed; none of very many classes."""
     folder = chapter.arms[0].first
     found = folder.extra(FILE)
     if found is None:
         return []
     everyone = found["participants"]
     people = {who: everyone[who] for who in spread({who: own["domain"] for who, own in everyone.items()}, MOST)}
-    counts = {name: own["classes"] for name, own in people.items()}
-    classes = max(len(own) for own in counts.values())
-    present = [n for own in counts.values() for n in own if n]
-    largest = max(present, default=0)
+    classes = max(len(own["classes"]) for own in people.values())
+    counts = [n for own in people.values() for n in own["classes"]]
+    largest = max(counts, default=0)
     if classes > 40 or not largest:
         return []
     homes = list(dict.fromkeys(own["domain"] for own in people.values()))
     shared = 1 < len(homes) < len(people)  # else colours would say what the axis says
-    marks = []
-    for place, home in enumerate(homes):
-        here = [(name, label, n) for name, own in counts.items() if people[name]["domain"] == home
-                for label, n in enumerate(own) if n]  # fmt: skip
-        sizes = [_across(n, largest) for _, _, n in here]
-        hover = [f"{name}: {n} of class {label}" for name, label, n in here]
-        marks.append(Dots([name for name, _, _ in here], [float(label) for _, label, _ in here], home,
-                          f"k{place % 10 if shared else 0}", sizes, hover=hover))  # fmt: skip
-    missing = sum(1 for own in counts.values() for n in own if not n)
+    colors = {home: f"k{place % 10 if shared else 0}" for place, home in enumerate(homes)}
     who = some(len(people), len(folder.homes), "participant")
     caption = (
         f"Training rows of {who} by class, seed {folder.spec['seed']}; the area of a bubble is their number, {largest} "
         "at most."
     )
     alt = (
-        f"{who}, {classes} classes, {sum(map(sum, counts.values()))} training rows; {missing} of "
+        f"{who}, {classes} classes, {sum(counts)} training rows; {counts.count(0)} of "
         f"{len(people) * classes} pairs of participant and class are empty."
     )
-    panel = Panel(marks, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)
-    legend = [(home, f"k{place % 10}") for place, home in enumerate(homes)] if shared else []
-    scale = [(counted(n, "row"), _across(n, largest)) for n in _examples(min(present), largest)]
+    dots = [_bubbles(home, colors[home], people, largest) for home in homes]
+    panel = Panel(dots, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)
+    legend = list(colors.items()) if shared else []
+    smallest = min(n for n in counts if n)
+    scale = [(counted(n, "row"), _across(n, largest)) for n in _examples(smallest, largest)]
     return [Figure("bubbles", "Who holds what", caption, alt, [panel], legend, scale, width="wide")]
 
 
+def _bubbles(home: str, color: str, people: dict[str, Any], largest: int) -> Dots:
+    """Return the bubbles of one domain's participants."""
+    names: list[Place] = []
+    labels: list[Place] = []
+    sizes, hover = [], []
+    for name, own in people.items():
+        for label, n in enumerate(own["classes"]):
+            if own["domain"] == home and n:
+                names.append(name)
+                labels.append(float(label))
+                sizes.append(_across(n, largest))
+                hover.append(f"{name}: {n} of class {label}")
+    return Dots(names, labels, home, color, sizes, hover=hover)
+
+
 def _across(n: int, largest: int) -> float:
+    """Return how many pixels a bubble of so many rows is across."""
     return max(2.0, WIDEST * math.sqrt(n / largest))
 
 
 def _examples(smallest: int, largest: int) -> list[int]:
-    """Numbers to read bubbles by: the smallest, the largest, and a round one between where they are far apart."""
-    between = [n for k in range(9) for part in (1, 2, 5) if 2 * smallest <= (n := part * 10**k) <= largest / 2]
+    """Return numbers to read bubbles by: the smallest, the largest, and a round one between if they are far apart."""
+    rounded = [part * 10**power for power in range(9) for part in (1, 2, 5)]
+    between = [n for n in rounded if 2 * smallest <= n <= largest / 2]
     return sorted({smallest, largest, *between[len(between) // 2 :][:1]})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, averaged, noted, some, thin
-from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, averaged, noted, some, thin
+from heterophony.report.figure import Curve, Figure, Panel
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
 
@@ -29,7 +29,7 @@ def by_node(folder: Folder) -> dict[str, Cosines]:
     return {node: own for node, own in known.items() if own}
 
 
-def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Cosines]) -> Figure:
+def _figure(chapter: Chapter, arm: ArmRuns, cosines: dict[str, Cosines]) -> Figure:
     shown = spread({node: arm.first.homes.get(node, node) for node in cosines}, MOST)
     reach = max(1, max(map(len, cosines.values())) // 20)
     smooth, share = [], []
@@ -39,8 +39,8 @@ def _figure(chapter: Chapter, arm: Arm, cosines: dict[str, Cosines]) -> Figure:
         color = f"k{place}"
         values = [_around(series, r, reach, float) for r in rounds]
         x: list[float | str] = [r + 1 for r in rounds]
-        smooth.append(Line(x, values, node, color))
-        share.append(Line(x, [100 * _around(series, r, reach, lambda v: float(v < 0)) for r in rounds], node, color))
+        smooth.append(Curve(x, values, node, color))
+        share.append(Curve(x, [100 * _around(series, r, reach, lambda v: float(v < 0)) for r in rounds], node, color))
     everything = [value for series in cosines.values() for value in series.values()]
     against = 100 * sum(value < 0 for value in everything) / len(everything)
     panels = [

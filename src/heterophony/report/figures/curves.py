@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, accuracies, band, lost, mean, told
-from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, accuracies, band, lost, mean, told
+from heterophony.report.figure import Curve, Figure, Panel
 
 WHAT = (("acc", "all domains"), ("wdp", "own domain"), ("cdp", "other domains"))
 
@@ -27,12 +27,12 @@ def _axis(chapter: Chapter) -> str:
     return "round" if chapter.same_rounds else "share of the rounds (%)"
 
 
-def _line(chapter: Chapter, arm: Arm, figure: str) -> list[Line]:
+def _line(chapter: Chapter, arm: ArmRuns, figure: str) -> list[Curve]:
     rounds, middle, low, high = band([accuracies(points, figure) for points in arm.curves])
     if not rounds:
         return []
     x: list[float | str] = [r + 1 if chapter.same_rounds else 100 * (r + 1) / arm.rounds for r in rounds]
-    return [Line(x, middle, arm.label, chapter.colors[arm.label], low, high, dots=len(x) < 30)]
+    return [Curve(x, middle, arm.label, chapter.colors[arm.label], low, high, dots=len(x) < 30)]
 
 
 def _alt(chapter: Chapter) -> str:

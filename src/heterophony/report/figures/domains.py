@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, listed, mean, some, told
+from heterophony.report.chapters import ArmRuns, Chapter, listed, mean, some, told
 from heterophony.report.figure import Figure, Heat, Panel
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
@@ -11,7 +11,7 @@ MOST = 20  # models and domains: more cannot be read
 
 
 def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
-    """model's node -> domain -> accuracy of the headline product, at its last evaluation; None if that is no number."""
+    """Return by node and domain the accuracy of the headline product, last evaluation; None if that is no number."""
     last: dict[tuple[str, str], tuple[int, float | None]] = {}
     for row in folder.table.select(product=folder.headline, split="test", quantity="accuracy"):
         key = row["node"], row["set"]
@@ -54,22 +54,28 @@ def draw(chapter: Chapter) -> list[Figure]:
     ]
 
 
-def _panel(arm: Arm) -> tuple[Heat, str] | None:
-    """The map, and which part of models and domains it has, if not all."""
+def _panel(arm: ArmRuns) -> tuple[Heat, str] | None:
+    """Return the map of one method, and which part of models and domains it has if not all."""
     tables = [matrix(run) for run in arm.runs]
     homes = arm.first.homes
     rows = spread({node: homes.get(node, node) for node in tables[0]}, MOST)
     everywhere = list(dict.fromkeys(domain for own in tables[0].values() for domain in own))
-    columns = everywhere
-    if len(columns) > MOST:  # the own ones of those who are shown, so that there is a diagonal
-        own = [domain for domain in everywhere if domain in {homes.get(row) for row in rows}]
-        columns = own if len(own) > 1 else spread({domain: domain for domain in everywhere}, MOST)
+    columns = _columns(everywhere, {homes.get(row) for row in rows})
     if len(columns) < 2 or not rows:
         return None
     cells: list[list[float | None]] = []
     for row in rows:
         values = [mean(table.get(row, {}).get(column) for table in tables) for column in columns]
         cells.append([None if value is None else 100 * value for value in values])
-    parts = [(len(rows), len(tables[0]), "model"), (len(columns), len(everywhere), "domain")]
-    part = listed([some(*each) for each in parts]) if any(few < many for few, many, _ in parts) else ""
+    part = ""
+    if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
+        part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
     return Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None), part
+
+
+def _columns(everywhere: list[str], own: set[str | None]) -> list[str]:
+    """Return the domains to show: all, or of very many the own ones of those shown, so that there is a diagonal."""
+    if len(everywhere) <= MOST:
+        return everywhere
+    diagonal = [domain for domain in everywhere if domain in own]
+    return diagonal if len(diagonal) > 1 else spread({domain: domain for domain in everywhere}, MOST)

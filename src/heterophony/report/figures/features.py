@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from heterophony.report.chapters import Arm, Chapter, listed, moment, some
+from heterophony.base.amounts import counted
+from heterophony.report.chapters import ArmRuns, Chapter, listed, moment, some
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.features import FILE
-from heterophony.runs.show import counted
 
 RINGS = "Dots are of its own domain, rings of the others."
 
@@ -48,8 +48,8 @@ def _domains(shown: set[str], everywhere: set[str]) -> str:
     return "all domains" if len(shown) >= len(everywhere) else some(len(shown), len(everywhere), "domain")
 
 
-def _elsewhere(who: str, arms: Sequence[Arm]) -> str:
-    """Whose tables and curves are of a model that is not this participant's."""
+def _elsewhere(who: str, arms: Sequence[ArmRuns]) -> str:
+    """Return a sentence on tables and curves of a model that is not this participant's."""
     found: dict[str, list[str]] = {}
     for arm in arms:
         holders = {row["node"] for row in arm.first.table if row["product"] == arm.first.headline}

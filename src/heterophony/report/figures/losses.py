@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, Series, averaged, band, noted, told
-from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, noted, told
+from heterophony.report.figure import Curve, Figure, Panel
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -20,7 +20,7 @@ def draw(chapter: Chapter) -> list[Figure]:
         "Terms of the training losses, with their weights, mean over the steps of a round and over nodes; named by "
         f"model and term, with the data they are on.{chapter.bands}"
     )
-    if any(None in line.y for panel in panels for line in panel.marks):  # type: ignore[union-attr]
+    if any(None in line.y for panel in panels for line in panel.traces):  # type: ignore[union-attr]
         caption += " A gap is a loss that is no number."
     return [
         Figure(
@@ -29,7 +29,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     ]
 
 
-def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
+def _lines(arm: ArmRuns, colors: dict[str, str]) -> list[Curve]:
     series: dict[str, list[Series]] = {}
     for run in arm.runs:
         rows = noted(run, "training", lambda _: True)
@@ -40,5 +40,5 @@ def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
         rounds, mean, low, high = band(seeds)
         if rounds:
             color = colors.setdefault(name, f"k{len(colors) % 10}")
-            lines.append(Line([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
+            lines.append(Curve([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
     return lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, accuracies, band, lost, told
-from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, accuracies, band, lost, told
+from heterophony.report.figure import Curve, Figure, Panel
 from heterophony.tables.metrics import curve
 
 
@@ -33,7 +33,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     ]
 
 
-def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
+def _lines(arm: ArmRuns, colors: dict[str, str]) -> list[Curve]:
     names = dict.fromkeys(row["product"] for row in arm.first.table if row["split"] == "test")
     lines = []
     for name in names:
@@ -49,5 +49,5 @@ def _lines(arm: Arm, colors: dict[str, str]) -> list[Line]:
         rounds, mean, low, high = band(series)
         if rounds:
             color = colors.setdefault(name, f"k{len(colors) % 10}")
-            lines.append(Line([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
+            lines.append(Curve([r + 1 for r in rounds], mean, name, color, low, high, dots=len(rounds) < 30))
     return lines

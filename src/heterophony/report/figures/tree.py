@@ -4,65 +4,93 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony.report.chapters import Arm, Chapter, mean, told
-from heterophony.report.figure import Dots, Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, mean, told
+from heterophony.report.figure import Curve, Dots, Figure, Panel
+from heterophony.runs.findings.levels import LevelAccuracies
 from heterophony.runs.folder import Folder
 from heterophony.tables.levels import COLUMNS
 
 TITLES = {"own": "a leaf's own data", "subtree": "its subtree's data", "union": "all data", "proxy": "proxy data"}
 MOST = 40  # nodes in words
+Point = tuple[float, float]
 
 
 def draw(chapter: Chapter) -> list[Figure]:
     found = []
     for arm in chapter.arms:
-        rows, parents = arm.first.summary.get("levels"), arm.first.recipe.get("parents")
-        if rows and parents:
+        parents = arm.first.recipe.get("parents")
+        if parents and _levels(arm.first):
             found.append(_figure(chapter, arm, parents))
     return found
 
 
-def _figure(chapter: Chapter, arm: Arm, parents: dict[str, str]) -> Figure:
-    tables = [run.summary["levels"] for run in arm.runs]
-    levels = [row["level"] for row in tables[0]]
-    lines: list[Line] = []
-    for place, column in enumerate(COLUMNS):
-        values = [[table[i][column] for table in tables] for i in range(len(levels))]
-        if any(v is not None for own in values for v in own):
-            means = [mean(own) for own in values]
-            ys = [None if value is None else 100 * value for value in means]
-            low, high = None, None
-            if len(tables) > 1 and None not in ys:
-                low, high = [100 * min(own) for own in values], [100 * max(own) for own in values]
-            lines.append(Line(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
+def _levels(folder: Folder) -> list[dict[str, Any]]:
+    """Return one row a level, leaves first; none where the run is no tree."""
+    found = folder.summary.found(LevelAccuracies)
+    return [] if found is None else found.value
+
+
+def _figure(chapter: Chapter, arm: ArmRuns, parents: dict[str, str]) -> Figure:
+    """Return the tree of one method's first seed, with curves over the levels of all its seeds beside it."""
     accuracies = _union(arm.first)
-    depth = max(len(ancestry(leaf, parents)) for leaf in parents) - 1
-    root = next(parent for parent in parents.values() if parent not in parents)
-    unions = [(row["level"], row["union"]) for row in tables[0]]
-    text = ", ".join(f"{level} {told(None if value is None else 100 * value)}" for level, value in unions)
+    curves = _curves([_levels(run) for run in arm.runs])
     panels = [
         Panel(_drawing(arm.first, parents, accuracies), f"{arm.label}: accuracy on all data", bare=True),
-        Panel(lines, "by level, leaves first", "", "accuracy (%)"),
+        Panel(curves, "by level, leaves first", "", "accuracy (%)"),
     ]
-    leaves = len([node for node in parents if node not in parents.values()])
-    dashed = " Dashed: residual links." if arm.first.spec["settings"].get("far", True) and _links(arm.first) else ""
-    gone = " A dash: its outputs are no numbers." if None in accuracies.values() else ""
-    seeds = ", and from the lowest to the highest seed" if len(tables) > 1 else ""
-    caption = (
-        f"A tree of {leaves} leaves and depth {depth}; every node keeps a model, and the number in it is its accuracy "
-        f"on the test data of all, seed {arm.seeds[0]}.{gone}{dashed} Right: the models of each "
-        f"level, mean over the leaves below{seeds}."
-    )
-    named = ", ".join(f"{node} {told(value)}" for node, value in list(accuracies.items())[:MOST])
-    named += f" and {len(accuracies) - MOST} more" if len(accuracies) > MOST else ""
-    alt = f"Accuracy on all data by level, from the leaves to {root}: {text}. By node: {named}."
-    legend = [(line.name, line.color) for line in lines]
+    legend = [(curve.name, curve.color) for curve in curves]
     title = "The tree" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
+    caption, alt = _caption(arm, parents, accuracies), _alt(arm, parents, accuracies)
     return Figure(f"tree-{arm.label}", title, caption, alt, panels, legend)
 
 
+def _curves(tables: list[list[dict[str, Any]]]) -> list[Curve]:
+    """Return a curve over the levels for each kind of test data, the mean over seeds with their band."""
+    levels = [row["level"] for row in tables[0]]
+    curves = []
+    for place, column in enumerate(COLUMNS):
+        values = [[table[level][column] for table in tables] for level in range(len(levels))]
+        if all(value is None for seeds in values for value in seeds):
+            continue
+        means = [mean(seeds) for seeds in values]
+        ys = [None if value is None else 100 * value for value in means]
+        low, high = None, None
+        if len(tables) > 1 and None not in ys:
+            low = [100 * min(seeds) for seeds in values]
+            high = [100 * max(seeds) for seeds in values]
+        curves.append(Curve(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
+    return curves
+
+
+def _caption(arm: ArmRuns, parents: dict[str, str], accuracies: dict[str, float | None]) -> str:
+    leaves = _leaves(list(parents), parents)
+    depth = max(len(ancestry(leaf, parents)) for leaf in parents) - 1
+    gone = " A dash: its outputs are no numbers." if None in accuracies.values() else ""
+    dashed = " Dashed: residual links." if _residuals(arm.first) else ""
+    seeds = ", and from the lowest to the highest seed" if len(arm.runs) > 1 else ""
+    return (
+        f"A tree of {len(leaves)} leaves and depth {depth}; every node keeps a model, and the number in it is its "
+        f"accuracy on the test data of all, seed {arm.seeds[0]}.{gone}{dashed} Right: the models of each "
+        f"level, mean over the leaves below{seeds}."
+    )
+
+
+def _alt(arm: ArmRuns, parents: dict[str, str], accuracies: dict[str, float | None]) -> str:
+    """Return the figure in words."""
+    root = next(parent for parent in parents.values() if parent not in parents)
+    by_level = []
+    for row in _levels(arm.first):
+        union = None if row["union"] is None else 100 * row["union"]
+        by_level.append(f"{row['level']} {told(union)}")
+    by_node = ", ".join(f"{node} {told(value)}" for node, value in list(accuracies.items())[:MOST])
+    if len(accuracies) > MOST:
+        by_node += f" and {len(accuracies) - MOST} more"
+    levels = ", ".join(by_level)
+    return f"Accuracy on all data by level, from the leaves to {root}: {levels}. By node: {by_node}."
+
+
 def ancestry(node: str, parents: dict[str, str]) -> list[str]:
-    """A node, its parent, and so on to the root."""
+    """Return a node, its parent, and so on to the root."""
     path = [node]
     while path[-1] in parents:
         path.append(parents[path[-1]])
@@ -70,7 +98,7 @@ def ancestry(node: str, parents: dict[str, str]) -> list[str]:
 
 
 def _union(folder: Folder) -> dict[str, float | None]:
-    """node -> accuracy of its model on all test sets, at its last evaluation; None if that is no number."""
+    """Return for each node the accuracy of its last model on all test sets; None if that is no number."""
     last: dict[str, dict[str, dict[str, Any]]] = {}
     for row in folder.table:
         if row["quantity"] == "accuracy" and row["split"] == "test" and row["n"]:
@@ -82,57 +110,87 @@ def _union(folder: Folder) -> dict[str, float | None]:
     return found
 
 
-def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, float | None]) -> list[Line | Dots]:
-    """Leaves in a row at the bottom, every other node above the middle of its children."""
+def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, float | None]) -> list[Curve | Dots]:
+    """Return the links of a tree and its nodes, each shaded by its accuracy."""
     nodes = list(dict.fromkeys([*parents, *parents.values()]))
-    leaves = [node for node in nodes if node not in parents.values()]
-    at: dict[str, tuple[float, float]] = {}
+    at = _places(nodes, parents)
+    links = [_link(at[node], at[parent]) for node, parent in parents.items()]
+    width = len(_leaves(nodes, parents))
+    bows = [_bow(at[a], at[b], width) for a, b in _residuals(folder) if a in at and b in at]
+    return [*links, *bows, _dots(nodes, parents, at, accuracies)]
 
-    def place(node: str) -> tuple[float, float]:
-        if node not in at:
-            children = [child for child, parent in parents.items() if parent == node]
-            depth = len(ancestry(node, parents)) - 1
-            xs = [place(child)[0] for child in children]
-            at[node] = (sum(xs) / len(xs) if xs else float(order.index(node)), -float(depth))
-        return at[node]
 
-    order = sorted(leaves, key=lambda leaf: [nodes.index(step) for step in reversed(ancestry(leaf, parents))])
-    for node in nodes:
-        place(node)
-    lines: list[Line | Dots] = [
-        Line([at[node][0], at[parent][0]], [at[node][1], at[parent][1]], "", "faint", width=1.0)
-        for node, parent in parents.items()
-    ]
-    used = folder.spec["settings"].get("far", True)
-    residuals = _links(folder) if used else []
-    for upper, lower in residuals:
-        if upper in at and lower in at:
-            (x0, y0), (x1, y1) = at[upper], at[lower]
-            bow = 0.06 * max(1, len(leaves)) * (1 if x1 >= x0 else -1)
-            lines.append(Line([x0, (x0 + x1) / 2 + bow, x1], [y0, (y0 + y1) / 2, y1], "", "1", dash=True, width=1.0))
+def _places(nodes: list[str], parents: dict[str, str]) -> dict[str, Point]:
+    """Put the leaves in a row at the bottom, and every other node above the middle of its children."""
+    rank = {node: place for place, node in enumerate(nodes)}
+
+    def path(leaf: str) -> list[int]:
+        return [rank[step] for step in reversed(ancestry(leaf, parents))]
+
+    leaves = sorted(_leaves(nodes, parents), key=path)
+    across = {leaf: float(place) for place, leaf in enumerate(leaves)}
+    depth = {node: len(ancestry(node, parents)) - 1 for node in nodes}
+    for node in sorted(nodes, key=depth.__getitem__, reverse=True):  # children before their parents
+        if node not in across:
+            below = [across[child] for child, parent in parents.items() if parent == node]
+            across[node] = sum(below) / len(below)
+    return {node: (across[node], -float(depth[node])) for node in nodes}
+
+
+def _link(a: Point, b: Point) -> Curve:
+    return Curve([a[0], b[0]], [a[1], b[1]], "", "faint", width=1.0)
+
+
+def _bow(upper: Point, lower: Point, leaves: int) -> Curve:
+    """Return a residual link, bent so that it does not hide behind the links of the tree."""
+    (x0, y0), (x1, y1) = upper, lower
+    aside = 0.06 * max(1, leaves) * (1 if x1 >= x0 else -1)
+    return Curve([x0, (x0 + x1) / 2 + aside, x1], [y0, (y0 + y1) / 2, y1], "", "1", dash=True, width=1.0)
+
+
+def _dots(nodes: list[str], parents: dict[str, str], at: dict[str, Point], accuracies: dict[str, float | None]) -> Dots:
+    """Return the nodes. Where there are many leaves, these are small and have no names."""
     known = [value for node in nodes if (value := accuracies.get(node)) is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    shades = [_shade(accuracies.get(node), low, high) for node in nodes]
+    leaves = set(_leaves(nodes, parents))
     few = len(leaves) <= 20
-    shown = [node for node in nodes if node in accuracies and (few or node not in leaves)]
-    text = [(told(accuracies[node], 0, "") if accuracies[node] is not None else "-") if node in shown else ""
-            for node in nodes]  # fmt: skip
-    below = [node if few or node not in leaves else "" for node in nodes]
-    hover = [f"{node}: {told(accuracies[node])}" if node in accuracies else node for node in nodes]
     small = 9.0 if not few else 24.0 if len(leaves) <= 12 else 20.0
-    sizes = [small if node in leaves else 24.0 for node in nodes]
+    shades, sizes, text, below, hover = [], [], [], [], []
+    for node in nodes:
+        named = few or node not in leaves
+        value = accuracies.get(node)
+        shades.append(_shade(value, low, high))
+        sizes.append(small if node in leaves else 24.0)
+        text.append(_number(node, accuracies) if named else "")
+        below.append(node if named else "")
+        hover.append(f"{node}: {told(value)}" if node in accuracies else node)
     xs, ys = [at[node][0] for node in nodes], [at[node][1] for node in nodes]
-    lines.append(Dots(xs, ys, "", shades, sizes, text, below, hover))
-    return lines
+    return Dots(xs, ys, "", shades, sizes, text, below, hover)
 
 
-def _links(folder: Folder) -> list[list[str]]:
+def _number(node: str, accuracies: dict[str, float | None]) -> str:
+    """Return what stands in a node: nothing where it has no model, a dash where its outputs are no numbers."""
+    if node not in accuracies:
+        return ""
+    value = accuracies[node]
+    return "-" if value is None else told(value, 0, "")
+
+
+def _leaves(nodes: list[str], parents: dict[str, str]) -> list[str]:
+    inner = set(parents.values())
+    return [node for node in nodes if node not in inner]
+
+
+def _residuals(folder: Folder) -> list[list[str]]:
+    """Return the residual links that the method used: pairs of an upper and a lower node."""
+    if not folder.spec["settings"].get("far", True):
+        return []
     found: list[list[str]] = folder.recipe.get("setting", {}).get("topology", {}).get("residuals", [])
     return found
 
 
 def _shade(value: float | None, low: float, high: float) -> str:
-    """A place on the sequential scale, from a third of it to its end."""
+    """Return a place on the sequential scale, from a third of it to its end."""
     if value is None:
         return "faint"
     share = (value - low) / (high - low) if high > low else 1.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import Arm, Chapter, Series, averaged, band, noted, told
-from heterophony.report.figure import Figure, Line, Panel
+from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, noted, told
+from heterophony.report.figure import Curve, Figure, Panel
 from heterophony.report.figures.tree import ancestry
 
 WHAT = (("pseudo-gradient.norm", "norm of the mean update", "norm"), ("cosine", "cosine between updates", "cosine"))
@@ -13,7 +13,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     return [figure for arm in chapter.arms if (figure := _figure(chapter, arm)) is not None]
 
 
-def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
+def _figure(chapter: Chapter, arm: ArmRuns) -> Figure | None:
     levels: dict[str, str] = {}
     panels, last = [], []
     for quantity, title, axis in WHAT:
@@ -22,7 +22,7 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
             rounds, mean, low, high = band(series)
             if rounds:
                 color = levels.setdefault(level, f"k{len(levels) % 10}")
-                lines.append(Line([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
+                lines.append(Curve([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
                 last.append(f"{axis} {told(mean[-1], 2, '')} at {level}")
         if lines:
             panels.append(Panel(lines, title, "merge", axis))
@@ -38,8 +38,8 @@ def _figure(chapter: Chapter, arm: Arm) -> Figure | None:
     )
 
 
-def _by_level(arm: Arm, quantity: str) -> dict[str, list[Series]]:
-    """level -> of each seed, its series."""
+def _by_level(arm: ArmRuns, quantity: str) -> dict[str, list[Series]]:
+    """Return for each level the series of each seed."""
     found: dict[str, list[Series]] = {}
     for run in arm.runs:
         parents = run.recipe.get("parents") or {}

@@ -374,7 +374,7 @@ def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Seque
         for place, runs in wanted.items()
     }
     finished = [known for runs in done.values() for _, known in runs]
-    machines = sorted({known.get("machine") or "a machine that was not written down" for known in finished})
+    machines = sorted({known.machine or "a machine that was not written down" for known in finished})
     specs = {place: Run.spec(runs[0][0].folder) for place, runs in done.items() if runs}
     quick = experiment.quick if version.quick else None
     return {
