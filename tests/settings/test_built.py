@@ -1,6 +1,7 @@
 """A method of somebody's own, that brings its own way to build a network from those of a setting."""
 
 import json
+import sys
 
 import pytest
 import safetensors
@@ -68,7 +69,7 @@ source = "digits-embedded"
 rows = 20
 test = 0.1
 test_rows = 10
-side = 8
+side = 28
 clients = 2
 [models]
 participants = ["mlp", "lenet5"]
@@ -84,9 +85,11 @@ def call(*words):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     (tmp_path / "own_summed.py").write_text(METHOD)
-    (tmp_path / "small.toml").write_text(SETTING.replace("side = 8", "side = 28"))
+    (tmp_path / "small.toml").write_text(SETTING)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.chdir(tmp_path)
+    sys.modules.pop("own_summed", None)
     return tmp_path
 
 
@@ -94,14 +97,46 @@ def test_it_runs_is_resumed_and_exported(place):
     answer = call("run", "own_summed:Summed", "--on", "small.toml", "--out", "run", "--rounds", 1, "--track", "none")
     assert answer.exit_code == 0, answer.stderr
     assert call("resume", "run", "--rounds", 2, "--trust").exit_code == 0
-    networks = json.loads((place / "run" / "spec.json").read_text())
-    who = next(name for name in networks["nodes"] if name != "server")
+    nodes = json.loads((place / "run" / "spec.json").read_text())["nodes"]
+    who = next(name for name in nodes if name != "server")
     assert call("export", "run", "--node", who, "--to", "model").exit_code == 0
     with pytest.raises(Untrusted, match="network 'own_summed:Sum', which would import and run own_summed"):
         exported.load(place / "model")
     module, about = exported.load(place / "model", trust=True)
     assert about["network"]["name"] == {"make": "own_summed:Sum", "of": {"common": "mlp", "own": "mlp"}}
     assert module(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (
+            "= common, own",
+            "= common, own.nothing",
+            "Built(Sum): the call failed (AttributeError: 'MLP' object has no attri",
+        ),
+        (
+            '"own": Own()',
+            '"mine": Own()',
+            "Built(Sum): the call failed (TypeError: Sum.__init__() got an unexpected keyword",
+        ),
+        ('travels="common"', 'travels="commons"', "share names 'commons', but the model has no such part with weights"),
+        (
+            '{"model": Global()},',
+            '{"model": "global"},',
+            "Summed.models: server.model = 'global'; it is one of Own(), ",
+        ),
+    ],
+    ids=["raises", "takes other parts", "has no such part", "a word"],
+)
+def test_a_mistake_in_it_is_one_line(place, before, after, text):
+    assert METHOD.count(before) == 1
+    (place / "own_wrong.py").write_text(METHOD.replace(before, after))
+    sys.modules.pop("own_wrong", None)
+    answer = call("run", "own_wrong:Summed", "--on", "small.toml", "--out", "run", "--rounds", 1, "--track", "none")
+    assert answer.exit_code == 2
+    assert text in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
 
 
 def test_a_file_whose_network_is_none_is_refused_in_one_line(place):

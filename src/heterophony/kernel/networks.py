@@ -14,6 +14,8 @@ from typing import ClassVar, Literal, get_args
 
 from torch import nn
 
+from heterophony.base import fault
+
 Start = Literal["different", "alike"]
 
 
@@ -159,7 +161,14 @@ class Composite:
     parts: Mapping[str, Callable[[], nn.Module]]
 
     def __call__(self) -> nn.Module:
-        made = self.make(**{name: build() for name, build in self.parts.items()})
+        parts = {name: build() for name, build in self.parts.items()}
+        try:
+            made = self.make(**parts)
+        except ValueError:  # says itself what does not fit
+            raise
+        except Exception as error:  # whatever a user's code does
+            line = " ".join(fault.told(error).split())
+            raise ValueError(f"Built({self.make.__name__}): the call failed ({line})") from error
         if not isinstance(made, nn.Module):
             raise ValueError(f"Built({self.make.__name__}) gave a {type(made).__name__}, not a torch.nn.Module")
         return made
