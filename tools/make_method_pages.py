@@ -1,10 +1,12 @@
-"""Make docs/methods: a page for every method of the registry, and a list of them.
+"""Make docs/methods (a page for every method of the registry, and a list of them) and the page of all deviations.
 
 python tools/make_method_pages.py
 
-Everything comes from the code: what travels from the declared kinds, options and defaults from the fields, equations
-and deviations from the file's first lines, figures from what was reproduced (results/). What is said in words, and the
-maths, stand in docs/methods/words/NAME.md. `tests/docs/test_method_pages.py` fails where a page is not what this makes.
+Everything comes from the code. What travels comes from the declared kinds, options and defaults from the fields,
+equations from the file's first lines, deviations from the file's `DEVIATIONS`, figures from what was reproduced
+(results/). What is said in words, and the maths, stand in docs/methods/words/NAME.md. In docs/explanation/deviations.md
+only what follows the mark is made here: rows above it are about several methods, settings or data.
+`tests/docs/test_method_pages.py` fails where a page is not what this makes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
+from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Part, Weights
 from heterophony.kernel.message import Kind
 from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
@@ -27,6 +30,8 @@ from heterophony.studies.experiments import Experiment, shipped
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "methods"
+DEVIATIONS = ROOT / "docs" / "explanation" / "deviations.md"
+MARK = "<!-- What follows is made by tools/make_method_pages.py from DEVIATIONS in the methods' files. -->"
 
 
 def pages() -> dict[str, str]:
@@ -63,7 +68,7 @@ def page(entry: Entry) -> str:
     out += ["## Deviations", ""]
     if text := doc.get("Deviations", ""):
         out += [text[0].upper() + text[1:], ""]
-    out += [*_deviations(entry.name)]
+    out += [*_deviations(entry)]
     out += ["## Reproduced", "", *_reproduced(entry.name), ""]
     if "Reference" in doc:
         out += ["## Reference", "", doc["Reference"], ""]
@@ -71,13 +76,14 @@ def page(entry: Entry) -> str:
 
 
 def sections(doc: str) -> dict[str, str]:
-    """The parts of a file's first lines: "Leaves", "Equations", "Deviations", "Reference"."""
+    """Return the parts of a file's first lines: "Leaves" (what travels), "Equations", "Deviations", "Reference"."""
+    titles = {"Leaves": "Leaves", "Sent": "Leaves", "Paper": "Reference", "References": "Reference"}
     found: dict[str, str] = {}
     key = ""
     for line in doc.splitlines()[1:]:
-        start = re.match(r"(Leaves|Equations|Deviations|References?)\b:?\s*", line)
+        start = re.match(r"(Leaves|Sent|Equations|Deviations|References?|Papers?)\b:?\s*", line)
         if start:
-            key = start[1].removesuffix("s") if start[1] == "References" else start[1]
+            key = titles.get(start[1].removesuffix("s"), titles.get(start[1], start[1]))
             line = line if key == "Leaves" else line[start.end() :]
         if key:
             found[key] = f"{found.get(key, '')} {line.strip()}".strip()
@@ -85,6 +91,32 @@ def sections(doc: str) -> dict[str, str]:
     if " Deviations: " in equations:  # a short file says both on one line
         found["Equations"], _, found["Deviations"] = equations.partition(" Deviations: ")
     return found
+
+
+def deviations() -> str:
+    """Return the page of all deviations: its rows above the mark as they stand, then those of the methods' files."""
+    above, mark, _ = DEVIATIONS.read_text().partition(MARK)
+    assert mark, f"{DEVIATIONS} has lost the line {MARK}"
+    rows = []
+    for names, listed in _by_file():
+        rows += [f"| {', '.join(names)} | {_cells(deviation)} |" for deviation in listed]
+    head = ["## Of one method", "", "| method | where | what we do | why |", "|---|---|---|---|"]
+    return "\n".join([above.rstrip(), "", MARK, "", *head, *rows]) + "\n"
+
+
+def _by_file() -> Iterator[tuple[list[str], tuple[Deviation, ...]]]:
+    """Yield the names of the methods of each file, and the deviations that the file lists."""
+    files: dict[str, list[str]] = {}
+    entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
+    for name, entry in entries.items():
+        files.setdefault(entry.make.__module__, []).append(name)
+    for names in files.values():
+        yield names, entries[names[0]].deviations
+
+
+def _cells(deviation: Deviation) -> str:
+    """Return the cells of a deviation's row."""
+    return " | ".join(text.replace("|", "\\|") for text in (deviation.where, deviation.ours, deviation.why))
 
 
 def _file(entry: Entry) -> str:
@@ -142,13 +174,15 @@ def _shown(value: Any) -> str:
     return "-" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _deviations(name: str) -> Iterator[str]:
-    """Rows of docs/deviations.md that are about this method."""
-    rows = [line for line in (ROOT / "docs" / "deviations.md").read_text().splitlines() if line.startswith("| ")]
-    own = []
-    for row in rows[1:]:
+def _deviations(entry: Entry) -> Iterator[str]:
+    """Yield a table of the method's deviations: those of its file, and the shared rows that name it."""
+    own = [f"| {_cells(deviation)} |" for deviation in entry.deviations]
+    above, _, _ = DEVIATIONS.read_text().partition(MARK)
+    for row in above.splitlines():
+        if not row.startswith("| "):
+            continue
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        if name in [part.strip() for part in cells[0].split(",")]:
+        if entry.name in [part.strip() for part in cells[0].split(",")]:
             own.append(f"| {' | '.join(cells[1:])} |")
     if own:
         yield from ("| where | what we do | why |", "|---|---|---|", *own, "")
@@ -194,6 +228,7 @@ def main() -> None:
             path.unlink()
     for name, text in made.items():
         (PAGES / name).write_text(text)
+    DEVIATIONS.write_text(deviations())
     print(f"{len(made)} pages in {PAGES}", file=sys.stderr)
 
 

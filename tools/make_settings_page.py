@@ -1,4 +1,4 @@
-"""Make docs/settings-reference.md: every table and field that a setting may have.
+"""Make docs/reference/settings-reference.md: every table and field that a setting may have.
 
 python tools/make_settings_page.py
 
@@ -25,11 +25,11 @@ from heterophony.catalogue.options import COMMON
 from heterophony.parts.training import Training
 from heterophony.settings import setting
 
-PAGE = Path(__file__).parents[1] / "docs" / "settings-reference.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings-reference.md"
 HEAD = """# Every field of a setting
 
 Made by `tools/make_settings_page.py` from the schema (`src/heterophony/settings/setting.py`).
-[settings.md](settings.md) has an example, and says how data and networks of one's own are named. Only `data` and
+[Settings](../how-to/settings.md) has an example, and says how to name your own data and networks. Only `data` and
 `models` must be there. `--set data.clients=4` changes a field for one run, `--set lr=0.01` an option of the method.
 """
 LOCAL = """Every method's local training, where it has such options. What is not given is the method's own
