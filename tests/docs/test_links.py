@@ -85,3 +85,13 @@ def test_the_index_leads_to_every_page():
     found = {(DOCS / target.partition("#")[0]).resolve() for target in links("docs/README.md")}
     pages = {path for path in DOCS.rglob("*.md") if path.parent.name not in ("methods", "words")} - {DOCS / "README.md"}
     assert {path.resolve() for path in [*pages, DOCS / "methods" / "README.md", DOCS / "tour.ipynb"]} <= found
+
+
+def test_the_architecture_names_every_room_in_its_order_and_only_files_that_exist():
+    page, drawing = (DOCS / "explanation" / name for name in ("architecture.md", "rooms.svg"))
+    rooms = [line.partition(":")[0] for line in (DOCS / "rooms.txt").read_text().splitlines() if ":" in line]
+    section = page.read_text().partition("## The house")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == rooms
+    assert re.findall(r'class="t"[^>]*>(\w+)<', drawing.read_text())[::-1] == rooms
+    named = re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text().replace("`tests/", "`../../tests/"))
+    assert [name for name in named if not (ROOT / "src" / "heterophony" / name).exists()] == []
