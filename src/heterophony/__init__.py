@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.work import Fit, Mark, Note, Predict
     from heterophony.tables.result import Result
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, because torch takes a second.
 _HOMES = {
