@@ -35,7 +35,7 @@ MARK = "<!-- What follows is made by tools/make_method_pages.py from DEVIATIONS 
 
 
 def pages() -> dict[str, str]:
-    """name of the file -> its text."""
+    """Return the text of each file by its name."""
     entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
     made = {f"{name}.md": page(entry) for name, entry in entries.items()}
     rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
@@ -45,6 +45,7 @@ def pages() -> dict[str, str]:
 
 
 def page(entry: Entry) -> str:
+    """Return the page of a method."""
     doc = sections(inspect.getdoc(inspect.getmodule(entry.make)) or "")
     out = [f"# {entry.name}", "", f"{entry.summary} {_file(entry)}", ""]
     words = PAGES / "words" / f"{entry.name}.md"
@@ -120,6 +121,7 @@ def _cells(deviation: Deviation) -> str:
 
 
 def _file(entry: Entry) -> str:
+    """Return a link to the method's file."""
     module = inspect.getmodule(entry.make)
     assert module is not None
     name = module.__name__.rpartition(".")[2]
@@ -127,16 +129,19 @@ def _file(entry: Entry) -> str:
 
 
 def _sends(entry: Entry) -> str:
+    """Return the names of all fields that travel."""
     return ", ".join(dict.fromkeys(name for kind in entry.sends() for name in kind.fields)) or "nothing"
 
 
 def _carries(kind: Kind) -> str:
+    """Return the fields of a kind, with their types where the names do not say them."""
     kinds = {name: type(field).__name__.lower() for name, field in kind.fields.items()}
     named = (name if name == kinds[name] else f"{name} ({kinds[name]})" for name in kinds)
     return ", ".join(named) or "nothing: it only asks"
 
 
 def _when(reaction: Reaction) -> str:
+    """Return in words what wakes a reaction."""
     trigger = reaction.trigger
     if isinstance(trigger, Round):
         return "its round begins" + ("; it hears what has come since" if trigger.also else "")
@@ -150,6 +155,7 @@ def _when(reaction: Reaction) -> str:
 
 
 def _needs(entry: Entry) -> str:
+    """Return in words what a method asks of data and networks."""
     base = entry.base
     texts = [" Needs public data."] if base.public else []
     texts += [" Participants may have different classes."] if base.tasks else []
@@ -164,6 +170,7 @@ def _needs(entry: Entry) -> str:
 
 
 def _options(entry: Entry) -> Iterator[str]:
+    """Yield the lines of a table of options."""
     yield "| option | default | |"
     yield "|---|---|---|"
     for option in described(entry):
@@ -171,6 +178,7 @@ def _options(entry: Entry) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    """Return a default as TOML would have it."""
     return "-" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -189,10 +197,10 @@ def _deviations(entry: Entry) -> Iterator[str]:
 
 
 def _reproduced(name: str) -> Iterator[str]:
-    """Experiments with this method, and what came of those whose results are committed."""
+    """Yield the experiments with this method, and what came of those whose results are committed."""
     found = [e for e in map(Experiment.load, shipped()) if name in {arm.method for arm in e.arms}]
     if not found:
-        yield "In no table of a paper that we reproduce; `heterophony compare` sets it beside others."
+        yield "No table of a paper that we reproduce has this method. `heterophony compare` sets it beside others."
         return
     yield from ("| experiment | what | verdicts on figures of this method |", "|---|---|---|")
     for experiment in found:
@@ -200,7 +208,7 @@ def _reproduced(name: str) -> Iterator[str]:
 
 
 def _verdicts(experiment: Experiment, method: str) -> str:
-    """Of each committed table with figures of the method, the full ones first."""
+    """Return the verdicts of each committed table with figures of the method, the full ones first."""
     arms, said = {arm.label for arm in experiment.arms if arm.method == method}, []
     for path in sorted((ROOT / "results").glob("**/*.json"), key=lambda path: (len(path.parts), path)):
         known = json.loads(path.read_text())
@@ -215,7 +223,7 @@ def _verdicts(experiment: Experiment, method: str) -> str:
 
 
 def _counts(rows: list[dict[str, Any]]) -> str:
-    """How often each verdict was reached, without the arms that it names."""
+    """Return how often each verdict was reached, without the arms that it names."""
     said = [row["verdict"].partition(":")[0] for row in rows if row["verdict"]]
     return "; ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said))
 
