@@ -13,7 +13,6 @@ import statistics
 import time
 
 import torch
-from rounds import PflCnn
 from torch.utils.flop_counter import FlopCounterMode
 
 from heterophony import Data
@@ -27,6 +26,7 @@ from heterophony.kernel.optimisers import sgd
 from heterophony.kernel.work import Fit
 from heterophony.models import create
 from heterophony.parts.losses import cross_entropy
+from rounds import PflCnn
 
 WRNS = ["wrn-10-1"] * 6 + ["wrn-16-1"] * 4 + ["wrn-22-1"] * 4 + ["wrn-28-1"] * 4 + ["wrn-34-1"] * 2
 COHORTS = {

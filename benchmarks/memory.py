@@ -24,10 +24,10 @@ def step(case: str, batch: int, way: str) -> float:
     """Milliseconds of a step."""
     import torch
     import torch.nn.functional as F
-    from peers import network
 
     from heterophony.compute.memory import keep_freed
     from heterophony.models import create
+    from peers import network
 
     if way != "as torch is":
         keep_freed()

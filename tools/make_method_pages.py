@@ -1,10 +1,12 @@
-"""Make docs/methods: a page for every method of the registry, and a list of them.
+"""Make docs/methods (a page for every method of the registry, and a list of them) and the page of all deviations.
 
 python tools/make_method_pages.py
 
-Everything comes from the code: what travels from the declared kinds, options and defaults from the fields, equations
-and deviations from the file's first lines, figures from what was reproduced (results/). What is said in words, and the
-maths, stand in docs/methods/words/NAME.md. `tests/docs/test_method_pages.py` fails where a page is not what this makes.
+Everything comes from the code. What travels comes from the declared kinds, options and defaults from the fields,
+equations from the file's first lines, deviations from the file's `DEVIATIONS`, figures from what was reproduced
+(results/). What is said in words, and the maths, stand in docs/methods/words/NAME.md. In docs/explanation/deviations.md
+only what follows the mark is made here: rows above it are about several methods, settings or data.
+`tests/docs/test_method_pages.py` fails where a page is not what this makes.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
+from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Part, Weights
 from heterophony.kernel.message import Kind
 from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
@@ -27,10 +30,12 @@ from heterophony.studies.experiments import Experiment, shipped
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "methods"
+DEVIATIONS = ROOT / "docs" / "explanation" / "deviations.md"
+MARK = "<!-- What follows is made by tools/make_method_pages.py from DEVIATIONS in the methods' files. -->"
 
 
 def pages() -> dict[str, str]:
-    """name of the file -> its text."""
+    """Return the text of each file by its name."""
     entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
     made = {f"{name}.md": page(entry) for name, entry in entries.items()}
     rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
@@ -40,6 +45,7 @@ def pages() -> dict[str, str]:
 
 
 def page(entry: Entry) -> str:
+    """Return the page of a method."""
     doc = sections(inspect.getdoc(inspect.getmodule(entry.make)) or "")
     out = [f"# {entry.name}", "", f"{entry.summary} {_file(entry)}", ""]
     words = PAGES / "words" / f"{entry.name}.md"
@@ -63,7 +69,7 @@ def page(entry: Entry) -> str:
     out += ["## Deviations", ""]
     if text := doc.get("Deviations", ""):
         out += [text[0].upper() + text[1:], ""]
-    out += [*_deviations(entry.name)]
+    out += [*_deviations(entry)]
     out += ["## Reproduced", "", *_reproduced(entry.name), ""]
     if "Reference" in doc:
         out += ["## Reference", "", doc["Reference"], ""]
@@ -71,13 +77,14 @@ def page(entry: Entry) -> str:
 
 
 def sections(doc: str) -> dict[str, str]:
-    """The parts of a file's first lines: "Leaves", "Equations", "Deviations", "Reference"."""
+    """Return the parts of a file's first lines: "Leaves" (what travels), "Equations", "Deviations", "Reference"."""
+    titles = {"Leaves": "Leaves", "Sent": "Leaves", "Paper": "Reference", "References": "Reference"}
     found: dict[str, str] = {}
     key = ""
     for line in doc.splitlines()[1:]:
-        start = re.match(r"(Leaves|Equations|Deviations|References?)\b:?\s*", line)
+        start = re.match(r"(Leaves|Sent|Equations|Deviations|References?|Papers?)\b:?\s*", line)
         if start:
-            key = start[1].removesuffix("s") if start[1] == "References" else start[1]
+            key = titles.get(start[1].removesuffix("s"), titles.get(start[1], start[1]))
             line = line if key == "Leaves" else line[start.end() :]
         if key:
             found[key] = f"{found.get(key, '')} {line.strip()}".strip()
@@ -87,7 +94,34 @@ def sections(doc: str) -> dict[str, str]:
     return found
 
 
+def deviations() -> str:
+    """Return the page of all deviations: its rows above the mark as they stand, then those of the methods' files."""
+    above, mark, _ = DEVIATIONS.read_text().partition(MARK)
+    assert mark, f"{DEVIATIONS} has lost the line {MARK}"
+    rows = []
+    for names, listed in _by_file():
+        rows += [f"| {', '.join(names)} | {_cells(deviation)} |" for deviation in listed]
+    head = ["## Of one method", "", "| method | where | what we do | why |", "|---|---|---|---|"]
+    return "\n".join([above.rstrip(), "", MARK, "", *head, *rows]) + "\n"
+
+
+def _by_file() -> Iterator[tuple[list[str], tuple[Deviation, ...]]]:
+    """Yield the names of the methods of each file, and the deviations that the file lists."""
+    files: dict[str, list[str]] = {}
+    entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
+    for name, entry in entries.items():
+        files.setdefault(entry.make.__module__, []).append(name)
+    for names in files.values():
+        yield names, entries[names[0]].deviations
+
+
+def _cells(deviation: Deviation) -> str:
+    """Return the cells of a deviation's row."""
+    return " | ".join(text.replace("|", "\\|") for text in (deviation.where, deviation.ours, deviation.why))
+
+
 def _file(entry: Entry) -> str:
+    """Return a link to the method's file."""
     module = inspect.getmodule(entry.make)
     assert module is not None
     name = module.__name__.rpartition(".")[2]
@@ -95,16 +129,19 @@ def _file(entry: Entry) -> str:
 
 
 def _sends(entry: Entry) -> str:
+    """Return the names of all fields that travel."""
     return ", ".join(dict.fromkeys(name for kind in entry.sends() for name in kind.fields)) or "nothing"
 
 
 def _carries(kind: Kind) -> str:
+    """Return the fields of a kind, with their types where the names do not say them."""
     kinds = {name: type(field).__name__.lower() for name, field in kind.fields.items()}
     named = (name if name == kinds[name] else f"{name} ({kinds[name]})" for name in kinds)
     return ", ".join(named) or "nothing: it only asks"
 
 
 def _when(reaction: Reaction) -> str:
+    """Return in words what wakes a reaction."""
     trigger = reaction.trigger
     if isinstance(trigger, Round):
         return "its round begins" + ("; it hears what has come since" if trigger.also else "")
@@ -118,6 +155,7 @@ def _when(reaction: Reaction) -> str:
 
 
 def _needs(entry: Entry) -> str:
+    """Return in words what a method asks of data and networks."""
     base = entry.base
     texts = [" Needs public data."] if base.public else []
     texts += [" Participants may have different classes."] if base.tasks else []
@@ -132,6 +170,7 @@ def _needs(entry: Entry) -> str:
 
 
 def _options(entry: Entry) -> Iterator[str]:
+    """Yield the lines of a table of options."""
     yield "| option | default | |"
     yield "|---|---|---|"
     for option in described(entry):
@@ -139,26 +178,29 @@ def _options(entry: Entry) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    """Return a default as TOML would have it."""
     return "-" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _deviations(name: str) -> Iterator[str]:
-    """Rows of docs/deviations.md that are about this method."""
-    rows = [line for line in (ROOT / "docs" / "deviations.md").read_text().splitlines() if line.startswith("| ")]
-    own = []
-    for row in rows[1:]:
+def _deviations(entry: Entry) -> Iterator[str]:
+    """Yield a table of the method's deviations: those of its file, and the shared rows that name it."""
+    own = [f"| {_cells(deviation)} |" for deviation in entry.deviations]
+    above, _, _ = DEVIATIONS.read_text().partition(MARK)
+    for row in above.splitlines():
+        if not row.startswith("| "):
+            continue
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        if name in [part.strip() for part in cells[0].split(",")]:
+        if entry.name in [part.strip() for part in cells[0].split(",")]:
             own.append(f"| {' | '.join(cells[1:])} |")
     if own:
         yield from ("| where | what we do | why |", "|---|---|---|", *own, "")
 
 
 def _reproduced(name: str) -> Iterator[str]:
-    """Experiments with this method, and what came of those whose results are committed."""
+    """Yield the experiments with this method, and what came of those whose results are committed."""
     found = [e for e in map(Experiment.load, shipped()) if name in {arm.method for arm in e.arms}]
     if not found:
-        yield "In no table of a paper that we reproduce; `heterophony compare` sets it beside others."
+        yield "No table of a paper that we reproduce has this method. `heterophony compare` sets it beside others."
         return
     yield from ("| experiment | what | verdicts on figures of this method |", "|---|---|---|")
     for experiment in found:
@@ -166,7 +208,7 @@ def _reproduced(name: str) -> Iterator[str]:
 
 
 def _verdicts(experiment: Experiment, method: str) -> str:
-    """Of each committed table with figures of the method, the full ones first."""
+    """Return the verdicts of each committed table with figures of the method, the full ones first."""
     arms, said = {arm.label for arm in experiment.arms if arm.method == method}, []
     for path in sorted((ROOT / "results").glob("**/*.json"), key=lambda path: (len(path.parts), path)):
         known = json.loads(path.read_text())
@@ -181,7 +223,7 @@ def _verdicts(experiment: Experiment, method: str) -> str:
 
 
 def _counts(rows: list[dict[str, Any]]) -> str:
-    """How often each verdict was reached, without the arms that it names."""
+    """Return how often each verdict was reached, without the arms that it names."""
     said = [row["verdict"].partition(":")[0] for row in rows if row["verdict"]]
     return "; ".join(f"{said.count(verdict)} {verdict}" for verdict in dict.fromkeys(said))
 
@@ -194,6 +236,7 @@ def main() -> None:
             path.unlink()
     for name, text in made.items():
         (PAGES / name).write_text(text)
+    DEVIATIONS.write_text(deviations())
     print(f"{len(made)} pages in {PAGES}", file=sys.stderr)
 
 

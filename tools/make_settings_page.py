@@ -1,9 +1,9 @@
-"""Make docs/settings-reference.md: every table and field that a setting may have.
+"""Make docs/reference/settings-reference.md: every table and field that a setting may have.
 
 python tools/make_settings_page.py
 
-Names, types, choices, bounds and defaults come from the schema (src/heterophony/settings/setting.py), what a field
-means from the text below it there. `tests/docs/test_settings_reference.py` fails where the page is not what this makes.
+Names, types, choices, bounds and defaults come from the schema (src/heterophony/settings/setting.py). A field means
+what the text below it says. `tests/docs/test_settings_reference.py` fails where the page is not what this makes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from heterophony.catalogue.options import COMMON
 from heterophony.parts.training import Training
 from heterophony.settings import setting
 
-PAGE = Path(__file__).parents[1] / "docs" / "settings-reference.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings-reference.md"
 HEAD = """# Every field of a setting
 
 Made by `tools/make_settings_page.py` from the schema (`src/heterophony/settings/setting.py`).
-[settings.md](settings.md) has an example, and says how data and networks of one's own are named. Only `data` and
+[Settings](../how-to/settings.md) has an example, and says how to name your own data and networks. Only `data` and
 `models` must be there. `--set data.clients=4` changes a field for one run, `--set lr=0.01` an option of the method.
 """
 LOCAL = """Every method's local training, where it has such options. What is not given is the method's own
-(`heterophony methods NAME`); with an `lr` here, `optimiser`, `momentum` and `weight_decay` are those below."""
+(`heterophony methods NAME`). If an `lr` is given here, `optimiser`, `momentum` and `weight_decay` are those below."""
 WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 TRAINING = {"optimiser": "which steps; `lr` is in its units", **COMMON}
 
 
 def page() -> str:
+    """Return the text of the page."""
     out = [HEAD]
     for path, table in tables(setting.Setting):
         title = f"`[{path}]`" if path else "The top of the file"
@@ -49,7 +50,7 @@ def page() -> str:
 
 
 def tables(table: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
-    """A table and all those in it, by the names that a file gives them."""
+    """Yield a table and all those in it, by the names that a file gives them."""
     yield path, table
     for name, field in table.model_fields.items():
         label = ".".join(filter(None, (path, field.alias or name)))
@@ -59,7 +60,7 @@ def tables(table: type[BaseModel], path: str = "") -> Iterator[tuple[str, type[B
 
 
 def meanings(table: type[BaseModel]) -> dict[str, str]:
-    """field -> the text below it."""
+    """Return, for each field of a table, the text below it."""
     (made,) = ast.parse(inspect.getsource(table)).body
     assert isinstance(made, ast.ClassDef)
     found = {}
@@ -71,10 +72,12 @@ def meanings(table: type[BaseModel]) -> dict[str, str]:
 
 
 def _about(table: type[BaseModel]) -> str:
+    """Return what a table says of itself."""
     return fill(" ".join((inspect.getdoc(table) or "").split()), 120, break_on_hyphens=False)
 
 
 def _rows(table: type[BaseModel]) -> Iterator[str]:
+    """Yield the lines of a table's fields."""
     said = meanings(table)
     yield "| field | what it takes | default | |"
     yield "|---|---|---|---|"
@@ -88,6 +91,7 @@ def _rows(table: type[BaseModel]) -> Iterator[str]:
 
 
 def _local() -> Iterator[str]:
+    """Yield the lines of the options of local training."""
     hints = get_type_hints(Training)
     yield "| field | what it takes | default | |"
     yield "|---|---|---|---|"
@@ -97,21 +101,21 @@ def _local() -> Iterator[str]:
 
 
 def _origin(hint: Any) -> Any:
-    """The collection that a type is, if it is one; of alternatives, that of the first."""
+    """Return the collection that a type is, if it is one; of alternatives, that of the first."""
     if get_origin(hint) in (Union, UnionType):
         return _origin(get_args(hint)[0])
     return get_origin(hint)
 
 
 def _table(hint: Any) -> type[BaseModel] | None:
-    """The table that a type is, or is made of."""
+    """Return the table that a type is, or is made of."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return hint
     return next((found for found in map(_table, get_args(hint)) if found), None)
 
 
 def _words(hint: Any) -> str:
-    """A type as a writer of TOML says it."""
+    """Return a type as a writer of TOML says it."""
     origin, inner = get_origin(hint), [part for part in get_args(hint) if part not in (type(None), ...)]
     if origin is Literal:
         return " or ".join(f"`{part}`" for part in inner)
@@ -129,6 +133,7 @@ def _words(hint: Any) -> str:
 
 
 def _bound(limit: Any) -> str:
+    """Return a bound of a number, or nothing."""
     for key, sign in (("ge", ">="), ("gt", ">"), ("le", "<="), ("lt", "<")):
         if hasattr(limit, key):
             return f"{sign} {getattr(limit, key):g}"
@@ -136,14 +141,16 @@ def _bound(limit: Any) -> str:
 
 
 def _shown(value: Any) -> str:
+    """Return a default as TOML would have it."""
     if value is None or value == () or value == {} or value == "":
         return "-"
     if isinstance(value, BaseModel) or (isinstance(value, tuple) and isinstance(value[0], BaseModel)):
         return "its own defaults"
-    text = (
-        str(value).lower() if isinstance(value, bool) else str(list(value)) if isinstance(value, tuple) else str(value)
-    )
-    return f"`{text}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{list(value)}`"
+    return f"`{value}`"
 
 
 def main() -> None:

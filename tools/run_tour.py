@@ -13,7 +13,7 @@ TOUR = Path(__file__).parents[1] / "docs" / "tour.ipynb"
 
 
 def execute(path: Path = TOUR) -> Any:
-    """The notebook with the outputs of now; an error in a cell is raised."""
+    """Return the notebook with the outputs of now. Raise an error of a cell."""
     import nbformat
     from nbclient import NotebookClient
 

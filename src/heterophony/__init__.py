@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation
     from heterophony.kernel.compute import Compute
+    from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from heterophony.kernel.work import Fit, Mark, Note, Predict
     from heterophony.tables.result import Result
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, because torch takes a second.
 _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation",),
     "kernel.compute": ("Compute",),
+    "kernel.deviation": ("Deviation",),
     "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
@@ -44,6 +46,7 @@ __all__ = [
     "Compute",
     "Count",
     "Data",
+    "Deviation",
     "Dropout",
     "Each",
     "Every",

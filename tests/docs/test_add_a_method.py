@@ -1,4 +1,4 @@
-"""docs/add-a-method.md: its file is a method as it stands, and its commands work."""
+"""docs/tutorials/add-a-method.md: its file is a method as it stands, and its commands work."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ from heterophony.catalogue import registry
 from heterophony.kernel.fields import Counts, PerClass, Shape
 from heterophony.settings import assemble
 
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-method.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "add-a-method.md"
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from heterophony.cli import app
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "make_method_pages.py"
@@ -20,22 +23,45 @@ def tool():
     return module
 
 
-def test_pages_are_current(tool):
-    made = tool.pages()
+@pytest.fixture(scope="module")
+def made(tool):
+    return tool.pages()
+
+
+def test_pages_are_current(made):
     there = {path.name: path.read_text() for path in (ROOT / "docs" / "methods").glob("*.md")}
     assert sorted(there) == sorted(made), HINT
     assert [name for name, text in made.items() if there[name] != text] == [], HINT
 
 
-def test_every_page_has_its_parts(tool):
-    for name, text in tool.pages().items():
+def test_the_page_of_deviations_is_current(tool):
+    assert tool.DEVIATIONS.read_text() == tool.deviations(), HINT
+
+
+def test_a_deviation_stands_in_one_place_and_is_shown_in_both_pages(tool, made):
+    above, _, below = tool.DEVIATIONS.read_text().partition(tool.MARK)
+    (names, listed) = next((names, listed) for names, listed in tool._by_file() if listed)
+    for deviation in listed:
+        assert deviation.ours not in above
+        assert deviation.ours in below
+        assert all(deviation.ours in made[f"{name}.md"] for name in names)
+
+
+def test_the_command_line_says_them_too():
+    shown = CliRunner().invoke(app, ["methods", "scaffold"])
+    assert shown.exit_code == 0
+    assert "Deviation (momentum): " in shown.stdout
+
+
+def test_every_page_has_its_parts(made):
+    for name, text in made.items():
         if name != "README.md":
             for part in ("## What travels", "## Options", "## Deviations", "## Reproduced", "## Reference"):
                 assert part in text, (name, part)
 
 
-def test_words_belong_to_a_method(tool):
-    names = set(tool.pages())
+def test_words_belong_to_a_method(made):
+    names = set(made)
     assert {path.name for path in (ROOT / "docs" / "methods" / "words").glob("*.md")} <= names
 
 
@@ -46,4 +72,12 @@ def test_the_parts_of_a_files_first_lines(tool):
         "Equations": "Eq. 1.",
         "Deviations": "none; x.",
         "Reference": "A; B.",
+    }
+
+
+def test_first_lines_may_name_the_paper_and_what_each_side_sends(tool):
+    doc = "One line.\n\nSent by a client: means.\nSent by the server: their\naverage.\n\nPaper: A et al. Eq. 3."
+    assert tool.sections(doc) == {
+        "Leaves": "Sent by a client: means. Sent by the server: their average.",
+        "Reference": "A et al. Eq. 3.",
     }

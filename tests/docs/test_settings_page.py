@@ -1,4 +1,4 @@
-"""The example of docs/settings.md runs as it stands."""
+"""The example of docs/how-to/settings.md runs as it stands."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from heterophony.cli import app
 from heterophony.data import load
 
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "settings.md"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""docs/settings-reference.md says what the schema says, of every field."""
+"""docs/reference/settings-reference.md says what the schema says, of every field."""
 
 import importlib
 import re

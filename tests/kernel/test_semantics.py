@@ -1,4 +1,4 @@
-"""The rules of docs/semantics.md, each on a small federation and on both engines."""
+"""The rules of docs/reference/semantics.md, each on a small federation and on both engines."""
 
 import math
 from dataclasses import replace

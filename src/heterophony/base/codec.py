@@ -1,8 +1,8 @@
 """Bytes without pickle: plain values as JSON, tensors as safetensors.
 
 Layout: magic (4 bytes), length of the JSON part (4 bytes, little endian), JSON, safetensors block.
-Plain values are None, bool, int, float, str, list, tuple, dict with string keys, and tensors. Nothing else
-can be written, and reading builds nothing else, so a byte string can never run code.
+Plain values are None, bool, int, float, str, list, tuple, dict with string keys, and tensors. Nothing else can be
+written. Reading builds nothing else. So a byte string can never run code.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ class Malformed(ValueError):
 
 
 def pack(value: Any) -> bytes:
-    """The bytes of a value; `unpack` gives the value back, tensors to the bit."""
+    """Return the bytes of a value. `unpack` gives the value back, tensors to the bit."""
     header, tensors = _header(value)
     block = safetensors.torch.save(_separate(tensors)) if tensors else b""
     return _PREFIX.pack(MAGIC, len(header)) + header + block
 
 
 def packed_size(value: Any) -> int:
-    """`len(pack(value))`, without copying a tensor or writing a header: every message is asked for it."""
+    """Return `len(pack(value))`. It copies no tensor and writes no header, because every message is asked for it."""
     tensors: list[Tensor] = []
     header = _size(value, tensors)
-    return _PREFIX.size + header + _block_size(tuple([(t.dtype, t.shape) for t in tensors]))
+    form = tuple([(tensor.dtype, tensor.shape) for tensor in tensors])
+    return _PREFIX.size + header + _block_size(form)
 
 
 def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int | None = None) -> Any:
-    """The value that `pack` wrote; anything else raises `Malformed`.
+    """Return the value that `pack` wrote. Raise `Malformed` for anything else.
 
-    Memory is in proportion to the data, whatever they claim. Limits are for data from elsewhere.
+    The memory that this takes is in proportion to the data, whatever the data claim. Limits are for data from other
+    machines: `limit` for all bytes, `header_limit` for the JSON part.
     """
     if limit is not None and len(data) > limit:
         raise Malformed(f"{len(data)} bytes, the limit is {limit}")
@@ -59,22 +61,22 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
     if header_limit is not None and length > header_limit:
         raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
     if header_limit is not None and len(data) >= end + _BLOCK.size:
-        # Tensors have a header of their own, an entry of which takes less than eight times what names it in ours. Each
-        # becomes an object, however empty it is.
+        # The block of tensors has a header of its own. An entry there takes less than eight times what names the
+        # tensor in our header. Each entry becomes an object, however empty it is, so their number is limited.
         (names,) = _BLOCK.unpack_from(data, end)
         if names > 8 * header_limit:
             raise Malformed(f"a header of tensors of {names} bytes, the limit is {8 * header_limit}")
     try:
         text = bytes(data[start:end]).decode()
         header = json.loads(text)
-        if "\\u" in text:  # an escape can write half a character, which nobody could write again
+        if "\\u" in text:  # an escape can write half a character, which nobody could encode again
             _JSON.encode(header).encode()
         loaded = safetensors.torch.load(bytes(data[end:])) if end < len(data) else {}
         block = {key: _aligned(tensor) for key, tensor in loaded.items()}
         value = _value(header, block)
     except Malformed:
         raise
-    except Exception as error:  # json, safetensors (its own class), RecursionError: all mean the same here
+    except Exception as error:  # of json, of safetensors (its own class), RecursionError: all mean the same here
         raise Malformed(f"unreadable: {type(error).__name__}") from error
     if block:
         raise Malformed(f"{len(block)} tensors that the header does not name")
@@ -82,7 +84,10 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
 
 
 def contiguous(value: Any) -> Any:
-    """The value with its tensors laid out as `unpack` would give them: layout must not depend on a snapshot."""
+    """Return the value with its tensors laid out as `unpack` would give them.
+
+    Sums may depend on the layout, and must not depend on whether a snapshot was taken.
+    """
     match value:
         case Tensor():
             return value.contiguous()
@@ -96,12 +101,14 @@ def contiguous(value: Any) -> Any:
 
 
 def _header(value: Any) -> tuple[bytes, list[Tensor]]:
+    """Return the JSON part of a value, and its tensors in the order in which the JSON names them."""
     tensors: list[Tensor] = []
     header = _JSON.encode(_plain(value, tensors)).encode()
     return header, tensors
 
 
 def _plain(value: Any, tensors: list[Tensor]) -> Any:
+    """Return a value as JSON can say it. Tensors are added to `tensors`, and become numbers of places there."""
     match value:
         case Tensor():
             tensors.append(value)
@@ -122,7 +129,7 @@ def _plain(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _size(value: Any, tensors: list[Tensor]) -> int:
-    """The length of the JSON of `_plain(value)`."""
+    """Return the length of the JSON of `_plain(value)`, without making it."""
     if isinstance(value, str):
         return _length(value)
     if type(value) is int:
@@ -151,28 +158,31 @@ def _size(value: Any, tensors: list[Tensor]) -> int:
 
 @lru_cache(maxsize=4096)
 def _proper(names: tuple[Any, ...]) -> bool:
-    """Whether a dictionary's keys may be written."""
+    """Tell whether a dictionary's keys may be written."""
     return all(isinstance(name, str) and name != _TAG for name in names)
 
 
 @lru_cache(maxsize=4096)
 def _keys(names: tuple[str, ...]) -> int:
-    """The length of a dictionary without its values."""
-    return 2 + max(0, len(names) - 1) + sum(map(_length, names)) + len(names)
+    """Return the length of a dictionary without its values."""
+    braces, commas, colons = 2, max(0, len(names) - 1), len(names)
+    return braces + commas + colons + sum(map(_length, names))
 
 
 @lru_cache(maxsize=4096)
 def _named(names: tuple[str, ...], first: int) -> int:
-    """The length of named tensors, counted from `first`."""
+    """Return the length of a dictionary of tensors, the first of which has the number `first`."""
     return len(_JSON.encode({name: {_TAG: first + i} for i, name in enumerate(names)}).encode())
 
 
 @lru_cache(maxsize=4096)
 def _length(text: str) -> int:
+    """Return the length of a text in JSON, quotes included."""
     return len(_JSON.encode(text).encode())
 
 
 def _value(header: Any, block: dict[str, Tensor]) -> Any:
+    """Return the value that `_plain` has made JSON of. Its tensors are taken out of `block`."""
     if isinstance(header, list):
         return [_value(item, block) for item in header]
     if not isinstance(header, dict):
@@ -190,12 +200,15 @@ def _value(header: Any, block: dict[str, Tensor]) -> Any:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """The tensor where torch would have put it: products of what begins between two words round otherwise."""
+    """Return the tensor, or a copy of it that begins where torch would let it begin.
+
+    Products of tensors that begin elsewhere round differently.
+    """
     return tensor if tensor.data_ptr() % _ALIGNED == 0 else tensor.clone()
 
 
 def _separate(tensors: list[Tensor]) -> dict[str, Tensor]:
-    """Tensors on the CPU that own their storage: safetensors refuses views and tied weights."""
+    """Return the tensors on the CPU, each with a storage of its own: safetensors refuses views and tied weights."""
     owned: dict[str, Tensor] = {}
     seen: set[int] = set()
     for position, tensor in enumerate(tensors):
@@ -210,7 +223,11 @@ def _separate(tensors: list[Tensor]) -> dict[str, Tensor]:
 
 @lru_cache(maxsize=1024)
 def _block_size(signature: tuple[tuple[torch.dtype, tuple[int, ...]], ...]) -> int:
-    # Asking safetensors once per signature keeps the size exact whatever its header looks like.
+    """Return the length of safetensors' block of tensors of these dtypes and shapes.
+
+    Safetensors is asked once for each signature, so the size is exact whatever its header looks like.
+    """
     if not signature:
         return 0
-    return len(safetensors.torch.save({str(i): torch.zeros(s, dtype=d) for i, (d, s) in enumerate(signature)}))
+    tensors = {str(place): torch.zeros(shape, dtype=dtype) for place, (dtype, shape) in enumerate(signature)}
+    return len(safetensors.torch.save(tensors))

@@ -1,4 +1,4 @@
-"""The few ways in which a run touches the disk. Everything that must survive a crash goes through here."""
+"""The few ways in which a run writes to the disk. Everything that must survive a crash goes through here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put a file's name into an error that has none: a full disk says so when the bytes are written."""
+    """Put a file's name into an error that has none. A full disk raises such an error when bytes are written."""
     try:
         yield
     except OSError as error:
@@ -22,7 +22,7 @@ def naming(path: Path) -> Iterator[None]:
 class Disk:
     """Durable writes. Tests replace it by one that fails at a chosen write.
 
-    New files are for their owner alone; where they are not `private`, for whom the user's umask lets in.
+    New files are for their owner alone. With `private=False` the user's umask decides who may read them.
     """
 
     private = True
@@ -34,14 +34,14 @@ class Disk:
         return os.open(path, flags, 0o600 if self.private else 0o666)
 
     def write(self, path: Path, data: bytes) -> None:
-        """A new file, on the disk when this returns."""
+        """Write a new file. It is on the disk when this returns."""
         with naming(path), open(path, "wb", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
     def replace(self, path: Path, data: bytes) -> None:
-        """A file that is either the old one or the new one, never half of it."""
+        """Write a file anew. After a crash it is either the old one or the new one, never half of it."""
         temporary = path.with_name(path.name + ".new")
         try:
             self.write(temporary, data)
@@ -50,29 +50,34 @@ class Disk:
             temporary.unlink(missing_ok=True)
             if error.errno is None:
                 raise
-            raise OSError(error.errno, error.strerror, str(path)) from error  # nobody has asked for the temporary one
+            # The caller knows nothing of the temporary file: name the one that it asked for.
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name, which is durable when this returns."""
         os.replace(old, new)
         self.sync(new.parent)
 
     def append(self, path: Path, data: bytes) -> None:
+        """Write at the end of a file, or a new file. It is on the disk when this returns."""
         with naming(path), open(path, "ab", opener=self._open) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
     def truncate(self, path: Path, length: int) -> None:
+        """Cut a file off behind so many bytes."""
         with open(path, "r+b") as file:
             file.truncate(length)
             file.flush()
             os.fsync(file.fileno())
 
     def remove(self, path: Path) -> None:
+        """Remove a file, if there is one."""
         path.unlink(missing_ok=True)
 
     def sync(self, folder: Path) -> None:
-        """Make renames and new names in a folder durable (POSIX; elsewhere there is nothing to do)."""
+        """Make renames and new names in a folder durable. Only POSIX asks for this."""
         if os.name == "posix":
             handle = os.open(folder, os.O_RDONLY)
             try:

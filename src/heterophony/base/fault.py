@@ -1,4 +1,4 @@
-"""Where an exception rose, told in terms of the user's own files: not of ours, nor of a library's."""
+"""Where an exception rose, in terms of the user's own files rather than ours or a library's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 
 
 def told(error: Exception) -> str:
-    """The error in one line; with the file and line of the user's code that led to it, if any did."""
+    """Return the error in one line, with the file and line of the user's code that led to it, if any did."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _foreign(frame.filename)]
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name})" if own else ""
-    return f"{type(error).__name__}: {error}{place}"
+    said = f"{type(error).__name__}: {error}"
+    if not own:
+        return said
+    last = own[-1]
+    return f"{said} ({Path(last.filename).name}, line {last.lineno}, in {last.name})"
 
 
 def trace(error: BaseException) -> str:
-    """Its traceback from the first line of the user's own code on; the whole where none is theirs."""
+    """Return the traceback from the first line of the user's own code on; all of it if no line is the user's."""
     where = error.__traceback__
     while where is not None and _foreign(where.tb_frame.f_code.co_filename):
         where = where.tb_next
@@ -26,4 +29,5 @@ def trace(error: BaseException) -> str:
 
 
 def _foreign(filename: str) -> bool:
+    """Tell whether a file is ours, or a library's."""
     return filename.startswith((OURS, *LIBRARIES, "<frozen"))

@@ -1,4 +1,4 @@
-"""What a user has written and names: `module:callable`, of a module in the current folder or on PYTHONPATH."""
+"""A user's own functions, named as `module:callable`. The module is in the current folder or on PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class Untrusted(ValueError):
-    """A file names code that is not ours, and nobody has said that it may run."""
+    """An error: a file names code that is not ours, and nobody has said that it may run."""
 
 
 def permit(named: Sequence[tuple[str, str]], where: str, trust: bool) -> None:
-    """Raise unless nothing is imported (what it is, its name) that a file names, or its reader trusts whoever wrote it.
+    """Raise `Untrusted` if a file names code to import and its reader does not trust whoever wrote it.
 
-    Importing a module runs it, whatever the name behind the colon is.
+    `named` has pairs: what it is ("network"), and its name ("nets:small"). `where` is the file. Importing a module runs
+    it, whatever name stands behind the colon.
     """
     if not named:
         return
@@ -34,7 +35,7 @@ def permit(named: Sequence[tuple[str, str]], where: str, trust: bool) -> None:
 
 
 def function(name: str, what: str) -> Any:
-    """The function; whatever goes wrong is one line that says of which network, method or data it was."""
+    """Return the function of this name. `what` is said in errors, which are one line: a network, a method, data."""
     module, _, attribute = name.partition(":")
     try:
         found = importlib.import_module(module)
@@ -47,14 +48,15 @@ def function(name: str, what: str) -> Any:
         raise ValueError(
             f"{what} {name!r}: module {module!r} was found, but importing it raised {_place(error)}"
         ) from error
-    if not callable(made := getattr(found, attribute, None)):
+    made = getattr(found, attribute, None)
+    if not callable(made):
         problem = "is not callable" if hasattr(found, attribute) else "does not exist"
         raise ValueError(f"{what} {name!r}: {attribute!r} in module {module!r} {problem}")
     return made
 
 
 def call(name: str, what: str, **arguments: Any) -> Any:
-    """What the function returns."""
+    """Return what the function of this name returns for these arguments."""
     made = function(name, what)
     try:
         return made(**arguments)
@@ -63,18 +65,19 @@ def call(name: str, what: str, **arguments: Any) -> Any:
 
 
 def _absent(module: str, error: Exception) -> bool:
-    """Whether there is no such module; one that is there may itself import something that is not."""
+    """Tell whether the module itself is missing, rather than something that it imports."""
     if isinstance(error, ModuleNotFoundError):
         return error.name is not None and f"{module}.".startswith(f"{error.name}.")
     return not module or module.startswith(".")  # no name of a module at all
 
 
 def _place(error: Exception) -> str:
-    """What was raised, and where in the user's own files."""
-    if isinstance(error, SyntaxError):  # raised by who reads the file: its place is in its text
+    """Return what was raised, and where in the user's own files."""
+    if isinstance(error, SyntaxError):  # no line of the file has run; its text says which line it is
         return _reason(error)
     return " ".join(fault.told(error).split())
 
 
 def _reason(error: Exception) -> str:
+    """Return an error on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

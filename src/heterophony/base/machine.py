@@ -7,7 +7,7 @@ import platform
 
 
 def machine(device: str) -> str:
-    """Processor, cores or GPU, and torch's version: what figures may depend on in their last digits."""
+    """Return the processor, its cores or the GPU, and torch's version. A figure's last digits may depend on these."""
     import torch
 
     here = torch.cuda.get_device_name() if device.startswith("cuda") else f"{os.cpu_count()} cores"

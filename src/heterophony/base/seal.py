@@ -1,4 +1,4 @@
-"""JSON that carries its own checksum, so that a figure that somebody or something has changed is noticed."""
+"""JSON that carries its own checksum, so that a changed figure is noticed."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-KEY = "sha256"  # the last one of an object
-_BLANK = "0" * 64
+KEY = "sha256"  # the last key of an object
+_BLANK = "0" * 64  # stands in place of the checksum while it is computed
 
 
 def sealed(value: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """The object as a text that ends with its checksum: that of the same text with noughts in its place."""
-    head, blank, tail = (json.dumps({**value, KEY: _BLANK}, indent=indent) + "\n").rpartition(_BLANK)
-    return f"{head}{digest(f'{head}{blank}{tail}'.encode())}{tail}".encode()
+    """Return the object as a text that ends with its checksum.
+
+    The checksum is that of the same text with noughts in its place.
+    """
+    text = json.dumps({**value, KEY: _BLANK}, indent=indent) + "\n"
+    head, _, tail = text.rpartition(_BLANK)
+    return f"{head}{digest(text.encode())}{tail}".encode()
 
 
 def opened(data: bytes) -> tuple[dict[str, Any], bool]:
-    """The object, and whether it carried a checksum, which is right then. Anything else is a ValueError that says why.
+    """Return the object, and whether it carried a checksum. Raise ValueError, which says why, if the checksum is wrong.
 
     What was written before there were checksums carries none.
     """
@@ -38,4 +42,5 @@ def opened(data: bytes) -> tuple[dict[str, Any], bool]:
 
 
 def digest(data: bytes) -> str:
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Derived randomness: every draw follows from what it is for, so there is no generator state to keep."""
+"""Derived randomness. Each draw follows from what it is for, so there is no state of a generator to keep."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import torch
 
 
 def derive(*parts: object) -> int:
-    """A seed from (seed, node, round, purpose, ...): the same parts give the same seed everywhere."""
+    """Return a seed from (seed, node, round, purpose, ...). The same parts give the same seed everywhere."""
     text = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(*parts: object) -> torch.Generator:
-    """A fresh CPU generator seeded with `derive`."""
+    """Return a fresh CPU generator that is seeded with `derive`."""
     return torch.Generator().manual_seed(derive(*parts))
 
 
 @contextmanager
 def seeded(*parts: object) -> Iterator[None]:
-    """Torch's own generator, seeded for the block and put back afterwards: initialisation and dropout use it."""
-    # torch.manual_seed formats a stack trace for devices that are not there: a millisecond a call
-    generators = [torch.default_generator, *torch.cuda.default_generators]  # the latter: none until CUDA is in use
+    """Seed torch's own generators for a block, and put them back afterwards.
+
+    Initialisation and dropout use these generators.
+    """
+    # Not torch.manual_seed: for devices that are missing it formats a stack trace, which takes a millisecond a call.
+    generators = [torch.default_generator, *torch.cuda.default_generators]  # CUDA has none until it is in use
     states = [(each, each.get_state()) for each in generators]
     try:
         for each in generators:

@@ -1,4 +1,4 @@
-"""TOML: a file that is read, or refused in one line that names it; and text that is written."""
+"""TOML: read a file, or refuse it in one line that names it; write a table as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def text(path: Path, error: type[ValueError]) -> str:
-    """The text of a file."""
+    """Return the text of a file. Raise `error` with one line that names the file."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as cause:
@@ -22,7 +22,7 @@ def text(path: Path, error: type[ValueError]) -> str:
 
 
 def parsed(text: str, where: str | Path, error: type[ValueError]) -> dict[str, Any]:
-    """What a text says."""
+    """Return what a text says. Raise `error` with one line that names `where` it stands."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as cause:
@@ -30,17 +30,24 @@ def parsed(text: str, where: str | Path, error: type[ValueError]) -> dict[str, A
 
 
 def written(table: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """A nested table as a file, with comments behind keys, which have their whole names there; None is left out."""
+    """Return a nested table as the text of a file. Values that are None are left out.
+
+    `comments` are by whole key ("data.clients"), and stand behind the key's value.
+    """
     return "\n".join(_lines(table, comments or {}, ())).strip() + "\n"
 
 
 def _lines(table: Mapping[str, Any], comments: Mapping[str, str], path: tuple[str, ...]) -> list[str]:
-    lines, inner = [], []
+    """Return the lines of a table that stands at this path: its own values first, then the tables in it."""
+    lines: list[str] = []
+    inner: list[str] = []
     for name, item in table.items():
         if isinstance(item, Mapping):
-            below, tables = (*path, key(name)), [isinstance(part, Mapping) for part in item.values()]
-            head = [] if tables and all(tables) else ["", f"[{'.'.join(below)}]"]
-            inner += [*head, *_lines(item, comments, below)]
+            below = (*path, key(name))
+            only_tables = bool(item) and all(isinstance(part, Mapping) for part in item.values())
+            if not only_tables:  # otherwise the heads of the tables in it say enough
+                inner += ["", f"[{'.'.join(below)}]"]
+            inner += _lines(item, comments, below)
         elif item is not None:
             note = comments.get(".".join((*path, name)))
             lines.append(f"{key(name)} = {value(item)}" + (f"  # {note}" if note else ""))
@@ -48,12 +55,12 @@ def _lines(table: Mapping[str, Any], comments: Mapping[str, str], path: tuple[st
 
 
 def key(name: str) -> str:
-    """A key, quoted where it must be."""
+    """Return a key, quoted where it must be."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else value(name)
 
 
 def value(item: Any) -> str:
-    """A value on one line."""
+    """Return a value on one line. Raise ValueError for what TOML has no form for."""
     match item:
         case bool():
             return str(item).lower()
@@ -62,10 +69,12 @@ def value(item: Any) -> str:
         case int() | float():
             return repr(item)
         case str():
-            # JSON's strings are TOML's, but for one character that must be escaped here
+            # A string of JSON is one of TOML, except for one character, which TOML wants escaped.
             return json.dumps(item, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list() | tuple():
             return "[" + ", ".join(map(value, item)) + "]"
         case Mapping():
-            return "{ " + ", ".join(f"{key(str(k))} = {value(v)}" for k, v in item.items()) + " }" if item else "{}"
+            if not item:
+                return "{}"
+            return "{ " + ", ".join(f"{key(str(name))} = {value(part)}" for name, part in item.items()) + " }"
     raise ValueError(f"{item!r} cannot be written as TOML")

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from heterophony import methods
 from heterophony.base import imported
 from heterophony.base.wording import listed, meant
+from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.message import Kind
 from heterophony.kernel.method import Method
 
@@ -101,6 +102,11 @@ class Entry:
     def about(self) -> str:
         """What its file says: what leaves a node, equations, deviations, reference."""
         return inspect.getdoc(inspect.getmodule(self.make)) or inspect.getdoc(self.make) or ""
+
+    @property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """Return where the method differs from its paper, as its file lists it in `DEVIATIONS`."""
+        return getattr(inspect.getmodule(self.make), "DEVIATIONS", ())
 
     def sends(self) -> tuple[Kind, ...]:
         """What may leave a node, with options as they are by default."""

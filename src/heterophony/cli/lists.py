@@ -37,6 +37,10 @@ def methods(
             rows = [vars(option) for option in described(entry)]
         if not as_json:
             print(f"{entry.about}\n")
+            for deviation in entry.deviations:
+                print(f"Deviation ({deviation.where}): {deviation.ours}. Why: {deviation.why}.")
+            if entry.deviations:
+                print()
         listing.tell(rows, as_json, ("name", "default", "note"))
         return
     with complaints():

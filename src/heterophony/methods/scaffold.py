@@ -5,10 +5,6 @@ FedAvg. Leaves the server: its weights, the mean control variate, and in which r
 Equations: Algorithm 1 with option II. A local step is y - eta_l (g(y) - c_i + c); afterwards c_i becomes
 c_i - c + (x - y) / (K eta_l). The server moves by eta_g (`server.rate`) times the mean of y - x, and c by |S|/N times
 the mean change of the c_i. Means are not weighted.
-Deviations: local SGD may have momentum, which the paper's has not: then K stands for how far a constant gradient would
-have gone, the sum over k = 1..K of (1 - m^k) / (1 - m), so that c_i is a gradient still. Weights travel instead of
-differences. Float buffers (BatchNorm's statistics) are averaged and have no control variates. The server keeps the sum
-of the c_i, so that c stays their mean when clients join; a change that did not reach it is in the client's next one.
 Reference: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
 """
 
@@ -19,6 +15,7 @@ from torch import Tensor
 
 from heterophony import Same
 from heterophony.federation import Federation
+from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -34,6 +31,26 @@ from heterophony.parts.transforms import Shifted
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"), heard=Scalar(low=-1))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), control=Weights("model"))
+
+DEVIATIONS = (
+    Deviation(
+        "momentum",
+        "local SGD may have momentum m; K in option II is then how far a constant gradient goes, "
+        "the sum over k = 1..K of (1 - m^k) / (1 - m)",
+        "the paper has plain SGD; shipped settings have a momentum of 0.9, "
+        "with which K alone would make c_i ten times a gradient",
+    ),
+    Deviation(
+        "what travels",
+        "weights, not differences; BatchNorm's statistics are averaged, without control variates",
+        "the same numbers at eta_g = 1, to the bit those of fedavg in the first round",
+    ),
+    Deviation(
+        "server's control variate",
+        "the server keeps the sum of the c_i; a change that did not reach it is part of the client's next one",
+        "so c stays their mean when clients join or an update is lost; the paper has neither",
+    ),
+)
 
 
 class Scaffold(Method):

@@ -1,6 +1,6 @@
 """What a setting says, checked: the schema of the TOML files.
 
-The text below a field is what docs/settings-reference.md says of it (`python tools/make_settings_page.py`).
+The text below a field is what docs/reference/settings-reference.md says of it (`python tools/make_settings_page.py`).
 """
 
 from __future__ import annotations
