@@ -184,6 +184,15 @@ def with_mail(question, **changes):
     return changed(question, mail={**codec.unpack(question)["mail"], **changes})
 
 
+def without(question, name):
+    return codec.pack({key: value for key, value in codec.unpack(question).items() if key != name})
+
+
+def without_mail(question, name):
+    mail = {key: value for key, value in codec.unpack(question)["mail"].items() if key != name}
+    return changed(question, mail=mail)
+
+
 HOSTILE = {
     "malformed": (lambda q: q[:-7], "malformed"),
     "random bytes": (lambda q: bytes(range(256)), "malformed"),
@@ -228,6 +237,51 @@ HOSTILE = {
     "mail of a round that never comes": (lambda q: with_mail(q, round=2**52), "but the run has 2"),
     "mail whose id is none": (lambda q: with_mail(q, id=(-1, 0)), "has an id that is none"),
     "mail swept along in no list": (lambda q: with_mail(q, also={}), "no mail"),
+    "a question of no format": (lambda q: without(q, "format"), "no question of ours"),
+    "a question of no federation": (lambda q: without(q, "federation"), "no question of ours"),
+    "a question of no plan": (lambda q: without(q, "plan"), "no question of ours"),
+    "a question to no node": (lambda q: without(q, "node"), "no question of ours"),
+    "a question for nothing": (lambda q: without(q, "ask"), "no question of ours"),
+    "a format that is a float": (lambda q: changed(q, format=1.0), "no question of ours"),
+    "a plan that is no text": (lambda q: changed(q, plan=3), "no question of ours"),
+    "a header without end": (lambda q: changed(q, more="x" * 2**20), "malformed"),
+    "no number": (lambda q: without(q, "number"), "no activation"),
+    "no reaction": (lambda q: without(q, "reaction"), "no activation"),
+    "no round": (lambda q: without(q, "round"), "no activation"),
+    "no rounds": (lambda q: without(q, "rounds"), "no activation"),
+    "no start": (lambda q: without(q, "start"), "no activation"),
+    "nothing about mail": (lambda q: without(q, "mail"), "no activation"),
+    "number zero": (lambda q: changed(q, number=0), "no activation"),
+    "a number that is a float": (lambda q: changed(q, number=1.0), "no activation"),
+    "a number beyond all floats": (lambda q: changed(q, number=2**53), "no activation"),
+    "a reaction that is a number": (lambda q: changed(q, reaction=3), "no activation"),
+    "a round beyond all floats": (lambda q: changed(q, round=2**53), "no activation"),
+    "a start that is a text": (lambda q: changed(q, start="0"), "no activation"),
+    "a start that is too late": (lambda q: changed(q, start=2**53), "seconds old"),
+    "a last round that is nothing": (lambda q: changed(q, last=None), "whether it is the last round is None"),
+    "mail that is a text": (lambda q: changed(q, mail="inbox"), "malformed: no mail"),
+    "mail that is a number": (lambda q: changed(q, mail=3), "malformed: no mail"),
+    "mail that is a list": (lambda q: changed(q, mail=[]), "no message header"),
+    "mail that is empty": (lambda q: changed(q, mail={}), "no message header"),
+    "an inbox where one message belongs": (
+        lambda q: changed(q, mail={"inbox": [codec.unpack(q)["mail"]], "also": []}),
+        "in a form that it never has",
+    ),
+    "mail of no kind": (lambda q: without_mail(q, "kind"), "no message header"),
+    "mail of no age": (lambda q: without_mail(q, "staleness"), "no mail"),
+    "mail without what was swept along": (lambda q: without_mail(q, "also"), "no mail"),
+    "mail without a body": (lambda q: without_mail(q, "body"), "no message header"),
+    "mail whose body is a list": (lambda q: with_mail(q, body=[]), "no message header"),
+    "mail whose sender is a number": (lambda q: with_mail(q, sender=3), "no message header"),
+    "mail whose round is a truth": (lambda q: with_mail(q, round=False), "no message header"),
+    "mail of a negative round": (lambda q: with_mail(q, round=-1), "no message header"),
+    "mail of a round beyond all floats": (lambda q: with_mail(q, round=2**53), "no message header"),
+    "mail whose id has three parts": (lambda q: with_mail(q, id=(1, 0, 0)), "no message header"),
+    "mail whose id is two truths": (lambda q: with_mail(q, id=(True, False)), "has an id that is none"),
+    "mail from itself": (lambda q: with_mail(q, sender="north"), "is on no link here"),
+    "mail from nobody": (lambda q: with_mail(q, sender="nobody"), "is on no link here"),
+    "mail whose age is a float": (lambda q: with_mail(q, staleness=0.0), "is 0.0 rounds old, not 0"),
+    "mail that is swept along and no mail": (lambda q: with_mail(q, also=[3]), "no message header"),
 }
 
 
@@ -238,6 +292,108 @@ def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, t
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
     assert not here.vault.file.exists()
     assert why in here.vault.rows("incidents")[-1]["detail"]
+
+
+def first(question):
+    return codec.unpack(question)["mail"]["inbox"][0]
+
+
+def others(question):
+    return codec.unpack(question)["mail"]["inbox"][1:]
+
+
+HOSTILE_TO_A_WINDOW = {
+    "no mail": (lambda q: changed(q, mail=None), "in a form that it never has"),
+    "one message where an inbox belongs": (lambda q: changed(q, mail=first(q)), "in a form that it never has"),
+    "an inbox that is no list": (lambda q: with_mail(q, inbox={}), "malformed: no mail"),
+    "an inbox with nothing swept along": (lambda q: without_mail(q, "also"), "malformed: no mail"),
+    "mail within mail": (
+        lambda q: with_mail(q, inbox=[{**first(q), "also": [first(q)]}, *others(q)]),
+        "malformed: no mail",
+    ),
+    "the awaited kind among what is swept along": (lambda q: with_mail(q, also=[first(q)]), "takes no 'teach'"),
+    "a stranger's message among others": (
+        lambda q: with_mail(q, inbox=[*others(q), {**first(q), "sender": "server"}]),
+        "is on no link here",
+    ),
+    "another kind among others": (
+        lambda q: with_mail(q, inbox=[*others(q), {**first(q), "kind": "global"}]),
+        "the kind 'global' is not declared",
+    ),
+    "one message of a wrong age": (
+        lambda q: with_mail(q, inbox=[*others(q), {**first(q), "staleness": 1}]),
+        "'teach' of round 0 is 1 rounds old, not 0",
+    ),
+    "one message of a round that never comes": (
+        lambda q: with_mail(q, inbox=[*others(q), {**first(q), "round": 9}]),
+        "'teach' of round 9, but the run has 2",
+    ),
+    "another reaction": (lambda q: changed(q, reaction="teach"), "in a form that it never has"),
+}
+
+
+@pytest.fixture(scope="module")
+def window(tmp_path_factory):
+    """The question of FedH2L that begins a round, and the one that ends it with the mail of three peers."""
+    return questions(CASES["fedh2l"], tmp_path_factory.mktemp("window"))[:2]
+
+
+@pytest.mark.parametrize("name", HOSTILE_TO_A_WINDOW)
+def test_a_hostile_inbox_is_refused_whole_and_changes_nothing(name, window, tmp_path):
+    (teach, learn), (make, why) = window, HOSTILE_TO_A_WINDOW[name]
+    here = site(CASES["fedh2l"], "north", tmp_path)
+    here.answer(teach)
+    before = here.vault.file.read_bytes()
+    assert why in codec.unpack(here.answer(make(learn)))["refused"]
+    assert here.vault.file.read_bytes() == before
+    assert why in here.vault.rows("incidents")[-1]["detail"]
+
+
+def test_mail_where_a_round_begins_without_any_is_refused(window, tmp_path):
+    teach, learn = window
+    here = site(CASES["fedh2l"], "north", tmp_path)
+    for mail in (codec.unpack(learn)["mail"], first(learn), {"inbox": [], "also": []}):
+        assert "in a form that it never has" in codec.unpack(here.answer(changed(teach, mail=mail)))["refused"]
+    assert not here.vault.file.exists()
+
+
+def test_one_message_of_a_window_that_does_not_fit_is_dropped_and_the_rest_counts(window, tmp_path):
+    teach, learn = window
+    answers = []
+    for name, mail in (
+        ("spoiled", [{**first(learn), "body": {}}, *others(learn)]),
+        ("without", others(learn)),
+    ):
+        here = site(CASES["fedh2l"], "north", tmp_path / name)
+        here.answer(teach)
+        answers.append(codec.unpack(here.answer(with_mail(learn, inbox=mail)))["outcome"])
+    spoiled, without_it = answers
+    assert len(spoiled.pop("refused")) == 1
+    assert without_it.pop("refused") == []
+    assert codec.pack(spoiled) == codec.pack(without_it)
+
+
+def test_a_repetition_with_anything_else_in_its_mail_is_another_question(asked, tmp_path):
+    here = site(FEDAVG, "north", tmp_path)
+    here.answer(asked[0])
+    for other in (
+        with_mail(asked[0], more=1),
+        with_mail(asked[0], id=(7, 0)),
+        with_mail(asked[0], body={}),
+    ):
+        assert "was another one" in codec.unpack(here.answer(other))["refused"]
+
+
+def test_what_a_question_says_beyond_what_is_asked_changes_nothing(asked, tmp_path):
+    """Where a node's links are, and who has joined, its own copy of the plan says."""
+    honest = site(FEDAVG, "north", tmp_path / "honest").answer(asked[0])
+    more = {"links": {"parent": ["south"]}, "outside": ["server"], "wave": "x", "due": -1.0, "more": None}
+    for name, value in more.items():
+        assert site(FEDAVG, "north", tmp_path / name).answer(changed(asked[0], **{name: value})) == honest
+    whole_seconds, listed_id = changed(asked[0], start=0), with_mail(asked[0], id=[1, 0])
+    for name, question in (("seconds", whole_seconds), ("id", listed_id)):
+        found = codec.unpack(site(FEDAVG, "north", tmp_path / name).answer(question))["outcome"]
+        assert found["sends"][0][:3] == codec.unpack(honest)["outcome"]["sends"][0][:3]
 
 
 def test_the_age_of_a_signal_divides_nothing_by_zero(tmp_path):

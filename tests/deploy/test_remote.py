@@ -123,6 +123,10 @@ def _with(answer, **changes):
     return codec.pack({"outcome": {**answer["outcome"], **changes}})
 
 
+def _without(answer, name):
+    return codec.pack({"outcome": {key: value for key, value in answer["outcome"].items() if key != name}})
+
+
 def _sends(answer, **changes):
     kind, to, round, body = answer["outcome"]["sends"][0]
     given = {"kind": kind, "to": to, "round": round, "body": body, **changes}
@@ -131,6 +135,7 @@ def _sends(answer, **changes):
 
 ROW = {"round": 0, "time": 0.0, "product": "global", "node": "north", "set": "here", "split": "test"}
 ROW |= {"quantity": "accuracy", "sum": 12.0, "n": 24}
+SHORT = dict.fromkeys(ROW, "") | dict.fromkeys(("round", "time", "sum", "n"), 0)
 
 
 def _row(answer, **changes):
@@ -185,6 +190,49 @@ SPOILS = {
         a, body={**a["outcome"]["sends"][0][3], "weights": {"a" * 300: torch.zeros(1)}}
     ),
     "more refusals than mail": lambda a: _with(a, refused=["no"] * 2),
+    "more refusals than mail, of no words": lambda a: _with(a, refused=[3, 4]),
+    "no outcome": lambda a: codec.pack({"outcome": None}),
+    "an outcome of no number": lambda a: _without(a, "number"),
+    "an outcome of no sends": lambda a: _without(a, "sends"),
+    "an outcome of no rows": lambda a: _without(a, "rows"),
+    "an outcome of no round": lambda a: _without(a, "round"),
+    "an outcome of no groups": lambda a: _without(a, "groups"),
+    "an outcome of no refusals": lambda a: _without(a, "refused"),
+    "sends that are no list": lambda a: _with(a, sends=tuple(a["outcome"]["sends"])),
+    "figures that are no list": lambda a: _with(a, rows=()),
+    "groups that are a list": lambda a: _with(a, groups=[]),
+    "refusals that are a text": lambda a: _with(a, refused="no"),
+    "a refusal that is a number": lambda a: codec.pack({"refused": 3}),
+    "a failure that is a number": lambda a: codec.pack({"failed": 3}),
+    "a list": lambda a: codec.pack([1, 2]),
+    "a round that is a truth": lambda a: _with(a, round=True),
+    "a round that is a float": lambda a: _with(a, round=0.0),
+    "a round beyond all floats": lambda a: _with(a, round=2**53),
+    "a message of three parts": lambda a: _with(a, sends=[a["outcome"]["sends"][0][:3]]),
+    "a message of a kind that is a number": lambda a: _sends(a, kind=3),
+    "a message to a text": lambda a: _sends(a, to="server"),
+    "a message to a list": lambda a: _sends(a, to=["server"]),
+    "a message to a number": lambda a: _sends(a, to=(3,)),
+    "a message to itself": lambda a: _sends(a, to=("north",)),
+    "a message of a round beyond all floats": lambda a: _sends(a, round=2**53),
+    "a message whose round is a text": lambda a: _sends(a, round="0"),
+    "a body that is a list": lambda a: _sends(a, body=[]),
+    "a body that is a text": lambda a: _sends(a, body="weights"),
+    "a body without fields": lambda a: _sends(a, body={}),
+    "weights that are a text": lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "weights": "none"}),
+    "a figure too long": lambda a: _row(a, more=1),
+    "a figure too short": lambda a: _with(a, rows=[{name: part for name, part in ROW.items() if name != "sum"}]),
+    "a figure of a truth of rows": lambda a: _row(a, n=True),
+    "a figure of a truth": lambda a: _row(a, sum=True),
+    "a figure that is a text": lambda a: _row(a, sum="12"),
+    "a figure at a truth": lambda a: _row(a, time=False),
+    "a figure of a round that is a truth": lambda a: _row(a, round=False),
+    "a figure of a quantity that is a number": lambda a: _row(a, quantity=3),
+    "a figure with an endless name": lambda a: _row(a, split="a" * 300),
+    "a figure that is a list": lambda a: _with(a, rows=[[ROW]]),
+    "too many figures": lambda a: _with(a, rows=[SHORT] * 10_001),
+    "a group that is a list": lambda a: _with(a, groups={"cohort": ["north"]}),
+    "a group of numbers": lambda a: _with(a, groups={"cohort": (3,)}),
 }
 
 
@@ -307,6 +355,28 @@ def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
     assert node == "north"
     assert "\n" not in text
     assert made.host.trouble == {}  # it has answered since
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a: _with(a, refused=[3]),  # a refusal without words says nothing
+        lambda a: _with(a, more=1, end=-3.0, times=[7.0], outside="x"),
+        lambda a: _with(a, sends=[list(a["outcome"]["sends"][0])]),
+        lambda a: _row(a, sum=None),
+        lambda a: _row(a, n=0, sum=0),
+        lambda a: _with(a, groups={"anything": ("north", "server")}),
+        lambda a: _with(a, round=1),
+    ],
+)
+def test_an_odd_answer_that_harms_nobody_is_taken(make, tmp_path):
+    case = CASES["fedavg"]
+    made = engine(case, courier := Odd(sites(case, tmp_path), "west", make), clock=(time := Clock()), sleep=time.sleep)
+    result = made.run(1)
+    assert made.host.trouble == {}
+    assert not result.ledger.incidents
+    assert [row["time"] for row in result.ledger.messages if row["from"] == "west"] == [0.0]
+    assert sum(node == "west" for node, data in courier.questions if codec.unpack(data)["ask"] == "react") == 1
 
 
 class Forged(Direct):
