@@ -165,3 +165,22 @@ def test_tensors_begin_where_torch_would_let_them_begin():
     """Products of what begins between two words round otherwise, so that a resumed run would be another one."""
     found = codec.unpack(codec.pack([torch.arange(float(n)) for n in range(1, 60)]))
     assert {tensor.data_ptr() % 64 for tensor in found} == {torch.empty(3).data_ptr() % 64} == {0}
+
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parts_of_one_tensor_are_written_as_they_are_and_not_copied_first(dtype, monkeypatch):
+    """So are the weights of a message; only what stands in the same place twice needs a copy."""
+    whole = (torch.randn(64) > 0).to(dtype) if dtype is torch.bool else (torch.randn(64) * 9).to(dtype)
+    parts = {"a": whole[:8].view(2, 4), "b": whole[8:9].view(()), "c": whole[9:33].view(2, 3, 4), "none": whole[:0]}
+    wanted = codec.pack({name: part.clone() for name, part in parts.items()})
+    copies = []
+    clone = torch.Tensor.clone
+    monkeypatch.setattr(torch.Tensor, "clone", lambda part, **how: (copies.append(part), clone(part, **how))[1])
+    assert codec.pack(parts) == wanted
+    assert [len(part) for part in copies] == [0]
+    tied = {"a": whole[:8], "again": whole[:8], "first": whole[:4], "turned": whole[:6].view(2, 3).t()}
+    found = codec.unpack(codec.pack(tied))
+    assert all(torch.equal(found[name], part) for name, part in tied.items())

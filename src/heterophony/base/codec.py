@@ -209,16 +209,28 @@ def _aligned(tensor: Tensor) -> Tensor:
 
 def _separate(tensors: list[Tensor]) -> dict[str, Tensor]:
     """Return the tensors on the CPU, each with a storage of its own: safetensors refuses views and tied weights."""
-    owned: dict[str, Tensor] = {}
+    separate: dict[str, Tensor] = {}
     seen: set[int] = set()
     for position, tensor in enumerate(tensors):
         flat = tensor.detach().cpu().contiguous()
-        pointer = flat.untyped_storage().data_ptr()
-        if pointer in seen or flat.untyped_storage().nbytes() != flat.nbytes:
+        if flat.untyped_storage().nbytes() != flat.nbytes:
+            flat = _cut_out(flat)
+        if flat.data_ptr() in seen:
             flat = flat.clone()
-        seen.add(pointer)
-        owned[str(position)] = flat
-    return owned
+        seen.add(flat.data_ptr())
+        separate[str(position)] = flat
+    return separate
+
+
+def _cut_out(part: Tensor) -> Tensor:
+    """Return the same memory as a tensor that knows nothing of the whole of which it is a part: nothing is copied.
+
+    A message's weights are parts of one tensor, so that a copy of each would be a copy of the message.
+    """
+    if not part.numel():
+        return part.clone()
+    content = part.reshape(-1).view(torch.uint8).numpy()
+    return torch.from_numpy(content).view(part.dtype).view(part.shape)
 
 
 @lru_cache(maxsize=1024)
