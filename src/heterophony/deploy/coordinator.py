@@ -85,69 +85,106 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
         lock.acquire()
     except Timeout:
         raise DeployError(f"{folder} is served already, by another process") from None
-    secret, ca = folder / "executor.secret", (folder / "ca.crt").read_bytes()
+    secret = folder / "executor.secret"
     keys.write_secret(secret, secrets.token_bytes(32))
-    lost: list[int] = []  # exit codes of SuperLinks
-    link = Program(
-        "SuperLink", superlink(folder, listen, secret), flower.environment(folder / "flwr-home"), lost.append
-    )
-    control = flower.Control(listen.address, ca)
-    executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
+    service = _Service(folder, listen, known, secret, attempts)
     stop_on_signals()
-    run, child, failures, began = None, None, 0, 0.0  # when the child began, or may begin again
     try:
         wait_while(lambda: preflight.taken(listen.host, listen.port), log)  # as coordinator.toml says
-        link.start()
-        while True:
+        service.link.start()
+        while (code := service.tend()) is None:
             time.sleep(poll)
-            if not link.tend() or lost:
-                lost.clear()
-                run = None
-                if child is not None:  # its run is lost with the SuperLink; its snapshot is not
-                    child.kill()
-                    child.join()
-                    child = None
-                continue
-            if run is None:
-                if time.monotonic() >= began and control.reachable():
-                    with suppress(
-                        *flower.OFFLINE
-                    ):  # it has gone in the meantime: then it is tended, and we begin again
-                        for name, key in known.items():
-                            control.register(name, key)
-                        run = control.submit(folder / "app")
-                        log.info("run %d submitted", run)
-            elif child is None:
-                task = executor.acquire()
-                if task is not None and task.run != run:
-                    log.warning("run %d was not submitted here: nobody works on it", task.run)
-                elif task is not None:
-                    began = time.monotonic()
-                    child = forked(_coordinate, folder, listen.address, task, ca)
-            elif not child.is_alive():
-                child.join()
-                if child.exitcode in (0, GIVE_UP):
-                    return int(child.exitcode)
-                failures = 1 if time.monotonic() - began > SETTLED else failures + 1
-                if failures >= attempts:
-                    log.error(
-                        "the run ended %d times (exit %s); its folder is %s", failures, child.exitcode, folder / "run"
-                    )
-                    return 1
-                pause = PAUSE * failures
-                log.warning("the run ended (exit %s): it is submitted again in %g s", child.exitcode, pause)
-                run, child, began = None, None, time.monotonic() + pause
+        return code
     except Stopped:
         log.info("stopped; `heterophony deploy serve %s` goes on", folder)
         return 130
     finally:
-        if child is not None:
-            child.kill()
-            child.join()
-        link.stop()
-        control.close()
-        executor.close()
+        service.close()
         lock.release()
+
+
+class _Service:
+    """A SuperLink, the run that is submitted to it, and the child that works on the run."""
+
+    def __init__(self, folder: Path, listen: Listen, known: dict[str, bytes], secret: Path, attempts: int) -> None:
+        from heterophony.deploy import flower
+
+        self.folder, self.listen, self.known, self.attempts = folder, listen, known, attempts
+        self.ca = (folder / "ca.crt").read_bytes()
+        self.lost: list[int] = []  # exit codes of SuperLinks
+        environment = flower.environment(folder / "flwr-home")
+        self.link = Program("SuperLink", superlink(folder, listen, secret), environment, self.lost.append)
+        self.control = flower.Control(listen.address, self.ca)
+        self.executor = flower.Executor(listen.address, secret.read_bytes(), self.ca, server=True)
+        self.run: int | None = None
+        self.child: Any = None
+        self.failures = 0
+        self.began = 0.0  # when the child began, or may begin again
+
+    def tend(self) -> int | None:
+        """Do what there is to do now; return an exit code when there is nothing left."""
+        if not self.link.tend() or self.lost:
+            self.lost.clear()
+            self.run = None
+            self._end_child()  # its run is lost with the SuperLink; its snapshot is not
+        elif self.run is None:
+            self._submit()
+        elif self.child is None:
+            self._begin()
+        elif not self.child.is_alive():
+            return self._ended()
+        return None
+
+    def _submit(self) -> None:
+        """Register the participants' keys and submit the run, as soon as the SuperLink can be reached."""
+        from heterophony.deploy import flower
+
+        if time.monotonic() < self.began or not self.control.reachable():
+            return
+        with suppress(*flower.OFFLINE):  # it has gone in the meantime: then it is tended, and we begin again
+            for name, key in self.known.items():
+                self.control.register(name, key)
+            self.run = self.control.submit(self.folder / "app")
+            log.info("run %d submitted", self.run)
+
+    def _begin(self) -> None:
+        """Let a child work on our run, once the SuperLink gives it out."""
+        task = self.executor.acquire()
+        if task is None:
+            return
+        if task.run != self.run:
+            log.warning("run %d was not submitted here: nobody works on it", task.run)
+            return
+        self.began = time.monotonic()
+        self.child = forked(_coordinate, self.folder, self.listen.address, task, self.ca)
+
+    def _ended(self) -> int | None:
+        """Return the exit code of a child that is done; let one that failed begin again, but not for ever."""
+        self.child.join()
+        code = self.child.exitcode
+        if code in (0, GIVE_UP):
+            return int(code)
+        self.failures = 1 if time.monotonic() - self.began > SETTLED else self.failures + 1
+        if self.failures >= self.attempts:
+            log.error("the run ended %d times (exit %s); its folder is %s", self.failures, code, self.folder / "run")
+            return 1
+        pause = PAUSE * self.failures
+        log.warning("the run ended (exit %s): it is submitted again in %g s", code, pause)
+        self.run, self.child, self.began = None, None, time.monotonic() + pause
+        return None
+
+    def _end_child(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+            self.child.join()
+            self.child = None
+
+    def close(self) -> None:
+        """Stop all that runs here."""
+        self._end_child()
+        self.link.stop()
+        self.control.close()
+        self.executor.close()
 
 
 def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:

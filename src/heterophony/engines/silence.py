@@ -29,7 +29,7 @@ class _Wait:
 
 
 def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str, bool]) -> list[tuple[Absence, str]]:
-    """The absences that let the earliest open windows fire, and why; none if somebody in them may still answer.
+    """Return the absences that let the earliest open windows fire, and why; none if somebody may still answer.
 
     `others` are nodes of other organisations. `asked` has those with an open question, and whether they have only
     refused it for so long that nobody waits for them where a quorum is there without them. Only windows that fire then
@@ -43,24 +43,39 @@ def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str
         waiting[wait.node] = min(wait.round, waiting.get(wait.node, wait.round))
 
     def idle(node: str, round: int) -> bool:
-        """Whether nothing is left from which its message of that round could follow."""
+        """Say whether nothing is left from which its message of that round could follow."""
         return node in asked or (node not in unread and waiting.get(node, round + 1) > round)
 
-    able = [w for w in waits if all(n in others and (w.enough if asked.get(n) else n not in asked) for n in w.missing)]
-    able = [w for w in able if all(idle(node, w.round) for node in w.missing)] or able
-    first = min(((w.round, w.place) for w in able), default=None)
-    able = [w for w in able if (w.round, w.place) == first]
-    if {node for w in able for node in w.missing} >= set(others):
+    able = [wait for wait in waits if _may_be_silent(wait, others, asked)]
+    able = [wait for wait in able if all(idle(node, wait.round) for node in wait.missing)] or able
+    if not able:
+        return []
+    first = min((wait.round, wait.place) for wait in able)
+    able = [wait for wait in able if (wait.round, wait.place) == first]
+    missing = [(wait, node) for wait in able for node in wait.missing]
+    if {node for _, node in missing} >= set(others):
         return []
     return [
-        (Absence(w.kind, node, w.node, w.round), REFUSES if node in asked else SILENT)
-        for w in able
-        for node in w.missing
+        (Absence(wait.kind, node, wait.node, wait.round), REFUSES if node in asked else SILENT)
+        for wait, node in missing
     ]
 
 
+def _may_be_silent(wait: _Wait, others: Collection[str], asked: Mapping[str, bool]) -> bool:
+    """Say whether all whom a window misses may be counted as absent: they have answered, or only refuse."""
+    for node in wait.missing:
+        if node not in others:
+            return False
+        refuses = asked.get(node, False)
+        if refuses and not wait.enough:
+            return False
+        if not refuses and node in asked:
+            return False
+    return True
+
+
 def _waits(boxes: Iterable[Mailbox]) -> tuple[list[_Wait], set[str]]:
-    """All of them, and whose messages lie in them."""
+    """Return all windows that are not complete, and whose messages lie in them."""
     waits, unread = [], set()
     for box in boxes:
         places = {r.trigger.kind.name: i for i, r in enumerate(box.method.reactions) if isinstance(r.trigger, Every)}
