@@ -184,3 +184,20 @@ def test_parts_of_one_tensor_are_written_as_they_are_and_not_copied_first(dtype,
     tied = {"a": whole[:8], "again": whole[:8], "first": whole[:4], "turned": whole[:6].view(2, 3).t()}
     found = codec.unpack(codec.pack(tied))
     assert all(torch.equal(found[name], part) for name, part in tied.items())
+
+
+def test_a_fingerprint_tells_all_that_bytes_tell():
+    value = {"a": torch.arange(6.0), "b": [1, "x", (2.5, None)], "c": torch.zeros(0), "d": torch.tensor(3)}
+    others = [
+        {**value, "a": torch.arange(6.0).view(2, 3)},
+        {**value, "a": torch.arange(6.0).double()},
+        {**value, "a": -torch.arange(6.0)},  # its first is a zero, too
+        {**value, "b": [1, "x", [2.5, None]]},
+        {**value, "c": torch.zeros(0, 2)},
+        {**value, "d": torch.tensor(4)},
+        {**value, "e": 1},
+    ]
+    found = {codec.fingerprint(other) for other in [value, *others]}
+    assert len(found) == 1 + len(others)
+    whole = torch.stack([torch.arange(6.0), torch.zeros(6)], 1)
+    assert codec.fingerprint({**value, "a": whole[:, 0]}) == codec.fingerprint(value)

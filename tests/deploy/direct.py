@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 
-from heterophony.deploy.node_server import Site
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_server import NodeServer
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines import Engine
 
 
 class Direct:
-    def __init__(self, sites: dict[str, Site]) -> None:
+    def __init__(self, sites: dict[str, NodeServer]) -> None:
         self.sites, self.count = sites, 0
         self.answers: dict[str, bytes | None] = {}
         self.away: set[str] = set()  # nodes that are not connected
@@ -37,7 +37,7 @@ class Direct:
 
 def site(case, name, folder, **changes):
     plan, own = case.plan(), case.organisation(name, **changes)
-    return Site(plan, name, own.build(plan), Vault(folder / name, plan.id), own.egress)
+    return NodeServer(plan, name, own.build(plan), NodeStore(folder / name, plan.id), own.egress)
 
 
 def sites(case, folder, **changes):

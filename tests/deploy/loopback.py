@@ -108,7 +108,7 @@ class Loopback:
         return json.loads((self.coordinator / "run" / "result.json").read_text())
 
     def busy(self, name):
-        """Whether the node is in the middle of a reaction: then it holds its vault."""
+        """Whether the node is in the middle of a reaction: then it holds its store."""
         path = self.homes[name] / "state" / "lock"
         if not path.exists():
             return False

@@ -3,8 +3,8 @@
 import pytest
 
 from deploy.direct import Direct
-from heterophony.deploy.node_server import Site
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_server import NodeServer
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines import Engine, local
@@ -19,7 +19,7 @@ def test_every_method_ends_as_in_one_process(row, tmp_path):
     remote = [node for node, links in topology.static.items() if links.parent or links.peers]
     agreed = {"id": "conformance", "method": "solo", "address": "nowhere:1", "participants": remote}
     plan = Plan.model_validate({**agreed, "rounds": row.rounds, "pace": {"poll": 0.001}})
-    sites = {node: Site(plan, node, row.build(), Vault(tmp_path / node, plan.id)) for node in remote}
+    sites = {node: NodeServer(plan, node, row.build(), NodeStore(tmp_path / node, plan.id)) for node in remote}
     result = Engine(federation, RemoteHost(plan, federation, Direct(sites))).run(row.rounds)
     here = local(row.build()).run(row.rounds)
     assert result.digest == here.digest

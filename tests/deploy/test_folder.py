@@ -23,7 +23,7 @@ from heterophony.deploy import keys, status
 from heterophony.deploy.coordinator import Listen, public_keys
 from heterophony.deploy.folder import write
 from heterophony.deploy.named_function import Call, DeployError, beside
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import site
 from heterophony.deploy.plan import Plan, parsed
@@ -352,13 +352,13 @@ def test_status_of_a_node_that_has_done_nothing_and_of_no_folder(tmp_path):
 
 def test_status_of_files_that_were_edited_is_one_line(tmp_path):
     here = participant(tmp_path / "ward", CASES["fml"])
-    vault = Vault(here / "state", "toy-of-fml")
-    vault.note("refused", "no")
+    store = NodeStore(here / "state", "toy-of-fml")
+    store.note("refused", "no")
     assert "refused: no" in deploy("status", here).output
     place = tmp_path / "ward" / "coordinator"
     for path, text in [
-        (vault.table("ledger"), '{"kind": 3}\n'),
-        (vault.table("incidents"), "[1]\n"),
+        (store.table("ledger"), '{"kind": 3}\n'),
+        (store.table("incidents"), "[1]\n"),
         (place / "status.json", '{"at": 1'),
         (place / "status.json", "{}"),
         (place / "status.json", '{"at": 1.0}'),

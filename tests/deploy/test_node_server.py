@@ -12,7 +12,7 @@ from deploy.direct import Direct, engine, site, sites
 from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.deploy.named_function import DeployError
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_store import NodeStore
 from heterophony.engines import local
 from toys.crashing import Photographer
 from toys.deployed import CASES
@@ -51,22 +51,22 @@ def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp
     after = files(tmp_path)
     after.pop(f"{here.plan.id}.incidents.jsonl")
     assert after == before
-    assert len(here.vault.rows("ledger")) == 1
+    assert len(here.store.rows("ledger")) == 1
 
 
 def test_what_leaves_once_more_is_noted_and_as_the_policy_of_today_allows(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path, egress={"metrics": ["train"]})
     first = codec.unpack(here.answer(asked[0]))["outcome"]
-    size = here.vault.rows("ledger")[0]["payload"]
+    size = here.store.rows("ledger")[0]["payload"]
     assert codec.unpack(here.answer(asked[0]))["outcome"]["rows"] == first["rows"] != []
-    assert [(row["incident"], row["detail"]) for row in here.vault.rows("incidents")] == [
+    assert [(row["incident"], row["detail"]) for row in here.store.rows("incidents")] == [
         ("again", f"'update' of round 0 to server left once more, {size} bytes")
     ]
     stricter = site(FEDAVG, "north", tmp_path, egress={"kinds": [], "metrics": []})
     again = codec.unpack(stricter.answer(asked[0]))["outcome"]
     assert again["sends"] == [("update", ("server",), 0, None)]
     assert again["rows"] == []
-    assert len(here.vault.rows("incidents")) == 1  # nothing left
+    assert len(here.store.rows("incidents")) == 1  # nothing left
 
 
 def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
@@ -83,7 +83,7 @@ def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
     after = files(tmp_path)
     after.pop(f"{here.plan.id}.incidents.jsonl")
     assert after == before
-    assert [row["incident"] for row in here.vault.rows("incidents")] == ["refused"] * 3
+    assert [row["incident"] for row in here.store.rows("incidents")] == ["refused"] * 3
 
 
 def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
@@ -92,7 +92,7 @@ def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
     folder = tmp_path / "crashing" / "north"
     here = site(FEDAVG, "north", tmp_path / "crashing")
     folder.mkdir(parents=True)
-    here.vault.disk = camera = Photographer(folder, tmp_path / "album")
+    here.store.disk = camera = Photographer(folder, tmp_path / "album")
     done = []  # how many reactions an answer had been given for, when each picture was taken
     for number, question in enumerate(asked):
         here.answer(question)
@@ -105,21 +105,21 @@ def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
         again = site(FEDAVG, "north", place)
         assert [again.answer(question) for question in asked[number:]] == answers[number:]
         for table in ("ledger", "metrics"):
-            assert again.vault.rows(table) == whole.vault.rows(table)
-        assert again.vault.file.read_bytes() == whole.vault.file.read_bytes()
+            assert again.store.rows(table) == whole.store.rows(table)
+        assert again.store.file.read_bytes() == whole.store.file.read_bytes()
 
 
 def test_a_damaged_state_is_found_and_left_alone(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
-    data = bytearray(here.vault.file.read_bytes())
+    data = bytearray(here.store.file.read_bytes())
     data[len(data) // 2] ^= 1
-    here.vault.file.write_bytes(bytes(data))
+    here.store.file.write_bytes(bytes(data))
     with pytest.raises(DeployError, match="is damaged"):
-        here.vault.peek()
+        here.store.peek()
     assert "failed" in codec.unpack(here.answer(asked[1]))
-    assert here.vault.file.read_bytes() == bytes(data)
-    assert "is damaged" in here.vault.rows("incidents")[-1]["detail"]
+    assert here.store.file.read_bytes() == bytes(data)
+    assert "is damaged" in here.store.rows("incidents")[-1]["detail"]
 
 
 class Full(Disk):
@@ -140,28 +140,28 @@ def test_on_a_full_disk_a_node_fails_keeps_what_it_has_and_goes_on_later(asked, 
     answers = [whole.answer(question) for question in asked]
     here = site(FEDAVG, "north", tmp_path / "full")
     assert here.answer(asked[0]) == answers[0]
-    state = here.vault.file.read_bytes()
-    here.vault.disk = Full()
+    state = here.store.file.read_bytes()
+    here.store.disk = Full()
     for _ in range(2):
         assert "failed" in codec.unpack(here.answer(asked[1]))
-    assert here.vault.file.read_bytes() == state
+    assert here.store.file.read_bytes() == state
     assert "No space left on device" in caplog.text
-    here.vault.disk = Disk()
+    here.store.disk = Disk()
     assert here.answer(asked[1]) == answers[1]
     for table in ("ledger", "metrics"):
-        assert here.vault.rows(table) == whole.vault.rows(table)
+        assert here.store.rows(table) == whole.store.rows(table)
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
-    vault = Vault(tmp_path, "cut-off-federation")
-    vault.note("refused", "one")
+    store = NodeStore(tmp_path, "cut-off-federation")
+    store.note("refused", "one")
     for table in ("incidents", "ledger"):
-        with open(vault.table(table), "a") as file:
+        with open(store.table(table), "a") as file:
             file.write('{"at": "2026-')
-    assert [row["detail"] for row in vault.rows("incidents")] == ["one"]
-    assert vault.rows("ledger") == []
-    vault.note("refused", "two")
-    assert [row["detail"] for row in vault.rows("incidents")] == ["one", "two"]
+    assert [row["detail"] for row in store.rows("incidents")] == ["one"]
+    assert store.rows("ledger") == []
+    store.note("refused", "two")
+    assert [row["detail"] for row in store.rows("incidents")] == ["one", "two"]
 
 
 def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_path):
@@ -176,7 +176,7 @@ def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_pat
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]
-    assert not here.vault.file.exists()
+    assert not here.store.file.exists()
 
 
 # -- what comes in -----------------------------------------------------------------------------------------------
@@ -290,8 +290,8 @@ def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, t
     make, why = HOSTILE[name]
     here = site(FEDAVG, "north", tmp_path)
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
-    assert not here.vault.file.exists()
-    assert why in here.vault.rows("incidents")[-1]["detail"]
+    assert not here.store.file.exists()
+    assert why in here.store.rows("incidents")[-1]["detail"]
 
 
 def first(question):
@@ -343,10 +343,10 @@ def test_a_hostile_inbox_is_refused_whole_and_changes_nothing(name, window, tmp_
     (teach, learn), (make, why) = window, HOSTILE_TO_A_WINDOW[name]
     here = site(CASES["fedh2l"], "north", tmp_path)
     here.answer(teach)
-    before = here.vault.file.read_bytes()
+    before = here.store.file.read_bytes()
     assert why in codec.unpack(here.answer(make(learn)))["refused"]
-    assert here.vault.file.read_bytes() == before
-    assert why in here.vault.rows("incidents")[-1]["detail"]
+    assert here.store.file.read_bytes() == before
+    assert why in here.store.rows("incidents")[-1]["detail"]
 
 
 def test_mail_where_a_round_begins_without_any_is_refused(window, tmp_path):
@@ -354,7 +354,7 @@ def test_mail_where_a_round_begins_without_any_is_refused(window, tmp_path):
     here = site(CASES["fedh2l"], "north", tmp_path)
     for mail in (codec.unpack(learn)["mail"], first(learn), {"inbox": [], "also": []}):
         assert "in a form that it never has" in codec.unpack(here.answer(changed(teach, mail=mail)))["refused"]
-    assert not here.vault.file.exists()
+    assert not here.store.file.exists()
 
 
 def test_one_message_of_a_window_that_does_not_fit_is_dropped_and_the_rest_counts(window, tmp_path):
@@ -412,7 +412,7 @@ def test_the_age_of_a_signal_divides_nothing_by_zero(tmp_path):
 def test_what_the_coordinator_says_is_one_printable_line_here(asked, tmp_path, caplog):
     here = site(FEDAVG, "north", tmp_path)
     here.answer(changed(asked[0], ask="x\nfailed: \x1b[2J"))
-    assert here.vault.rows("incidents")[-1]["detail"] == "malformed: nobody can ask for x failed: [2J"
+    assert here.store.rows("incidents")[-1]["detail"] == "malformed: nobody can ask for x failed: [2J"
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
@@ -442,7 +442,7 @@ def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_pat
     assert outcome["sends"] == []
     assert why in outcome["refused"][0]
     assert len(outcome["refused"][0]) <= 300  # a longer answer would be refused itself
-    assert why in here.vault.rows("incidents")[-1]["detail"]
+    assert why in here.store.rows("incidents")[-1]["detail"]
     assert codec.unpack(here.answer(changed(asked[0], ask="digest"))) == before
 
 
@@ -454,7 +454,7 @@ def test_what_a_node_withholds_never_leaves_and_the_round_goes_on(tmp_path):
     assert result.digest == local(theirs).run(FEDAVG.rounds).digest
     held = [row for row in result.ledger.messages if row["from"] == "north"]
     assert {(row["status"], row["payload"]) for row in held} == {("withheld", 0)}
-    assert {row["status"] for row in courier.sites["north"].vault.rows("ledger")} == {"withheld"}
+    assert {row["status"] for row in courier.sites["north"].store.rows("ledger")} == {"withheld"}
     answers = [courier.sites["north"].answer(data) for to, data in courier.questions if to == "north"]
     assert b"weight" not in b"".join(answers)
 
@@ -464,7 +464,7 @@ def test_the_ledger_at_home_is_what_left_byte_for_byte(tmp_path):
     result = engine(FEDMD, courier).run(FEDMD.rounds)
     for name, here in courier.sites.items():
         seen = [row for row in result.ledger.messages if row["from"] == name]
-        own = here.vault.rows("ledger")
+        own = here.store.rows("ledger")
         assert [(r["kind"], r["to"], r["round"], r["payload"]) for r in own] == [
             (r["kind"], r["to"], r["round"], r["payload"]) for r in seen
         ]
@@ -477,7 +477,7 @@ def test_figures_leave_as_the_policy_says_and_all_are_kept_at_home(tmp_path):
     splits = {node: {row["split"] for row in table if row["node"] == node} for node in courier.sites}
     assert splits == {"north": set(), "south": {"private-test", "train"}, "east": {"test"}, "west": {"test"}}
     for here in courier.sites.values():
-        assert {row["split"] for row in here.vault.rows("metrics")} == {"test", "private-test", "train"}
+        assert {row["split"] for row in here.store.rows("metrics")} == {"test", "private-test", "train"}
 
 
 def test_a_digest_is_told_only_where_it_may(tmp_path):
@@ -493,16 +493,16 @@ def test_what_went_wrong_inside_stays_inside(asked, tmp_path):
     here.federation.data["north"]["train"] = lambda: 1 / 0
     answer = codec.unpack(here.answer(asked[0]))
     assert answer == {"failed": "it could not react; its own log says why"}
-    assert "ZeroDivisionError" in here.vault.rows("incidents")[-1]["detail"]
-    assert not here.vault.file.exists()
+    assert "ZeroDivisionError" in here.store.rows("incidents")[-1]["detail"]
+    assert not here.store.file.exists()
 
 
 def test_state_is_kept_by_federation(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
-    other = Vault(tmp_path / "north", "another-one")
+    other = NodeStore(tmp_path / "north", "another-one")
     assert other.load().applied == 0
-    here.vault.file.rename(other.file)
+    here.store.file.rename(other.file)
     with pytest.raises(DeployError, match="another federation"):
         other.load()
 
@@ -517,5 +517,5 @@ def test_an_answer_says_nothing_else(asked, tmp_path):
 def test_the_tables_are_json_lines(asked, tmp_path):
     here = site(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
-    (row,) = [json.loads(line) for line in here.vault.table("ledger").read_text().splitlines()]
+    (row,) = [json.loads(line) for line in here.store.table("ledger").read_text().splitlines()]
     assert row.keys() == {"round", "kind", "from", "to", "status", "payload", "wire"}

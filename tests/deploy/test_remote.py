@@ -38,7 +38,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_path):
     assert result.digest == uninterrupted(case)
     assert len(courier.questions) == 4 * 2 * case.rounds + 3 + 4  # reactions, repetitions, digests
     for here in courier.sites.values():
-        assert len(here.vault.rows("ledger")) == case.rounds
+        assert len(here.store.rows("ledger")) == case.rounds
 
 
 class Crash(BaseException):
@@ -92,7 +92,7 @@ def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name,
         finally:
             life += stride
         assert result.digest == wanted
-        own = [len(here.vault.rows("ledger")) for here in nodes.values()]
+        own = [len(here.store.rows("ledger")) for here in nodes.values()]
         assert own == [len([r for r in result.ledger.messages if r["from"] == n]) for n in nodes]
     assert deaths >= 3 * case.rounds / stride
 
@@ -499,7 +499,7 @@ def test_a_node_that_misses_its_deadline_is_absent_and_goes_on_later(tmp_path):
     late = [i["detail"] for i in result.ledger.incidents if i["incident"] == "late"]
     assert late == ["'update' of round 0 from west", "'update' of round 1 from west"]
     assert [r["round"] for r in result.ledger.messages if r["from"] == "west"] == [0, 1, 2, 3]
-    assert courier.sites["west"].vault.load().applied == 4  # nothing was lost, nothing done twice
+    assert courier.sites["west"].store.load().applied == 4  # nothing was lost, nothing done twice
 
 
 def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
@@ -512,11 +512,11 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
         courier = Vanishing(nodes, "south", 1)
         made = engine(case, courier, plan, record=record, clock=time, sleep=time.sleep)
         assert made.run(1).rounds == 1
-    assert nodes["south"].vault.load().applied == 1
+    assert nodes["south"].store.load().applied == 1
     with Run.open(tmp_path / "run", federation.identity()) as record:
         again = engine(case, Direct(nodes), plan, record=record, clock=time, sleep=time.sleep)
         result = again.run(2)
-    assert nodes["south"].vault.load().applied == 4
+    assert nodes["south"].store.load().applied == 4
     assert result.digest == uninterrupted(case)
 
 
@@ -777,7 +777,7 @@ def test_a_node_that_refused_and_was_done_without_takes_part_again_when_it_answe
     heard = [row["round"] for row in result.ledger.messages if row["from"] == "west" and row["status"] == "sent"]
     assert heard == [0, 1, 2, 3]  # the first came too late
     assert made.host.trouble == {}
-    assert courier.sites["west"].vault.load().applied == 4
+    assert courier.sites["west"].store.load().applied == 4
 
 
 class SlowAndMoody(Moody):

@@ -13,16 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from heterophony import Compute, cli, engines
 from heterophony.base import codec
-from heterophony.engines import Network, local, ray_host, shipping
-from heterophony.engines.host import Activation
+from heterophony.engines import Network, local, pieces, ray_host, shipping
 from heterophony.engines.local_host import ReactionError
 from heterophony.engines.placement import Placement
-from heterophony.engines.ray_worker import Order, Report, Worker
-from heterophony.engines.remote_body import Elsewhere
+from heterophony.engines.question import Question
+from heterophony.engines.ray_worker import Assignment, Reply, Worker
+from heterophony.engines.remote_body import RemoteBody
 from heterophony.methods import FedAvg
 from heterophony.runs.run import Run
 from toys.federations import B16, ROWS, weights_star
@@ -86,7 +87,7 @@ def test_the_driver_has_references_where_bodies_are_large():
     there = engines.ray(large_star(), network=Watching).run(2)
     assert len(bodies) == 12
     for body in bodies:
-        assert isinstance(body, Elsewhere)
+        assert isinstance(body, RemoteBody)
         assert isinstance(body.blob.data, ray.ObjectRef)
         assert all(tensor.is_meta for tensor in body["weights"].values())
     same(there, local(large_star()).run(2))
@@ -180,19 +181,51 @@ def test_a_raylet_killed_with_mail_in_flight(wave):
 
 
 # -- once ------------------------------------------------------------------------------------------------------
-def test_an_order_is_applied_to_the_state_it_is_for_and_to_no_other():
-    """The same order again: refused by a worker whose node has moved on, and from its own state, the same answer."""
+def test_an_assignment_is_applied_to_the_state_it_is_for_and_to_no_other():
+    """The same one again: refused by a worker whose node has moved on, and from its own state, the same answer."""
     worker = Worker(shipping.load(large_star()))
-    state = codec.pack(worker.host.state("server"))
-    activation = Activation("server", 1, "begin", None, large_star().topology.links("server"), 0, 3, frozenset(), 0.0)
-    first, *blobs = worker.work([Order(replace(activation), 0, None)], [])
-    assert len(blobs) == 3  # its state, one body, and the end
-    assert isinstance(first[0], Report)
-    again = list(worker.work([Order(replace(activation), 0, None)], []))
+    before = pieces.split(worker.station.state("server"))
+    question = Question("server", 1, "begin", None, 0, 3, 0.0).plain()
+    first, *blobs = worker.work([Assignment(question, 0, None)], [])
+    assert len(blobs) == 3  # its model, one body, and the end
+    assert isinstance(first[0], Reply)
+    again = list(worker.work([Assignment(question, 0, None)], []))
     assert again == ["node server: activation 1 is for its state after 0, this is that after 1"]
-    retried, *others = worker.work([Order(replace(activation), 0, 0)], [], state)
+    parts = {path: number for number, path in enumerate(before)}
+    state = [codec.pack(piece) for piece in before.values()]
+    retried, *others = worker.work([Assignment(question, 0, parts)], [], *state)
     assert [blob.tobytes() for blob in others[:2]] == [blob.tobytes() for blob in blobs[:2]]
-    assert retried[0].outcome["end"] == first[0].outcome["end"]
+    assert retried[0].answer["times"] == first[0].answer["times"]
+
+
+def test_only_what_a_reaction_has_changed_of_a_node_is_packed_again():
+    """A server that begins a round sends its model, and does not change it; all that is small goes along each time."""
+    worker = Worker(shipping.load(large_star()))
+    model = ("models", "model")
+    replies = []
+    for number in (1, 2, 3):
+        question = Question("server", number, "begin", None, 0, 3, 0.0).plain()
+        replies.append(next(worker.work([Assignment(question, number - 1, None)], []))[0])
+        if number == 2:
+            with torch.no_grad():  # in a way that leaves no trace in a tensor's version
+                worker.station.host.node("server").models["model"][0].weight.data[0, 0] += 1e-3
+    assert [reply.changed for reply in replies] == [[model, pieces.REST], [pieces.REST], [model, pieces.REST]]
+    assert all(reply.pieces == [model, pieces.REST] for reply in replies)
+
+
+def test_a_state_in_pieces_is_the_state():
+    state = next(row for row in ROWS if row.name == "fccl").build().node("c0").state()
+    state["vars"] = {"small": 1, "large": [torch.randn(40_000), {"more": (1, 2)}]}
+    state["optimisers"] = {"kept": {"weight": {"moment": torch.randn(40_000)}}}
+    parts = pieces.split(state)
+    assert {("vars", "large"), ("optimisers", "kept"), pieces.REST} <= parts.keys()
+    back = pieces.joined(parts)
+    assert back.keys() == state.keys()
+    for name, value in state.items():
+        named = value.items() if isinstance(value, dict) else [("", value)]
+        found = back[name] if isinstance(value, dict) else {"": back[name]}
+        assert found.keys() == dict(named).keys()
+        assert all(codec.fingerprint(found[key]) == codec.fingerprint(item) for key, item in named)
 
 
 # -- snapshots -------------------------------------------------------------------------------------------------

@@ -222,14 +222,14 @@ def test_weights_that_diverged_do_not_end_the_run():
     made = local(weights_star(FedAvg(local=Training(batch=16, lr=1e30))))
     assert made.run(2).rounds == 2
     assert len(refusals(made)) == 6
-    assert not made.doors.refused
+    assert not made.refusals.refused
 
 
 def test_what_has_been_accepted_once_is_never_given_up():
     made = local(federation(Tell(), fitting=["c0"]))
     made.run(1)
-    assert made.doors.taken == {"ask", "answer"}
-    assert not made.doors.refused
+    assert made.refusals.taken == {"ask", "answer"}
+    assert not made.refusals.refused
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_a_snapshot_of_an_earlier_version_gives_no_kind_up(tmp_path):
     made.run(1, tmp_path / "run")
     engine = local(made)
     value = codec.unpack(engine.encode_queue())
-    del value["doors"]
+    del value["refusals"]
     engine.restore_queue(codec.pack(value))
-    assert engine.doors.taken == {kind.name for kind in made.method.kinds}
+    assert engine.refusals.taken == {kind.name for kind in made.method.kinds}
 
 
 def test_the_first_refusal_is_told_when_a_round_has_passed_without_any_success(caplog):

@@ -28,11 +28,6 @@ def one_line(text: str, most: int = 500) -> str:
     return " ".join(shown.split())[:most]
 
 
-def whole(value: Any) -> bool:
-    """A number of rounds or rows from outside, of a size that every reader of our files can take."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
 def beside(folder: Path) -> None:
     """Let modules that lie in the folder be found, after installed ones: a file must not stand in for one of those."""
     others = [place for place in sys.path if Path(place).resolve() != folder.resolve()]

@@ -8,47 +8,47 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
-from heterophony.deploy.named_function import one_line, whole
-from heterophony.deploy.node_store import Memory, Vault
+from heterophony.deploy.named_function import one_line
+from heterophony.deploy.node_store import Memory, NodeStore
 from heterophony.deploy.organisation import Egress
 from heterophony.deploy.plan import Plan
-from heterophony.engines.host import Activation, Outcome
-from heterophony.engines.local_host import LocalHost
-from heterophony.engines.wire import mail_of
+from heterophony.engines.door import Door
+from heterophony.engines.question import Answer, Question
+from heterophony.engines.station import Station
 from heterophony.federation import Federation
-from heterophony.kernel.fields import Refused
-from heterophony.kernel.mailbox import Inbox, messages
-from heterophony.kernel.message import HEADER_LIMIT, INVERSE, Message
+from heterophony.kernel.fields import Refused, Shape
+from heterophony.kernel.mailbox import Inbox, Mail, messages
+from heterophony.kernel.message import HEADER_LIMIT, Message, whole
 from heterophony.kernel.reaction import Each, Reaction, Round
 
-FORMAT = 1
+FORMAT = 2  # of questions and answers
 ANEW = "a coordinator that begins anew needs a new federation id"
 OLD = "was an old state put back, or lost?"
 log = logging.getLogger("heterophony.node")
 
 
-class Site:
+class NodeServer:
     """A participant at home."""
 
     def __init__(
-        self, plan: Plan, name: str, federation: Federation, vault: Vault, egress: Egress | None = None
+        self, plan: Plan, name: str, federation: Federation, store: NodeStore, egress: Egress | None = None
     ) -> None:
-        self.plan, self.name, self.federation, self.vault = plan, name, federation, vault
+        self.plan, self.name, self.federation, self.store = plan, name, federation, store
         self.egress = egress or Egress()
         self.role = federation.topology.roles[name]
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.door = Door(federation)
 
     def answer(self, data: bytes) -> bytes:
         """Answer a question; what is refused is logged here, and changes nothing."""
         try:
             question = self._question(data)
-            with self.vault.locked():
+            with self.store.locked():
                 if question["ask"] == "digest":
                     return codec.pack(self._digest())
                 return codec.pack(self._react(question))
@@ -64,7 +64,7 @@ class Site:
     def _note(self, what: str, detail: str) -> None:
         detail = one_line(detail)
         log.warning("%s: %s: %s", self.name, what, detail)
-        self.vault.note(what, detail)
+        self.store.note(what, detail)
 
     # -- what comes in ---------------------------------------------------------------------------------------
     def _question(self, data: bytes) -> dict[str, Any]:
@@ -87,89 +87,47 @@ class Site:
             raise Refused(f"malformed: nobody can ask for {ask:.40}")
         return dict(value)
 
-    def _activation(self, question: dict[str, Any]) -> tuple[Activation, Reaction]:
-        match question:
-            case {
-                "number": int(number),
-                "reaction": str(name),
-                "round": int(round),
-                "rounds": int(rounds),
-                "start": int() | float() as start,
-                "mail": mail,
-            } if all(map(whole, (number, round, rounds))) and number >= 1:
-                pass
-            case _:
-                raise Refused("malformed: no activation")
-        if isinstance(start, bool) or not 0 <= start < 2**53:  # as it is: it may be too large to become a float
-            raise Refused(f"malformed: the run cannot be {start!r:.40} seconds old")
-        if not isinstance(last := question.get("last", False), bool):
-            raise Refused(f"malformed: whether it is the last round is {last!r:.40}")
-        if rounds > self.plan.rounds:
-            raise Refused(f"a question for {rounds} rounds, but federation.toml here says rounds = {self.plan.rounds}")
+    def _asked(self, value: dict[str, Any]) -> tuple[Question, Reaction]:
+        """Return what is asked, and the reaction; refuse what an honest coordinator never asks."""
+        # Who has joined is in the plan, and nobody is computed together with this node.
+        question = Question.of({**value, "outside": [], "wave": 0})
+        if question.rounds > self.plan.rounds:
+            said = f"a question for {question.rounds} rounds"
+            raise Refused(f"{said}, but federation.toml here says rounds = {self.plan.rounds}")
+        name = question.reaction
         reaction = next((r for r in self.federation.method.reactions if r.name == name and self.role in r.roles), None)
         if reaction is None:
             raise Refused(f"no reaction of a {self.role} is called {name:.40}")
-        links = self.federation.topology.links(self.name, round, self.federation.seed)
-        asked = Activation(
-            self.name, number, name, self._mail(mail, reaction), links, round, rounds, frozenset(), float(start),
-            last=last,
-        )  # fmt: skip
-        for message in messages(asked.mail):
-            self._check_age(message, asked)
-        return asked, reaction
+        self._check_form(question.mail, reaction)
+        self._check_headers(question.mail, reaction)
+        for message in messages(question.mail):
+            self.door.check_age(message, question.round, question.rounds)
+        return question, reaction
 
-    def _check_age(self, message: Message, asked: Activation) -> None:
-        """A message is as old as the rounds say, and whoever leads is in none that is not of the run."""
-        age = max(0, asked.round - message.round)
-        if type(message.staleness) is not int or message.staleness != age:
-            raise Refused(
-                f"{message.kind!r} of round {message.round} is {message.staleness!r:.40} rounds old, not {age}"
-            )
-        leads = self.federation.topology.roles[message.sender] == self.federation.method.roles[0]
-        if leads and message.round > asked.rounds:
-            raise Refused(f"{message.kind!r} of round {message.round}, but the run has {asked.rounds}")
-
-    def _mail(self, value: Any, reaction: Reaction) -> Message | Inbox | None:
-        try:
-            mail: Message | Inbox | None = mail_of(value)
-        except Refused:
-            raise
-        except Exception:  # whatever a hostile value makes it raise
-            raise Refused("malformed: no mail") from None
+    def _check_form(self, mail: Mail, reaction: Reaction) -> None:
+        """Check that the mail is what this reaction's trigger gives it: one message, an inbox, or nothing."""
         trigger = reaction.trigger
         wanted: type[Any] = Message if isinstance(trigger, Each) else Inbox
         if isinstance(trigger, Round) and not trigger.also:
             wanted = type(None)
         if type(mail) is not wanted:
             raise Refused(f"mail for {reaction.name!r} in a form that it never has")
+
+    def _check_headers(self, mail: Mail, reaction: Reaction) -> None:
+        """Check all headers. An honest coordinator's are always right: a wrong one condemns the whole question."""
+        trigger = reaction.trigger
         main = set() if isinstance(trigger, Round) else {trigger.kind.name}
         also = {kind.name for kind in trigger.also}
         for message, swept in _each(mail):
-            self._check_header(message, also if swept else main, reaction)
-        return mail
+            self.door.check_header(message, self.name, also if swept else main, reaction.name)
 
-    def _check_header(self, message: Message, allowed: set[str], reaction: Reaction) -> None:
-        """An honest coordinator's headers are always right, so that a wrong one condemns the whole question."""
-        if message.kind not in self.kinds:
-            raise Refused(f"the kind {message.kind!r:.40} is not declared")
-        kind = self.kinds[message.kind]
-        if message.kind not in allowed:
-            raise Refused(f"{reaction.name!r} takes no {message.kind!r}")
-        links = self.federation.topology.links(self.name, message.round, self.federation.seed)
-        if message.receiver != self.name or not links.has(INVERSE[kind.to], message.sender):
-            raise Refused(
-                f"{message.kind!r} from {message.sender!r:.40} to {message.receiver!r:.40} is on no link here"
-            )
-        if not all(map(whole, message.id)):
-            raise Refused(f"malformed: {message.kind!r} has an id that is none")
-
-    def _door(self, mail: Message | Inbox | None, host: LocalHost) -> tuple[Message | Inbox | None, list[str]]:
-        """The mail that fits, and why the rest does not: its sender is then absent, whoever that is."""
-        shape, complaints = host.shape(self.name), []
+    def _fitting(self, mail: Mail, shape: Shape) -> tuple[Mail, list[str]]:
+        """Return the mail that fits, and why the rest does not: its sender is then absent, whoever that is."""
+        complaints = []
 
         def fits(message: Message) -> bool:
             try:
-                self.kinds[message.kind].check(message.body, shape)
+                self.door.check_body(message, shape)
             except Refused as error:
                 text = f"{message.kind!r} of round {message.round} from {message.sender}: {error}"
                 complaints.append(one_line(text, 300))  # it goes into the answer, whatever the names in that mail
@@ -186,78 +144,77 @@ class Site:
         return kept, complaints
 
     # -- what is done ----------------------------------------------------------------------------------------
-    def _react(self, question: dict[str, Any]) -> dict[str, Any]:
-        activation, reaction = self._activation(question)
-        same = codec.pack([question[key] for key in ("number", "reaction", "round", "mail")])
-        asked = hashlib.sha256(same).hexdigest()
-        memory = self.vault.load()
-        if activation.number == memory.applied and memory.answer is not None:
+    def _react(self, value: dict[str, Any]) -> dict[str, Any]:
+        question, reaction = self._asked(value)
+        asked = _hash_of(value)
+        memory = self.store.load()
+        if question.number == memory.applied and memory.answer is not None:
             if asked != memory.asked:
-                raise Refused(f"activation {activation.number} was another one when it was done: {ANEW}")
+                raise Refused(f"activation {question.number} was another one when it was done: {ANEW}")
             return self._again(memory.answer)
-        if activation.number <= memory.applied:
-            raise Refused(f"activation {activation.number} is past, {memory.applied} have been done: {ANEW}")
-        if activation.number > memory.applied + 1:  # nobody gives up a question, so that none is ever left out
-            raise Refused(f"activation {activation.number}, but only {memory.applied} have been done here: {OLD}")
+        self._check_turn(question, memory)
+        answer, state, rows = self._reacted(question, reaction, memory.state)
+        let_out, ledger = self._let_out(answer)
+        self.store.save(Memory(question.number, asked, let_out, state, memory.lengths), ledger=ledger, metrics=rows)
+        return let_out
+
+    def _check_turn(self, question: Question, memory: Memory) -> None:
+        """Check that this is the next question, of the node's own round, and that the organisation allows one more."""
+        number, applied = question.number, memory.applied
+        if number <= applied:
+            raise Refused(f"activation {number} is past, {applied} have been done: {ANEW}")
+        if number > applied + 1:  # nobody gives up a question, so that none is ever left out
+            raise Refused(f"activation {number}, but only {applied} have been done here: {OLD}")
         now = 0 if memory.answer is None else memory.answer["outcome"]["round"]
-        if activation.round != now:  # a node's round is the one that it has told itself
-            raise Refused(f"a question of round {activation.round}, but this node is in round {now}")
+        if question.round != now:  # a node's round is the one that it has told itself
+            raise Refused(f"a question of round {question.round}, but this node is in round {now}")
         most = self.egress.reactions
-        if most is not None and activation.number > most:
-            raise Refused(f"reaction {activation.number}, but organisation.toml here says reactions = {most}")
-        federation = self.federation
-        with arithmetic(federation):
-            host = LocalHost(federation)
-            if memory.state is not None:
-                host.restore(self.name, memory.state)
-            activation.mail, complaints = self._door(activation.mail, host)
+        if most is not None and number > most:
+            raise Refused(f"reaction {number}, but organisation.toml here says reactions = {most}")
+
+    def _reacted(
+        self, question: Question, reaction: Reaction, state: Mapping[str, Any] | None
+    ) -> tuple[Answer, dict[str, Any], list[dict[str, Any]]]:
+        """React to what fits of the mail. Return the answer, the new state, and the figures for the own table."""
+        with arithmetic(self.federation):
+            station = Station(self.federation)
+            station.restore(self.name, state)
+            mail, complaints = self._fitting(question.mail, station.shape(self.name))
             for complaint in complaints:
                 self._note("refused", complaint)
-            if activation.mail is None and isinstance(reaction.trigger, Each):
-                outcome = Outcome(activation.start, [], [], activation.round, {})  # as if it had never come
+            if mail is None and isinstance(reaction.trigger, Each):  # as if it had never come
+                answer = Answer(question.number, question.round, (), [], {})
             else:
-                outcome = _done(activation, host)
-            state = host.state(self.name)
-        answer, ledger, rows = self._let_out(activation, outcome, complaints)
-        self.vault.save(Memory(activation.number, asked, answer, state, memory.lengths), ledger=ledger, metrics=rows)
-        return answer
+                answer = station.react(replace(question, mail=mail))
+            return replace(answer, refused=tuple(complaints)), station.state(self.name), answer.rows
 
-    def _let_out(
-        self, activation: Activation, outcome: Outcome, complaints: list[str]
-    ) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
-        """The answer as the egress policy allows it, and the rows for the node's own tables."""
-        sends, ledger = [], []
-        for index, (_, send) in enumerate(outcome.sends):
-            allowed = self._may_leave(send.kind.name)
-            sends.append((send.kind.name, send.to, send.round, dict(send.body) if allowed else None))
-            message = Message(send.kind.name, self.name, "", send.round or 0, (activation.number, index), send.body)
+    def _let_out(self, answer: Answer) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the answer as the egress policy allows it, and the rows for the node's own ledger.
+
+        It tells no times: how long work takes in virtual seconds follows from the number of private rows.
+        """
+        ledger = []
+        for index, send in enumerate(answer.sends):
+            message = Message(send.kind.name, self.name, "", send.round or 0, (answer.number, index), send.body)
             row = {"round": send.round, "kind": send.kind.name, "from": self.name}
             sizes = {"payload": send.kind.payload(send.body), "wire": message.wire}
-            status = "sent" if allowed else "withheld"
+            status = "sent" if self._may_leave(send.kind.name) else "withheld"
             ledger += [{**row, "to": to, "status": status, **sizes} for to in send.to or ()]
-        told = self._told(outcome.rows)
-        answer = {
-            "outcome": {
-                "number": activation.number,
-                "sends": sends,
-                "rows": told,
-                "round": outcome.round,
-                "groups": outcome.groups,
-                "refused": complaints,
-            }
-        }
-        return answer, ledger, outcome.rows
+        sends = tuple(replace(send, withheld=not self._may_leave(send.kind.name)) for send in answer.sends)
+        told = replace(answer, sends=sends, rows=self._told(answer.rows), times=None)
+        return {"outcome": told.plain()}, ledger
 
-    def _again(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """An answer that was kept, as the policy of today allows it: that may have become stricter since."""
-        outcome, sends = answer["outcome"], []
-        for kind, to, round, body in outcome["sends"]:
-            allowed = body is not None and self._may_leave(kind)
-            sends.append((kind, to, round, body if allowed else None))
-            if allowed:
-                size = self.kinds[kind].payload(body)
-                self._note("again", f"{kind!r} of round {round} to {', '.join(to)} left once more, {size} bytes")
-        return {"outcome": {**outcome, "sends": sends, "rows": self._told(outcome["rows"])}}
+    def _again(self, kept: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer that was kept, as the policy of today allows it: that may have become stricter since."""
+        answer = Answer.of(kept["outcome"], self.door.kinds)
+        sends = []
+        for send in answer.sends:
+            withheld = send.withheld or not self._may_leave(send.kind.name)
+            sends.append(replace(send, withheld=withheld))
+            if not withheld:
+                size, to = send.kind.payload(send.body), ", ".join(send.to or ())
+                self._note("again", f"{send.kind.name!r} of round {send.round} to {to} left once more, {size} bytes")
+        return {"outcome": replace(answer, sends=tuple(sends), rows=self._told(answer.rows)).plain()}
 
     def _may_leave(self, kind: str) -> bool:
         return self.egress.kinds is None or kind in self.egress.kinds
@@ -269,20 +226,18 @@ class Site:
     def _digest(self) -> dict[str, Any]:
         if not self.egress.digest:
             return {"digest": None}
-        memory, host = self.vault.load(), LocalHost(self.federation)
-        if memory.state is not None:
-            host.restore(self.name, memory.state)
-        return {"digest": host.digest(self.name).hex()}
+        station = Station(self.federation)
+        station.restore(self.name, self.store.load().state)
+        return {"digest": station.digest(self.name).hex()}
 
 
-def _done(activation: Activation, host: LocalHost) -> Outcome:
-    host.begin(activation)
-    while activation.outcome is None:
-        host.step([activation])
-    return activation.outcome
+def _hash_of(value: dict[str, Any]) -> str:
+    """Return a hash of all in a question that a repetition of it has, too: it may come in a longer run, and later."""
+    same = codec.pack([value[key] for key in ("number", "reaction", "round", "mail")])
+    return hashlib.sha256(same).hexdigest()
 
 
-def _each(mail: Message | Inbox | None) -> Iterator[tuple[Message, bool]]:
+def _each(mail: Mail) -> Iterator[tuple[Message, bool]]:
     """Every message in the mail, and whether it was only swept along."""
     if mail is None:
         return

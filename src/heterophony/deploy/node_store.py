@@ -41,7 +41,7 @@ class Memory:
     lengths: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
 
 
-class Vault:
+class NodeStore:
     """A folder that one process at a time works in."""
 
     def __init__(self, folder: Path, federation: str, disk: Disk | None = None) -> None:

@@ -16,8 +16,8 @@ from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.deploy import keys, preflight
 from heterophony.deploy.named_function import DeployError, beside, permit
-from heterophony.deploy.node_server import Site
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_server import NodeServer
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
@@ -27,7 +27,7 @@ from heterophony.kernel.fields import Refused
 log = logging.getLogger("heterophony.node")
 
 
-def site(folder: Path) -> Site:
+def site(folder: Path) -> NodeServer:
     """The participant whose folder this is, with its data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
@@ -37,7 +37,7 @@ def site(folder: Path) -> Site:
     federation = own.build(plan)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
     federation.computed(device="cpu").node(own.name)
-    return Site(plan, own.name, federation, Vault(own.folder, plan.id), own.egress)
+    return NodeServer(plan, own.name, federation, NodeStore(own.folder, plan.id), own.egress)
 
 
 def participate(folder: Path, poll: float = 0.3) -> None:
@@ -99,7 +99,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         lock.release()
 
 
-def _answer(address: str, task: Any, here: Site, known: Path) -> int:
+def _answer(address: str, task: Any, here: NodeServer, known: Path) -> int:
     from heterophony.deploy import flower
 
     def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
@@ -109,7 +109,7 @@ def _answer(address: str, task: Any, here: Site, known: Path) -> int:
         if kind != flower.QUESTION:
             data = Refused("no question of ours")
         if isinstance(data, Refused):
-            here.vault.note("refused", f"a message of type {kind!r:.60}: {data}")
+            here.store.note("refused", f"a message of type {kind!r:.60}: {data}")
             return codec.pack({"refused": str(data)})
         return here.answer(data)
 

@@ -10,21 +10,22 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from heterophony.base import codec
-from heterophony.deploy.named_function import one_line, whole
+from heterophony.deploy.named_function import one_line
 from heterophony.deploy.node_server import FORMAT
 from heterophony.deploy.plan import Plan
-from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.door import Door
+from heterophony.engines.host import Activation
 from heterophony.engines.local_host import LocalHost
-from heterophony.engines.wire import mail_value
+from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import messages
-from heterophony.kernel.message import HEADER_LIMIT, Body, Message, Send
+from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
@@ -72,7 +73,7 @@ class RemoteHost:
     ) -> None:
         self.plan, self.federation, self.courier, self.clock, self.sleep = plan, federation, courier, clock, sleep
         self.local = LocalHost(federation)
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.door = Door(federation)
         self.remote = self.others = frozenset(plan.participants)
         self.origin = clock()
         self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
@@ -88,10 +89,10 @@ class RemoteHost:
 
     # -- the seam --------------------------------------------------------------------------------------------
     def begin(self, activation: Activation) -> None:
-        self.origin = min(self.origin, self.clock() - activation.start)
+        self.origin = min(self.origin, self.clock() - activation.question.start)
         self.digests = None
         if activation.node in self.remote:
-            activation.away, activation.due = True, activation.start
+            activation.away, activation.due = True, activation.question.start
             self.asked[activation.node] = Asked(self.clock())
         else:
             self.local.begin(activation)
@@ -113,7 +114,7 @@ class RemoteHost:
         if not self._collect(by_node):
             self.sleep(self.plan.pace.poll)
         for activation in activations:
-            if activation.outcome is None:
+            if activation.answer is None:
                 activation.due = self.now()
                 activation.refused = self._refused(activation.node)
                 activation.lost = activation.refused or self._away(activation.node)
@@ -129,10 +130,9 @@ class RemoteHost:
 
     def _stamp(self, activation: Activation) -> None:
         """A reaction here has taken as long as it has."""
-        outcome = activation.outcome
-        if outcome is not None:
-            outcome.end = max(outcome.end, self.now())
-            outcome.sends = [(outcome.end, send) for _, send in outcome.sends]
+        answer = activation.answer
+        if answer is not None:
+            activation.answer = answer.all_at(max(answer.end, self.now()))
 
     def shape(self, node: str) -> Shape | None:
         return None if node in self.remote else self.local.shape(node)
@@ -164,17 +164,14 @@ class RemoteHost:
         if not due:
             return
         present = self.courier.present()
-        questions = {node: self._question(activations[node]) for node in due if node in present}
+        asked = {node: activations[node].question for node in due if node in present}
+        questions = {node: self._packed(node, "react", **question.plain()) for node, question in asked.items()}
         for node, ticket in self.courier.send(questions).items() if questions else ():
             self.asked[node].tickets.add(ticket)
             self.asked[node].last = clock
 
-    def _question(self, activation: Activation) -> bytes:
-        own = {name: getattr(activation, name) for name in ("number", "reaction", "round", "rounds", "start", "last")}
-        return self._packed(activation.node, "react", **own, mail=mail_value(activation.mail))
-
-    def _packed(self, node: str, ask: str, **more: Any) -> bytes:
-        about = {"format": FORMAT, "federation": self.plan.id, "plan": self.plan.digest, "node": node, "ask": ask}
+    def _packed(self, to: str, ask: str, **more: Any) -> bytes:
+        about = {"format": FORMAT, "federation": self.plan.id, "plan": self.plan.digest, "node": to, "ask": ask}
         return codec.pack({**about, **more})
 
     def _collect(self, activations: dict[str, Activation]) -> bool:
@@ -190,13 +187,13 @@ class RemoteHost:
             try:
                 if data is None:
                     raise Refused("gave no answer; it will be asked again")
-                outcome = self._outcome(activations[node], data)
-                odd = self._unsound(outcome)
+                answer = self._answer(activations[node].question, data)
+                odd = self._unsound(answer)
             except Exception as error:  # whatever a hostile answer makes it raise
                 text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
                 self._complain(node, text)
                 continue
-            activations[node].outcome = outcome
+            activations[node].answer = answer
             if odd:
                 self._complain(node, odd)
             else:
@@ -205,9 +202,9 @@ class RemoteHost:
             taken += 1
         return taken > 0
 
-    def _unsound(self, outcome: Outcome) -> str:
-        """What is wrong with the first message in an answer that its receivers are going to refuse, if there is one."""
-        for _, send in outcome.sends:
+    def _unsound(self, answer: Answer) -> str:
+        """Return what is wrong with the first message that its receivers will refuse; empty if there is none."""
+        for send in answer.sends:
             if not send.withheld and (verdict := send.kind.verdict(send.body)):
                 return f"{send.kind.name!r} of round {send.round}: {verdict}"
         return ""
@@ -220,12 +217,10 @@ class RemoteHost:
         self.trouble[node] = text
 
     # -- answers ---------------------------------------------------------------------------------------------
-    def _outcome(self, activation: Activation, data: bytes) -> Outcome:
-        """What a participant's answer says; raises `Refused` unless it is one that it may give."""
-        value = self._unpacked(data)
-        match value:
-            case {"outcome": {"number": activation.number, "sends": list(sends), "rows": list(rows),
-                              "round": int(round), "groups": dict(groups), "refused": list(refused)}}:  # fmt: skip
+    def _answer(self, question: Question, data: bytes) -> Answer:
+        """Return what a participant's answer says; raise `Refused` unless it is one that it may give."""
+        match self._unpacked(data):
+            case {"outcome": {"number": question.number} as outcome}:
                 pass
             case {"outcome": _}:
                 raise Refused("an answer to another question")
@@ -235,21 +230,27 @@ class RemoteHost:
                 raise Refused(f"{text:.300}")
             case _:
                 raise Refused("malformed: no answer")
-        if not whole(round):
-            raise Refused("malformed: no round")
-        known = max([activation.round, *(m.round for m in messages(activation.mail))])
-        leads = self.federation.topology.roles[activation.node] == self.federation.method.roles[0]
-        if round > (activation.rounds if leads else known + LEAP):
+        answer = Answer.of({**outcome, "times": None}, self.door.kinds)
+        received = messages(question.mail)
+        if len(outcome["refused"]) > len(received):  # it refuses mail, each at most once
+            raise Refused(f"{len(outcome['refused'])} refusals of {len(received)} messages")
+        latest = self._latest(question, answer.round)
+        if len(answer.sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
+            raise Refused(f"{len(answer.sends)} messages in one answer, the limit is {most}")
+        for send in answer.sends:
+            self._check_send(question, send, latest)
+        self._check_groups(answer.groups)
+        rows = self._rows(question.node, answer.rows, latest)
+        refused = tuple(one_line(text, 300) for text in answer.refused)
+        return replace(answer, rows=rows, refused=refused).all_at(max(question.start, self.now()))
+
+    def _latest(self, question: Question, round: int) -> int:
+        """Return the latest round of which the node can know, where its own may be this one."""
+        known = max([question.round, *(message.round for message in messages(question.mail))])
+        most = question.rounds if self.door.leads(question.node) else known + LEAP
+        if round > most:
             raise Refused(f"round {round} after round {known}")
-        if len(sends) > (most := SENDS * (1 + len(self.federation.topology.roles))):
-            raise Refused(f"{len(sends)} messages in one answer, the limit is {most}")
-        end = max(activation.start, self.now())
-        sent = [(end, self._send(activation, send, max(known, round))) for send in sends]
-        if len(refused) > len(messages(activation.mail)):  # it refuses mail, each at most once
-            raise Refused(f"{len(refused)} refusals of {len(messages(activation.mail))} messages")
-        incidents = [("refused", one_line(text, 300)) for text in refused if isinstance(text, str)]
-        told = self._rows(activation.node, rows, max(known, round))
-        return Outcome(end, sent, told, round, self._groups(activation, groups), incidents)
+        return max(known, round)
 
     def _unpacked(self, data: bytes) -> Any:
         try:
@@ -257,35 +258,24 @@ class RemoteHost:
         except codec.Malformed as error:
             raise Refused(f"malformed: {error}") from None
 
-    def _send(self, activation: Activation, value: Any, latest: int) -> Send:
-        match value:
-            case (str(name), tuple(to), int(round), dict() | None as body) if whole(round):
-                pass
-            case _:
-                raise Refused("malformed: no message")
-        if name not in self.kinds:
-            raise Refused(f"the kind {name!r:.40} is not declared")
-        kind = self.kinds[name]
-        links = self.federation.topology.links(activation.node, round, self.federation.seed)
-        for receiver in to:
-            if not isinstance(receiver, str) or not links.has(kind.to, receiver):
-                raise Refused(f"{name!r} goes to the node's {kind.to}; {receiver!r:.40} is none of them")
+    def _check_send(self, question: Question, send: Send, latest: int) -> None:
+        """Check a message that a participant sends: where it goes, of which round it is, and that it can be kept."""
+        name, node, to, round = send.kind.name, question.node, send.to or (), send.round or 0
+        self.door.check_receivers(send.kind, to, self.door.links(node, round))
         if len(set(to)) < len(to):
             raise Refused(f"{name!r} names a receiver twice")
         # Mail for rounds to come lies unread until they do. (An inner node may answer its parent in the round of mail
         # that it had long before.)
-        if round > latest and not activation.links.children:
+        if round > latest and not self.door.links(node, question.round).children:
             raise Refused(f"{name!r} of round {round}, but the node has only come to round {latest}")
-        if body is None:
-            return Send(kind, to, round, Body({}), withheld=True)
-        for part in body.values():
+        if send.withheld:
+            return
+        for part in send.body.values():
             if isinstance(part, dict) and not all(map(_name, part)):  # names stand in the ledger where they do not fit
                 raise Refused(f"{name!r}: a tensor's name is too long, or cannot be printed")
-        made = Body(body)
         # What does not hold what it should is refused at its receivers' doors, as in one process: asked again, a node
         # gives the same answer. But a ledger must be able to say its size, and a snapshot to hold it.
-        _ = kind.payload(made), Message(name, activation.node, "", round, (activation.number, 0), made).wire
-        return Send(kind, to, round, made)
+        _ = send.kind.payload(send.body), Message(name, node, "", round, (question.number, 0), send.body).wire
 
     def _rows(self, node: str, rows: list[Any], latest: int) -> list[dict[str, Any]]:
         if len(rows) > ROWS:
@@ -295,12 +285,11 @@ class RemoteHost:
             raise Refused(f"a figure of round {ahead[0]}, but the node has only come to round {latest}")
         return [row for row in made if row["n"]]  # of no rows it says nothing, and nobody may divide by their number
 
-    def _groups(self, activation: Activation, groups: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    def _check_groups(self, groups: Mapping[str, Any]) -> None:
         known = set(self.federation.topology.roles)
         for members in groups.values():
             if not isinstance(members, tuple) or not all(isinstance(m, str) and m in known for m in members):
                 raise Refused("malformed: no group")
-        return groups
 
     # -- digests ---------------------------------------------------------------------------------------------
     def _ask_digests(self, patience: float = 120.0) -> dict[str, bytes]:

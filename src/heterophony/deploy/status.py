@@ -11,7 +11,7 @@ from typing import Any
 from heterophony.base.amounts import counted, size
 from heterophony.deploy import coordinator
 from heterophony.deploy.named_function import DeployError, one_line
-from heterophony.deploy.node_store import Vault
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
@@ -31,12 +31,12 @@ def of(folder: Path) -> dict[str, Any]:
 
 def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
     own = Organisation.load(folder / ORGANISATION)
-    vault = Vault(own.folder, plan.id)
+    store = NodeStore(own.folder, plan.id)
     sent: Counter[str] = Counter()
-    for row in _rows(vault, "ledger", "kind", "status", "payload"):
+    for row in _rows(store, "ledger", "kind", "status", "payload"):
         sent[f"{row['kind']} {row['status']}"] += row["payload"] if row["status"] == "sent" else 0
-    incidents = _rows(vault, "incidents", "at", "incident", "detail")
-    applied = vault.peek().applied if vault.file.exists() else 0
+    incidents = _rows(store, "incidents", "at", "incident", "detail")
+    applied = store.peek().applied if store.file.exists() else 0
     return {
         "who": own.name,
         "federation": plan.id,
@@ -46,11 +46,11 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _rows(vault: Vault, table: str, *names: str) -> list[dict[str, Any]]:
+def _rows(store: NodeStore, table: str, *names: str) -> list[dict[str, Any]]:
     """A node's own table, of which every row has these."""
-    found = vault.rows(table)
+    found = store.rows(table)
     if not all(isinstance(row, dict) and row.keys() >= set(names) for row in found):
-        raise DeployError(f"{vault.table(table)}: a line of it is not as nodes write them; was it edited?")
+        raise DeployError(f"{store.table(table)}: a line of it is not as nodes write them; was it edited?")
     return found
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from heterophony.compute import Executor
 from heterophony.compute.choice import FILE
-from heterophony.engines.doors import Unheard
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.engines.local_host import LocalHost
 from heterophony.engines.network import Network
 from heterophony.engines.process_host import ProcessHost
 from heterophony.engines.record import Record
+from heterophony.engines.refusals import Unheard
 from heterophony.federation import Federation
 
 __all__ = ["Engine", "Network", "Stalled", "Unheard", "local", "process", "ray"]

@@ -11,21 +11,21 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
-from heterophony.engines.doors import Doors, Refusals, Unheard
+from heterophony.engines.door import Door
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
-from heterophony.engines.host import Activation, Host, Outcome
+from heterophony.engines.host import Activation, Host
 from heterophony.engines.network import Network
+from heterophony.engines.question import Answer, Question
+from heterophony.engines.refusals import OnlyRefused, Refusals, Unheard
 from heterophony.engines.silence import silent
-from heterophony.engines.wire import activation_of, activation_value
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
-from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Kind, Message, Send, ask_together
+from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Every, Round
 from heterophony.kernel.topology import Links
 from heterophony.tables.ledger import Ledger
@@ -57,7 +57,8 @@ class Engine:
     ) -> None:
         self.federation, self.method, self.host = federation, federation.method, host
         self.encode, self.network, self.record, self.progress = encode, network(federation), record, progress
-        self.kinds = {kind.name: kind for kind in self.method.kinds}
+        self.door = Door(federation)
+        self.kinds = self.door.kinds
         self.leads = [n for n, role in federation.topology.roles.items() if role == self.method.roles[0]]
         self.rounds, self.clock = 0, 0.0
         self.started = False
@@ -70,7 +71,7 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
-        self.table, self.ledger, self.doors = Table(), Ledger(), Doors()
+        self.table, self.ledger, self.refusals = Table(), Ledger(), Refusals()
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
@@ -135,29 +136,37 @@ class Engine:
         self._fire(box)
 
     def _loop(self) -> None:
-        while True:
-            if self._quiet():
-                if self._over():
-                    return
-                if self._do_without():
-                    continue
+        while not self._at_an_end():
             # Whatever could still arrive by the next moment must be known before the clock moves on.
             if self.pending and min(a.due for a in self.pending) <= self.queue.moment:
                 if self.record is not None and any(a.away and not a.recorded for a in self.pending):
                     self._save()  # what is asked of another machine stands in a snapshot first: it is asked again
                 self._step()
-                continue
-            if not self.queue.heap:
+            elif not self.queue.heap:
                 return
-            self._wave(self.queue.moment)
-            self._check_heard()
-            if self.progress is not None:
-                self.progress(self)
-            if self.record is not None and self.record.due():
-                self._save()
-            if self.stop:
-                self._save()
-                raise KeyboardInterrupt
+            else:
+                self._wave(self.queue.moment)
+                self._after_wave()
+
+    def _at_an_end(self) -> bool:
+        """Say whether nothing happens any more, and nobody leads; do without those who say nothing before that."""
+        while self._quiet():
+            if self._over():
+                return True
+            if not self._do_without():
+                return False
+        return False
+
+    def _after_wave(self) -> None:
+        """Look whether the run makes sense, tell how far it is, and save it when it is time."""
+        self._check_heard()
+        if self.progress is not None:
+            self.progress(self)
+        if self.record is not None and self.record.due():
+            self._save()
+        if self.stop:
+            self._save()
+            raise KeyboardInterrupt
 
     def _quiet(self) -> bool:
         """Whether nothing is under way but reactions on machines that give no sign."""
@@ -178,17 +187,17 @@ class Engine:
 
     def _step(self, here: bool = False) -> None:
         """Let the host compute all that is pending (`here`: on this machine), together; commit what has ended."""
-        waiting = [a for a in self.pending if a.outcome is None and not (here and a.away)]
+        waiting = [a for a in self.pending if a.answer is None and not (here and a.away)]
         if waiting:
             self.host.step(waiting)
             for activation in waiting:
                 self._post_early(activation)
-        done = [a for a in self.pending if a.outcome is not None]
-        self.pending = [a for a in self.pending if a.outcome is None]
+        done = [a for a in self.pending if a.answer is not None]
+        self.pending = [a for a in self.pending if a.answer is None]
         self.lost = {a.node for a in self.pending if a.lost}
         for activation in done:
-            assert activation.outcome is not None
-            self._commit(activation, activation.outcome)
+            assert activation.answer is not None
+            self._commit(activation, activation.answer)
 
     def _wave(self, moment: float) -> None:
         """All that happens at this moment; then whoever is ready reacts."""
@@ -253,11 +262,19 @@ class Engine:
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
         box.fire(ready)
-        links = self.links(box.node, box.round)
-        activation = Activation(
-            box.node, box.activations, ready.reaction.name, ready.mail, links, box.round, self.rounds,
-            frozenset(self.outside), self.clock, self.clock, wave=self.waves, last=self._last(box, ready.mail),
-        )  # fmt: skip
+        question = Question(
+            box.node,
+            box.activations,
+            ready.reaction.name,
+            ready.mail,
+            box.round,
+            self.rounds,
+            self.clock,
+            last=self._last(box, ready.mail),
+            outside=frozenset(self.outside),
+            wave=self.waves,
+        )
+        activation = Activation(question, due=self.clock)
         self.host.begin(activation)
         self._post_early(activation)
         self.pending.append(activation)
@@ -269,17 +286,19 @@ class Engine:
         """
         known = len(activation.posted)
         for index, (departure, send) in enumerate(activation.early[known:], known):
-            activation.posted.append(self._post(activation.node, (activation.number, index), departure, send))
+            id = (activation.question.number, index)
+            activation.posted.append(self._post(activation.node, id, departure, send))
 
-    def _commit(self, activation: Activation, outcome: Outcome) -> None:
-        """A reaction's state, consumed mail and outgoing mail become part of the run at once."""
+    def _commit(self, activation: Activation, answer: Answer) -> None:
+        """Make a reaction's state, consumed mail and outgoing mail part of the run at once."""
         node = activation.node
         rows, known = [row for posted in activation.posted for row in posted], len(activation.posted)
-        for what, detail in outcome.incidents:
-            self.ledger.incident(outcome.end, node, what, detail)
-        for index, (departure, send) in enumerate(outcome.sends[known:], known):
-            rows += self._post(node, (activation.number, index), departure, send)
-        self.queue.push(outcome.end, Free(node, outcome.round, outcome.groups, outcome.rows, rows))
+        for text in answer.refused:
+            self.ledger.incident(answer.end, node, "refused", text)
+        leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
+        for index, (departure, send) in leaving[known:]:
+            rows += self._post(node, (answer.number, index), departure, send)
+        self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows))
         self.dirty.add(node)
 
     def _open(self, box: Mailbox, groups: dict[str, tuple[str, ...]]) -> None:
@@ -354,38 +373,25 @@ class Engine:
         if box.knows(message):
             self.ledger.incident(self.clock, box.node, "duplicate", _describe(message))
             return
-        kind = self.kinds[message.kind]
         try:
             if self.encode:
-                message = self._through_bytes(message, kind.limit)
-            if not self.links(box.node, message.round).has(INVERSE[kind.to], message.sender):
-                raise Refused(f"{message.sender} is none of its {INVERSE[kind.to]}")
-            kind.check(message.body, self.host.shape(box.node))
+                message = self.door.through_bytes(message)
+            self.door.check_mail(message, self.links(box.node, message.round), self.host.shape(box.node))
         except Refused as error:
             box.refuse(message)
             reason = f"{_describe(message)}: {error}"
             self.ledger.incident(self.clock, box.node, "refused", reason)
-            self.doors.refuse(message, reason)
+            self.refusals.refuse(message, reason)
         else:
-            self.doors.take(kind.name)
+            self.refusals.take(message.kind)
             box.take(message)
-
-    def _through_bytes(self, message: Message, limit: int) -> Message:
-        """What the bytes say; a header that is not that of the edge they came on is refused."""
-        found = Message.decode(message.encode(), limit + HEADER_LIMIT)
-        if replace(found, body=message.body) != message:
-            raise Refused("its header is not that of the edge it came on")
-        return found
 
     def links(self, node: str, round: int) -> Links:
         """A node's links among those who have joined."""
-        topology = self.federation.topology
-        if topology.pairs:
-            links = topology.links(node, round, self.federation.seed)
-            return links.without(self.outside) if self.outside else links
+        if self.federation.topology.pairs:
+            return self.door.links(node, round, self.outside)
         if node not in self.cache:
-            links = topology.links(node)
-            self.cache[node] = links.without(self.outside) if self.outside else links
+            self.cache[node] = self.door.links(node, round, self.outside)
         return self.cache[node]
 
     def box(self, node: str) -> Mailbox:
@@ -400,16 +406,16 @@ class Engine:
 
         What some links have not carried yet may still fit: it decides at the end. A deployment goes on, and says so.
         """
-        for name, found in self.doors.refused.items():
-            if (ended or self._ways(self.kinds[name], found) <= found.links) and not self._elsewhere():
+        for name, found in self.refusals.refused.items():
+            if (ended or self._ways(self.kinds[name], found) <= found.links) and not self._is_deployment():
                 self._save()
                 anew = "" if self.record is None else "; when the method is mended, begin in another folder"
                 raise Unheard(f"no {name!r} was ever accepted: {found.first}{anew}")
-            if name not in self.doors.told and all(n in self.boxes and self.boxes[n].round for n in self.leads):
-                self.doors.told.add(name)
+            if name not in self.refusals.told and all(n in self.boxes and self.boxes[n].round for n in self.leads):
+                self.refusals.told.add(name)
                 log.warning("every %r was refused so far, and the run goes on: %s", name, found.first)
 
-    def _ways(self, kind: Kind, found: Refusals) -> set[tuple[str, str]]:
+    def _ways(self, kind: Kind, found: OnlyRefused) -> set[tuple[str, str]]:
         """The links that a kind can still take, from all nodes of the roles that have sent it."""
         topology = self.federation.topology
         roles = {topology.roles[sender] for sender, _ in found.links}
@@ -418,8 +424,8 @@ class Engine:
         senders = [n for n, role in topology.roles.items() if role in roles and n in able - withheld]
         return {(n, to) for n in senders for to in topology.static[n].group(kind.to) if to in able}
 
-    def _elsewhere(self) -> bool:
-        """Whether nodes are on other machines: this is a deployment."""
+    def _is_deployment(self) -> bool:
+        """Say whether nodes are on machines of other organisations."""
         return any(self.host.shape(node) is None for node in self.boxes)
 
     def _takes_part(self, node: str) -> bool:
@@ -428,27 +434,29 @@ class Engine:
         return not weak and math.isfinite(self.federation.profile(node).next_available(self.clock))
 
     def _check_finished(self) -> None:
+        """Raise `Stalled` if a node that could still lead has not done its rounds."""
         behind = [n for n in self.leads if n not in self.boxes or not self.finished(self.boxes[n])]
         alive = [n for n in behind if self._leads_on(n) and n not in self.host.others]
         if not alive and len(behind) < len(self.leads):
             return  # whoever is behind has gone for good, or is of another organisation; the others have finished
-        waits = [
-            f"{box.node} waits for {kind!r} of round {round} from {', '.join(map(self._describe_node, missing))}"
-            for box in sorted(self.boxes.values(), key=lambda box: box.node)
-            if not self.finished(box)
-            for kind, round, missing in box.waits()
-            if missing
-        ]
-        lying = Counter((m.kind, box.node) for box in self.boxes.values() if not self.finished(box) for m in box.inbox)
-        if not waits:
-            waits = [f"{count} {kind!r} unread at {node}" for (kind, node), count in lying.items()][:5]
-        refused = [i for i in self.ledger.incidents if i["incident"] == "refused"]
-        waits += [f"{i['node']} refused {i['detail']}" for i in refused[-1:]]
         named = [f"{n} (round {self.boxes[n].round if n in self.boxes else 0})" for n in (alive or behind)[:5]]
-        raise Stalled(
-            f"the federation stopped short of {self.rounds} rounds at {', '.join(named)}: "
-            + ("; ".join(waits[:8]) or "no mail is on its way and no reaction began another round")
-        )
+        why = "; ".join(self._obstacles()[:8]) or "no mail is on its way and no reaction began another round"
+        raise Stalled(f"the federation stopped short of {self.rounds} rounds at {', '.join(named)}: {why}")
+
+    def _obstacles(self) -> list[str]:
+        """Return who waits for whom, or else what lies unread, and the last refusal."""
+        boxes = [box for _, box in sorted(self.boxes.items()) if not self.finished(box)]
+        found = []
+        for box in boxes:
+            for kind, round, missing in box.waits():
+                if missing:
+                    whom = ", ".join(map(self._describe_node, missing))
+                    found.append(f"{box.node} waits for {kind!r} of round {round} from {whom}")
+        if not found:
+            lying = Counter((message.kind, box.node) for box in boxes for message in box.inbox)
+            found = [f"{count} {kind!r} unread at {node}" for (kind, node), count in lying.items()][:5]
+        refused = [i for i in self.ledger.incidents if i["incident"] == "refused"]
+        return found + [f"{i['node']} refused {i['detail']}" for i in refused[-1:]]
 
     def _describe_node(self, node: str) -> str:
         profile = self.federation.profile(node)
@@ -488,19 +496,20 @@ class Engine:
         )
         here: dict[str, Any] = {"clock": self.clock, "rounds": self.rounds, "outside": sorted(self.outside)}
         if self.pending:  # on other machines
-            here["pending"] = [activation_value(a) for a in self.pending]
+            here["pending"] = [activation.question.plain() for activation in self.pending]
             for activation in self.pending:
                 activation.recorded = True
-        here |= {"doors": self.doors.state(), "network": self.network.state(self.clock)}
+        here |= {"refusals": self.refusals.state(), "network": self.network.state(self.clock)}
         return codec.pack({**here, "queue": self.queue.state()})
 
     def restore_queue(self, data: bytes) -> None:
         value = codec.unpack(data)
         self.clock, self.rounds, self.outside = value["clock"], value["rounds"], set(value["outside"])
-        self.pending = [activation_of(a) for a in value.get("pending", [])]
+        asked = [Question.of(plain) for plain in value.get("pending", [])]
+        self.pending = [Activation(question, due=question.start, away=True, recorded=True) for question in asked]
         self.queue.restore(value["queue"])
         self.network.restore(value["network"])
-        self.doors.restore(value.get("doors"), self.kinds)
+        self.refusals.restore(value.get("refusals"), self.kinds)
 
 
 def _describe(message: Message) -> str:

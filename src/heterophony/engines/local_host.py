@@ -13,10 +13,12 @@ from heterophony.base import codec
 from heterophony.base.fault import told
 from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
-from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.door import Door
+from heterophony.engines.host import Activation
 from heterophony.engines.offload import Parking
+from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
-from heterophony.kernel.fields import Shape, Weights
+from heterophony.kernel.fields import Refused, Shape, Weights
 from heterophony.kernel.mailbox import Mail, messages, swapped
 from heterophony.kernel.message import Body, Kind, Message, Send
 from heterophony.kernel.node import Node
@@ -33,6 +35,8 @@ class Frame:
     """A running reaction: where it stands and what it has produced so far."""
 
     node: Node
+    mail: Mail  # as the reaction sees it: on the node's device
+    links: Links
     clock: float
     generator: Generator[Any, Any, Any] | None = None
     work: Work | None = None
@@ -48,7 +52,7 @@ class LocalHost:
 
     def __init__(self, federation: Federation, executor: Executor | None = None, choices: Path | None = None) -> None:
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.door = Door(federation)
         self.nodes: dict[str, Node] = {}
         self.parking = Parking(federation.compute.device, federation.compute.resident)
         self.shapes: dict[str, Shape] = {}
@@ -73,16 +77,18 @@ class LocalHost:
         self.shapes.pop(id, None)
 
     def begin(self, activation: Activation) -> None:
-        node = self.node(activation.node)
-        node.links, node.round, node.groups = activation.links, activation.round, {}
-        frame = activation.frame = Frame(node, activation.start)
-        function = getattr(self.federation.method, activation.reaction)
-        _check_unchanged_on_its_way(activation.mail)
+        question = activation.question
+        node, mail = self.node(question.node), question.mail
+        _check_unchanged_on_its_way(mail)
         if node.device != "cpu":
-            activation.mail = swapped(activation.mail, lambda m: _brought(m, self.kinds, node.device))
-        mail = () if activation.mail is None else (activation.mail,)
-        with _located(activation, node):
-            result = function(node, *mail)
+            mail = swapped(mail, lambda m: _brought(m, self.door.kinds, node.device))
+        links = self.door.links(question.node, question.round, question.outside)
+        node.links, node.round, node.groups = links, question.round, {}
+        frame = activation.frame = Frame(node, mail, links, question.start)
+        function = getattr(self.federation.method, question.reaction)
+        given = () if mail is None else (mail,)
+        with _located(question, node):
+            result = function(node, *given)
         if inspect.isgenerator(result):
             frame.generator = result
             self._advance(activation, None)
@@ -93,10 +99,11 @@ class LocalHost:
         jobs = []
         for activation in activations:
             frame: Frame = activation.frame
+            question = activation.question
             assert frame.work is not None
-            tag = f"{activation.number}.{frame.asked}"
+            tag = f"{question.number}.{frame.asked}"
             once = isinstance(frame.work, Fit | Mark) and frame.work.once
-            wave, left = (activation.wave, frame.asked), 1 if once else activation.rounds - frame.node.round
+            wave, left = (question.wave, frame.asked), 1 if once else question.rounds - frame.node.round
             evaluate = self._evaluates(activation)
             if isinstance(frame.work, Mark):
                 evaluate |= once or (self.federation.partial and frame.node.role != self.federation.method.roles[0])
@@ -113,7 +120,8 @@ class LocalHost:
     def _evaluates(self, activation: Activation) -> bool:
         """Every so many rounds, by the node's own count, and in the run's last one."""
         done = activation.frame.node.round + 1
-        return bool(done % self.federation.evaluate == 0 or done == activation.rounds or activation.last)
+        question = activation.question
+        return bool(done % self.federation.evaluate == 0 or done == question.rounds or question.last)
 
     def _advance(self, activation: Activation, answer: Any) -> None:
         """Run the reaction's code up to its next work, collecting early sends on the way."""
@@ -122,7 +130,7 @@ class LocalHost:
         ended = False
         while True:
             try:
-                with _located(activation, frame.node):
+                with _located(activation.question, frame.node):
                     asked = frame.generator.send(answer)
             except StopIteration as stop:
                 asked, ended = stop.value, True
@@ -136,7 +144,7 @@ class LocalHost:
         self._check_unchanged(activation)  # now: whoever got an early one may already be at work on it
         frame.work = asked
         frame.asked += 1
-        with _located(activation, frame.node):
+        with _located(activation.question, frame.node):
             samples = asked.samples(frame.node)
         frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample
         activation.due = frame.clock
@@ -145,18 +153,21 @@ class LocalHost:
         frame: Frame = activation.frame
         self._send(activation, result)
         node = frame.node
-        with _located(activation, node):
+        with _located(activation.question, node):
             node.check()
         self._check_unchanged(activation)
-        activation.outcome = Outcome(frame.clock, frame.sends, frame.rows, node.round, dict(node.groups))
+        sends = tuple(send for _, send in frame.sends)
+        times = (*(departure for departure, _ in frame.sends), frame.clock)
+        number = activation.question.number
+        activation.answer = Answer(number, node.round, sends, frame.rows, dict(node.groups), times)
         activation.frame = None
         self.parking.rest(node)
 
     def _check_unchanged(self, activation: Activation) -> None:
         """A reaction's code has run: neither what it got nor what it has sent is other than it was."""
         frame: Frame = activation.frame
-        with _located(activation, frame.node):
-            for message in messages(activation.mail):
+        with _located(activation.question, frame.node):
+            for message in messages(frame.mail):
                 if not message.body.intact:
                     raise ValueError(
                         f"changed the message {message.kind!r} it got, which others read too: copy it first"
@@ -170,7 +181,7 @@ class LocalHost:
     def _send(self, activation: Activation, result: Any) -> None:
         """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
         frame: Frame = activation.frame
-        with _located(activation, frame.node):
+        with _located(activation.question, frame.node):
             for send in [result] if isinstance(result, Send) else list(result or []):
                 if not isinstance(send, Send):
                     raise TypeError(f"expected messages or work, got {send!r:.60}")
@@ -182,20 +193,22 @@ class LocalHost:
                 frame.sends.append((frame.clock, stamped))
 
     def _links(self, activation: Activation, round: int) -> Links:
-        """The node's links in a round: as when the reaction fired, whoever has joined since."""
-        topology = self.federation.topology
-        if not topology.pairs:
-            return activation.links
-        return topology.links(activation.node, round, self.federation.seed).without(set(activation.outside))
+        """Return the node's links in a round: as when the reaction fired, whoever has joined since."""
+        question = activation.question
+        if not self.federation.topology.pairs:
+            links: Links = activation.frame.links
+            return links
+        return self.door.links(question.node, round, question.outside)
 
     def _check(self, send: Send, links: Links) -> None:
         """Only what the method declares, and only along its link."""
         kind, method = send.kind, self.federation.method
         if kind not in method.kinds:
             raise ValueError(f"{type(method).__name__} does not declare the kind {kind.name!r}")
-        for receiver in send.to or ():
-            if not links.has(kind.to, receiver):
-                raise ValueError(f"{kind.name!r} goes to the node's {kind.to}; {receiver!r} is none of them")
+        try:
+            self.door.check_receivers(kind, send.to or (), links)
+        except Refused as error:  # of one's own: a mistake in the method
+            raise ValueError(str(error)) from None
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
@@ -241,13 +254,13 @@ def _brought(message: Message, kinds: Mapping[str, Kind], device: str) -> Body:
 class _located:
     """Say in which node, round and reaction an exception rose."""
 
-    def __init__(self, activation: Activation, node: Node) -> None:
-        self.activation, self.node, self.round = activation, node.id, node.round
+    def __init__(self, question: Question, node: Node) -> None:
+        self.reaction, self.node, self.round = question.reaction, node.id, node.round
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
-            where = f"node {self.node}, round {self.round}, reaction {self.activation.reaction!r}"
+            where = f"node {self.node}, round {self.round}, reaction {self.reaction!r}"
             raise ReactionError(f"{where}: {told(error)}") from error

@@ -16,9 +16,10 @@ from typing import Any
 from heterophony.base import codec
 from heterophony.compute.eager import WorkError
 from heterophony.compute.workers import die_with_parent, leave_signals_to_parent
-from heterophony.engines.host import Activation, Outcome
-from heterophony.engines.local_host import LocalHost, ReactionError, model_digest
-from heterophony.engines.wire import mail_of, mail_value, outcome_value, sends_of
+from heterophony.engines.host import Activation
+from heterophony.engines.local_host import ReactionError, model_digest
+from heterophony.engines.question import Answer, Question
+from heterophony.engines.station import Station
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Shape
 
@@ -35,32 +36,32 @@ class ProcessHost:
             raise ValueError("processes of their own compute on the CPU: CUDA does not survive a fork")
         importlib.import_module("torch._dynamo")  # optimisers import it: once here, not in every child
         self.federation = federation
+        self.kinds = {kind.name: kind for kind in federation.method.kinds}
         self.states: dict[str, bytes] = {}  # of nodes that have reacted
         self.shapes: dict[str, Shape] = {}
         self.fork = multiprocessing.get_context("fork")
 
     def begin(self, activation: Activation) -> None:
-        activation.due = activation.start  # what the reaction will ask for is known in the child only
+        activation.due = activation.question.start  # what the reaction will ask for is known in the child only
 
     def step(self, activations: Sequence[Activation]) -> None:
         for activation in activations:
-            outcome, state = self._in_child(activation)
-            activation.outcome = self._outcome(codec.unpack(outcome))
+            answer, state = self._in_child(activation.question)
+            activation.answer = self._answer(codec.unpack(answer))
             self.states[activation.node] = state
 
-    def _in_child(self, activation: Activation) -> tuple[bytes, bytes]:
-        mail = codec.pack(mail_value(activation.mail))
-        state = self.states.get(activation.node)
+    def _in_child(self, question: Question) -> tuple[bytes, bytes]:
+        """Return the answer and the node's new state, as a child process has packed them."""
         ours, theirs = self.fork.Pipe(duplex=False)
-        order = replace(activation, mail=None)
-        child = self.fork.Process(target=self._child, args=(theirs, order, mail, state), daemon=True)
+        asked, state = codec.pack(question.plain()), self.states.get(question.node)
+        child = self.fork.Process(target=self._child, args=(theirs, asked, state), daemon=True)
         child.start()
         theirs.close()
         try:
-            outcome, after = ours.recv_bytes(), ours.recv_bytes()
+            answer, after = ours.recv_bytes(), ours.recv_bytes()
         except EOFError:
             child.join()  # one that has ended says how
-            where = f"node {activation.node}, reaction {activation.reaction!r}"
+            where = f"node {question.node}, reaction {question.reaction!r}"
             raise ReactionError(f"{where}: its process died (exit {child.exitcode})") from None
         except BaseException:  # stopped at once
             child.kill()
@@ -68,30 +69,27 @@ class ProcessHost:
         finally:
             ours.close()
             child.join()
-        return outcome, after
+        return answer, after
 
-    def _child(self, pipe: Connection, order: Activation, mail: bytes, state: bytes | None) -> None:
+    def _child(self, pipe: Connection, asked: bytes, state: bytes | None) -> None:
+        """React in a process of its own, from bytes to bytes."""
         try:
             leave_signals_to_parent()
             die_with_parent()
-            host = LocalHost(self.federation.computed(workers=1))
-            if state is not None:
-                host.restore(order.node, codec.unpack(state))
-            order.mail = mail_of(codec.unpack(mail))
-            host.begin(order)
-            while order.outcome is None:
-                host.step([order])
-            pipe.send_bytes(codec.pack(outcome_value(order.outcome)))
-            pipe.send_bytes(codec.pack(host.state(order.node)))
+            question = Question.of(codec.unpack(asked))
+            station = Station(self.federation.computed(workers=1))
+            station.restore(question.node, None if state is None else codec.unpack(state))
+            answer = station.react(question)
+            pipe.send_bytes(codec.pack(answer.plain()))
+            pipe.send_bytes(codec.pack(station.state(question.node)))
         except (ReactionError, WorkError) as error:
             pipe.send_bytes(codec.pack({"error": str(error)}))
             pipe.send_bytes(b"")
 
-    def _outcome(self, value: dict[str, Any]) -> Outcome:
+    def _answer(self, value: dict[str, Any]) -> Answer:
         if "error" in value:
             raise ReactionError(value["error"])
-        kinds = {kind.name: kind for kind in self.federation.method.kinds}
-        return Outcome(**{**value, "sends": sends_of(value["sends"], kinds)})
+        return Answer.of(value, self.kinds)
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:

@@ -3,7 +3,7 @@
 The driver has headers, sizes and references. After every reaction the node's new state is in the object store too,
 where it outlives the worker (and, with a copy on the driver's machine, any other machine). So a worker holds nothing
 that could be lost, moving a node means naming its state to another worker, and a reaction whose worker died runs again
-from the state before it. It is part of the run when its report is: once.
+from the state before it. It is part of the run when its reply is: once.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from typing import Any
 
 from heterophony.base import codec
 from heterophony.engines.blob import INLINE, Blob
-from heterophony.engines.host import Activation, Outcome
+from heterophony.engines.host import Activation
 from heterophony.engines.local_host import ReactionError, model_digest
+from heterophony.engines.pieces import Path, joined, split
 from heterophony.engines.placement import Placement
-from heterophony.engines.ray_pool import Member, Pool, connect, ray
-from heterophony.engines.ray_worker import Order, Report
-from heterophony.engines.remote_body import Elsewhere
+from heterophony.engines.question import Answer
+from heterophony.engines.ray_pool import Pool, PoolWorker, connect, ray
+from heterophony.engines.ray_worker import Assignment, Reply
+from heterophony.engines.remote_body import RemoteBody
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Shape
 from heterophony.kernel.mailbox import swapped
-from heterophony.kernel.message import Body, Send
+from heterophony.kernel.message import Body
 
 log = logging.getLogger(__name__)
 TRIES = 4  # a reaction whose workers die every time is to blame
 
 
 @dataclass(eq=False)
-class Call:
+class Request:
     """What one worker has been asked in one wave, and the stream of its answers."""
 
     worker: int
@@ -55,12 +57,12 @@ class RayHost:
         connect(address, workers)
         self.federation, self.workers = federation, workers
         self.kinds = {kind.name: kind for kind in federation.method.kinds}
-        self.states: dict[str, Blob] = {}  # of nodes that have reacted
+        self.states: dict[str, dict[Path, Blob]] = {}  # the pieces of nodes that have reacted
         self.applied: dict[str, int] = {}  # by node, the last activation that is part of the run
         self.shapes: dict[str, Shape] = {}
         self.placement = Placement()
         self.holders: dict[str, int] = {}  # by node, the worker that has its present state
-        self.calls: list[Call] = []
+        self.requests: list[Request] = []
         self.leaving: dict[int, list[str]] = defaultdict(list)  # by worker, nodes that have moved away
         self.tries: dict[tuple[str, int], int] = {}
         self._pool: Pool | None = None
@@ -78,123 +80,133 @@ class RayHost:
             yield
         finally:
             if self._pool is not None:
-                self._pool.close({call.worker for call in self.calls})
-            self._pool, self.calls = None, []
+                self._pool.close({request.worker for request in self.requests})
+            self._pool, self.requests = None, []
             for known in (self.holders, self.leaving, self.placement.homes):
                 known.clear()
 
     # -- reactions -------------------------------------------------------------------------------------------
     def begin(self, activation: Activation) -> None:
-        activation.due = activation.start  # until a worker says more
+        activation.due = activation.question.start  # until a worker says more
 
     def step(self, activations: Sequence[Activation]) -> None:
         """Give new ones to workers, who say when each is due and compute on; or wait for those that are due first."""
         new = [activation for activation in activations if activation.frame is None]
         if new:
-            for call in self._dealt(new):
-                self._follow(call)
+            for request in self._dealt(new):
+                self._follow(request)
             return
         due = min(activation.due for activation in activations)
-        for call in {id(a.frame): a.frame for a in activations if a.due == due}.values():
-            self._follow(call)
+        for request in {id(a.frame): a.frame for a in activations if a.due == due}.values():
+            self._follow(request)
 
-    def _dealt(self, activations: Sequence[Activation]) -> list[Call]:
-        """One call a worker; all of them work at the same time."""
+    def _dealt(self, activations: Sequence[Activation]) -> list[Request]:
+        """One request a worker; all of them work at the same time."""
         self._know([activation.node for activation in activations])
         there = self.pool.ready()
         busy = dict.fromkeys(there, 0.0)
-        for call in self.calls:
-            busy[call.worker] += call.cost
-        tasks = [(activation.node, activation.reaction) for activation in activations]
+        for request in self.requests:
+            busy[request.worker] += request.cost
+        tasks = [(activation.node, activation.question.reaction) for activation in activations]
         shards: dict[int, list[Activation]] = defaultdict(list)
         for activation, worker in zip(activations, self.placement.deal(tasks, busy), strict=True):
             shards[worker].append(activation)
         bodies: dict[int, Blob] = {}  # those that the driver has whole, after a resume: put once for all who read them
-        return [self._call(worker, there[worker], shard, bodies) for worker, shard in shards.items()]
+        return [self._request(worker, there[worker], shard, bodies) for worker, shard in shards.items()]
 
-    def _call(self, worker: int, member: Member, shard: list[Activation], bodies: dict[int, Blob]) -> Call:
+    def _request(self, worker: int, member: PoolWorker, shard: list[Activation], bodies: dict[int, Blob]) -> Request:
+        """Ask a worker for all that it was dealt. What it needs beside the questions comes as numbered parts."""
         parts: list[Any] = []
         places: dict[int, int] = {}
 
         def ticket(body: Body) -> Body:
             if id(body) not in places:
                 places[id(body)] = len(parts)
-                if not isinstance(body, Elsewhere) and id(body) not in bodies:
+                if not isinstance(body, RemoteBody) and id(body) not in bodies:
                     bodies[id(body)] = stored(codec.pack(body.whole()))
-                parts.append((body.blob if isinstance(body, Elsewhere) else bodies[id(body)]).data)
+                parts.append((body.blob if isinstance(body, RemoteBody) else bodies[id(body)]).data)
             return Body({"part": places[id(body)]})
 
-        orders = []
+        assignments = []
         for activation in shard:
             node, state = activation.node, None
             if self.holders.get(node) != worker and node in self.states:
-                state = len(parts)
-                parts.append(self.states[node].data)
+                state = {}
+                for path, blob in self.states[node].items():
+                    state[path] = len(parts)
+                    parts.append(blob.data)
             home = self.placement.homes.get(node)
             if home != worker and home is not None:
                 self.leaving[home].append(node)
             self.placement.homes[node] = self.holders[node] = worker
-            order = replace(activation, mail=swapped(activation.mail, lambda message: ticket(message.body)), frame=None)
-            orders.append(Order(order, self.applied.get(node, 0), state))
-        stream = member.actor.work.options(num_returns="streaming").remote(orders, self.leaving.pop(worker, []), *parts)
-        cost = sum(self.placement.cost((activation.node, activation.reaction)) for activation in shard)
-        call = Call(worker, shard, stream, cost)
+            mail = swapped(activation.question.mail, lambda message: ticket(message.body))
+            question = replace(activation.question, mail=mail).plain()
+            assignments.append(Assignment(question, self.applied.get(node, 0), state))
+        asked = member.actor.work.options(num_returns="streaming")
+        stream = asked.remote(assignments, self.leaving.pop(worker, []), *parts)
+        cost = sum(self.placement.cost((activation.node, activation.question.reaction)) for activation in shard)
+        request = Request(worker, shard, stream, cost)
         for activation in shard:
-            activation.frame = call
-        self.calls.append(call)
-        return call
+            activation.frame = request
+        self.requests.append(request)
+        return request
 
-    def _follow(self, call: Call) -> None:
-        """Take a call's next list of answers; if its worker is dead, all that it had is to be given out again."""
-        if call not in self.calls:
-            return  # lost with another call to the same worker
-        waiting = [activation for activation in call.activations if activation.outcome is None]
+    def _follow(self, request: Request) -> None:
+        """Take a request's next list of answers; if its worker is dead, all that it had is to be given out again."""
+        if request not in self.requests:
+            return  # lost with another request to the same worker
+        waiting = [activation for activation in request.activations if activation.answer is None]
         try:
-            answers = self._next(call)
+            answers = self._next(request)
             if isinstance(answers, str):
-                self.calls.remove(call)
+                self.requests.remove(request)
                 raise ReactionError(answers)
-            blobs = self._blobs(call, answers)
+            blobs = self._blobs(request, answers)
         except Gone as error:
-            self._lost(call.worker, str(error))
+            self._lost(request.worker, str(error))
             return
         for activation, answer in zip(waiting, answers, strict=True):
-            if isinstance(answer, Report):
+            if isinstance(answer, Reply):
                 self._apply(activation, answer, blobs)
             else:
                 activation.due = answer
-        if all(activation.outcome is not None for activation in call.activations):
-            self.calls.remove(call)
-        done = [activation.outcome for activation in waiting if activation.outcome is not None]
-        self._know([node for outcome in done for _, send in outcome.sends for node in send.to or ()])  # their doors
+        if all(activation.answer is not None for activation in request.activations):
+            self.requests.remove(request)
+        done = [activation.answer for activation in waiting if activation.answer is not None]
+        self._know([node for found in done for send in found.sends for node in send.to or ()])  # their doors
 
-    def _apply(self, activation: Activation, report: Report, blobs: Iterator[Blob]) -> None:
-        """What a reaction did becomes part of the run."""
+    def _apply(self, activation: Activation, reply: Reply, blobs: Iterator[Blob]) -> None:
+        """Make what a reaction did part of the run."""
         node = activation.node
-        state, *bodies = (next(blobs) if data is None else Blob(data) for data in report.blobs)
+        there = [next(blobs) if data is None else Blob(data) for data in reply.blobs]
+        changed = dict(zip(reply.changed, there, strict=False))
+        bodies = there[len(reply.changed) :]
+        answer = Answer.of(reply.answer, self.kinds)
         sends = [
-            (at, Send(self.kinds[kind], to, round, Elsewhere(about, verdict, body)))
-            for (at, kind, to, round, about, verdict), body in zip(report.outcome["sends"], bodies, strict=True)
+            replace(send, body=RemoteBody(send.body["about"], send.body["verdict"], body))
+            for send, body in zip(answer.sends, bodies, strict=True)
         ]
-        self.states[node], self.applied[node] = state, activation.number
-        self.placement.observe((node, activation.reaction), report.seconds)
-        activation.outcome, activation.frame = Outcome(**{**report.outcome, "sends": sends}), None
-        self.tries.pop((node, activation.number), None)
+        known = self.states.get(node, {})
+        self.states[node] = {path: changed[path] if path in changed else known[path] for path in reply.pieces}
+        self.applied[node] = activation.question.number
+        self.placement.observe((node, activation.question.reaction), reply.seconds)
+        activation.answer, activation.frame = replace(answer, sends=tuple(sends)), None
+        self.tries.pop((node, activation.question.number), None)
 
     # -- answers ---------------------------------------------------------------------------------------------
-    def _next(self, call: Call) -> Any:
+    def _next(self, request: Request) -> Any:
         with _answering():
-            return ray().get(next(call.stream))
+            return ray().get(next(request.stream))
 
-    def _blobs(self, call: Call, answers: list[Report | float]) -> Iterator[Blob]:
+    def _blobs(self, request: Request, answers: list[Reply | float]) -> Iterator[Blob]:
         """What follows a list of answers apart. From another machine, a copy is brought to this one first."""
-        large = sum(blob is None for answer in answers if isinstance(answer, Report) for blob in answer.blobs)
+        large = sum(blob is None for answer in answers if isinstance(answer, Reply) for blob in answer.blobs)
         if not large:
             return iter(())
         with _answering():
-            refs = [next(call.stream) for _ in range(large)]
-        self._next(call)  # the worker has lived to say that all of them are there
-        if self.pool.members[call.worker].near:
+            refs = [next(request.stream) for _ in range(large)]
+        self._next(request)  # the worker has lived to say that all of them are there
+        if self.pool.members[request.worker].near:
             return iter([Blob(ref) for ref in refs])
         with _answering():
             return iter([Blob(ref, held) for ref, held in zip(refs, ray().get(refs), strict=True)])
@@ -202,15 +214,15 @@ class RayHost:
     def _lost(self, worker: int, why: str) -> None:
         log.warning("worker %d is gone (%s); its reactions run again", worker, why)
         blamed = []
-        for call in [call for call in self.calls if call.worker == worker]:
-            self.calls.remove(call)
-            for activation in call.activations:
-                if activation.outcome is None:
+        for request in [request for request in self.requests if request.worker == worker]:
+            self.requests.remove(request)
+            for activation in request.activations:
+                if activation.answer is None:
                     activation.frame = None
-                    key = activation.node, activation.number
+                    key = activation.node, activation.question.number
                     self.tries[key] = self.tries.get(key, 0) + 1
                     if self.tries[key] >= TRIES:
-                        blamed.append(f"node {activation.node}, reaction {activation.reaction!r}")
+                        blamed.append(f"node {activation.node}, reaction {activation.question.reaction!r}")
         if blamed:  # which of those that ran there together, nobody can say
             raise ReactionError(f"{' or '.join(blamed)}: its worker died {TRIES} times ({why})")
         self.placement.abandon(worker)
@@ -263,11 +275,11 @@ class RayHost:
 
     def state(self, node: str) -> dict[str, Any]:
         if node in self.states:
-            return dict(codec.unpack(self.states[node].read()))
+            return joined({path: codec.unpack(blob.read()) for path, blob in self.states[node].items()})
         return self.federation.computed(device="cpu").node(node).state()
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
-        self.states[node] = stored(codec.pack(state))
+        self.states[node] = {path: stored(codec.pack(piece)) for path, piece in split(state).items()}
         self.holders.pop(node, None)
 
     def digest(self, node: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from heterophony.compute.workers import die_with_parent
 from heterophony.engines.ray_worker import Worker
-from heterophony.engines.shipping import Freight, load
+from heterophony.engines.shipping import Shipment, load
 from heterophony.federation import Federation
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def ray() -> Any:
 
 
 @dataclass
-class Member:
+class PoolWorker:
     """A worker: its handle, its process, and whether its object store is the driver's too."""
 
     actor: Any
@@ -77,12 +77,12 @@ class Pool:
             raise RayError(f"{number} workers need a {unit} each; the cluster has {there}")
         needs = {"num_cpus": 1, "num_gpus": 1 if unit == "GPU" else 0}
         self.cls = ray().remote(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", **needs)(_Actor)
-        self.freight = ray().put(load(federation))  # once for each machine, however many workers it has
+        self.shipment = ray().put(load(federation))  # once for each machine, however many workers it has
         context = ray().get_runtime_context()
         self.here = context.get_node_id()
         self.idle = _idle.setdefault((context.get_worker_id(), unit), [])
-        self.members: dict[int, Member] = {}
-        self.coming: dict[int, Member] = {}
+        self.members: dict[int, PoolWorker] = {}
+        self.coming: dict[int, PoolWorker] = {}
         self.born = 0
         for _ in range(number):
             self._start()
@@ -90,10 +90,10 @@ class Pool:
 
     def _start(self) -> None:
         actor = self.idle.pop() if self.idle else self.cls.remote()
-        self.coming[self.born] = Member(actor, actor.start.remote(self.freight))
+        self.coming[self.born] = PoolWorker(actor, actor.start.remote(self.shipment))
         self.born += 1
 
-    def ready(self) -> dict[int, Member]:
+    def ready(self) -> dict[int, PoolWorker]:
         """Those that can work, at least one."""
         until = time.monotonic() + PATIENCE
         self._welcome(0.0)
@@ -142,10 +142,10 @@ class _Actor:
 
     worker: Worker | None = None
 
-    def start(self, freight: Freight) -> tuple[int, str]:
+    def start(self, shipment: Shipment) -> tuple[int, str]:
         die_with_parent()  # the machine's raylet; without it, a process may compute on for a minute for nobody
         self.rest()
-        self.worker = Worker(freight)
+        self.worker = Worker(shipment)
         return os.getpid(), ray().get_runtime_context().get_node_id()
 
     def rest(self) -> None:

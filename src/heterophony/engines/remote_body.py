@@ -1,4 +1,4 @@
-"""A message whose bytes lie elsewhere: as much of it as a clock, a ledger and a door need."""
+"""A message whose bytes are on another machine: as much of it as a clock, a ledger and a door need."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 from heterophony.base import codec
 from heterophony.engines.blob import Blob
-from heterophony.kernel.message import Body
+from heterophony.kernel.message import Body, Send
 
 
-class Elsewhere(Body):
+class RemoteBody(Body):
     """Stands for a body: names, shapes, dtypes and whole numbers are here, floats are not (meta tensors).
 
     Sizes and fits follow from that. Whether the floats are sound has been found where they are, before they left.
@@ -28,8 +28,14 @@ class Elsewhere(Body):
         return dict(codec.unpack(self.blob.read()))
 
 
+def stand_in(send: Send) -> Body:
+    """Return what the driver needs of a message that stays with a worker: its outline, and whether it is sound."""
+    about = {key: outline(value) for key, value in send.body.items()}
+    return Body({"about": about, "verdict": send.kind.verdict(send.body)})
+
+
 def outline(value: Any) -> Any:
-    """A field without its floats."""
+    """Return a field without its floats."""
     if isinstance(value, Tensor) and value.is_floating_point():
         return value.detach().to("meta")
     if isinstance(value, dict):

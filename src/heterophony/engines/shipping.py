@@ -24,11 +24,11 @@ from heterophony.federation import Federation
 from heterophony.kernel.method import Method
 
 ALIGNED = 16  # bytes, as every allocator has them
-Freight = tuple[bytes, list[npt.NDArray[np.uint8]], list[str]]  # pickled, its arrays, where modules were found
+Shipment = tuple[bytes, list[npt.NDArray[np.uint8]], list[str]]  # pickled, its arrays, where modules were found
 Layout = tuple[npt.NDArray[Any], list[int]]  # an array in the order of memory, and the axes that it had
 
 
-def load(federation: Federation) -> Freight:
+def load(federation: Federation) -> Shipment:
     """The federation, and apart from it the bytes of its arrays, which an object store can share."""
     from ray import cloudpickle
 
@@ -44,9 +44,9 @@ def load(federation: Federation) -> Freight:
     return file.getvalue(), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], list(sys.path)
 
 
-def unload(freight: Freight) -> Federation:
+def unload(shipment: Shipment) -> Federation:
     """The federation; its data are where the arrays are, which others read too."""
-    pickled, arrays, path = freight
+    pickled, arrays, path = shipment
     sys.path += [folder for folder in path if folder not in sys.path]
     made: Federation = pickle.loads(pickled, buffers=arrays)
     return made

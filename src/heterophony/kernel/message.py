@@ -206,7 +206,7 @@ class Message:
                 "round": int(round),
                 "id": (int(activation), int(index)),
                 "body": dict(body),
-            } if 0 <= round < 2**53 and not isinstance(round, bool):
+            } if whole(round):
                 return cls(kind, sender, receiver, round, (activation, index), Body(body))
         raise Refused("no message header")
 
@@ -225,6 +225,11 @@ class Message:
             return cls.of(codec.unpack(data, limit, HEADER_LIMIT))
         except codec.Malformed as error:
             raise Refused(str(error)) from None
+
+
+def whole(value: Any) -> bool:
+    """Say whether this is a number of rounds or rows, of a size that every reader of our files can take."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
 # What a field may not be called: it could not be read as an attribute, or given as an argument.

@@ -1,4 +1,4 @@
-"""What receivers' doors have said of each kind of message: taken at least once, or only ever refused."""
+"""Which kinds of message receivers have taken at least once, and which they have only ever refused."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Unheard(RuntimeError):
 
 
 @dataclass
-class Refusals:
+class OnlyRefused:
     """A kind that was only refused so far: the first refusal, and the links on which there was one."""
 
     first: str
     links: set[tuple[str, str]] = field(default_factory=set)  # (sender, receiver)
 
 
-class Doors:
+class Refusals:
     """Remembers what was taken and what refused. It is part of a snapshot: a resumed run decides as any other."""
 
     def __init__(self) -> None:
         self.taken: set[str] = set()
-        self.refused: dict[str, Refusals] = {}
+        self.refused: dict[str, OnlyRefused] = {}
         self.told: set[str] = set()  # kinds of which a person was told; no part of a snapshot
 
     def take(self, kind: str) -> None:
@@ -39,7 +39,7 @@ class Doors:
         """Count a refusal, unless its cause is a model that has diverged: then the next message may be sound."""
         if message.kind in self.taken or NOT_FINITE in reason or TOO_LARGE in reason:
             return
-        found = self.refused.setdefault(message.kind, Refusals(f"{message.receiver} refused {reason}"))
+        found = self.refused.setdefault(message.kind, OnlyRefused(f"{message.receiver} refused {reason}"))
         found.links.add((message.sender, message.receiver))
 
     def state(self) -> dict[str, Any]:
@@ -50,4 +50,4 @@ class Doors:
         """Put it back. A snapshot of an earlier version says nothing: then all kinds count as taken."""
         self.taken = set(kinds if state is None else state["taken"])
         told = {} if state is None else state["refused"]
-        self.refused = {kind: Refusals(first, {(a, b) for a, b in links}) for kind, (first, links) in told.items()}
+        self.refused = {kind: OnlyRefused(first, {(a, b) for a, b in links}) for kind, (first, links) in told.items()}
