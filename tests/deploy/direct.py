@@ -1,4 +1,4 @@
-"""A courier without a network: it hands questions to sites in this process, and can be told to lose them."""
+"""A courier without a network: it hands questions to node_servers in this process, and can be told to lose them."""
 
 from collections.abc import Collection
 
@@ -9,15 +9,15 @@ from heterophony.engines import Engine
 
 
 class Direct:
-    def __init__(self, sites: dict[str, NodeServer]) -> None:
-        self.sites, self.count = sites, 0
+    def __init__(self, node_servers: dict[str, NodeServer]) -> None:
+        self.node_servers, self.count = node_servers, 0
         self.answers: dict[str, bytes | None] = {}
         self.away: set[str] = set()  # nodes that are not connected
         self.deaf: dict[str, int] = {}  # how many answers of a node are still to be lost
         self.questions: list[tuple[str, bytes]] = []
 
     def present(self) -> Collection[str]:
-        return self.sites.keys() - self.away
+        return self.node_servers.keys() - self.away
 
     def send(self, questions: dict[str, bytes]) -> dict[str, str]:
         tickets = {}
@@ -25,7 +25,7 @@ class Direct:
             self.count += 1
             ticket = tickets[node] = f"{node}/{self.count}"
             self.questions.append((node, data))
-            answer = self.sites[node].answer(data)
+            answer = self.node_servers[node].answer(data)
             lost = self.deaf.get(node, 0) > 0
             self.deaf[node] = self.deaf.get(node, 0) - lost
             self.answers[ticket] = None if lost else answer
@@ -35,13 +35,13 @@ class Direct:
         return {ticket: self.answers.pop(ticket) for ticket in tickets if ticket in self.answers}
 
 
-def site(case, name, folder, **changes):
+def node_server(case, name, folder, **changes):
     plan, own = case.plan(), case.organisation(name, **changes)
     return NodeServer(plan, name, own.build(plan), NodeStore(folder / name, plan.id), own.egress)
 
 
-def sites(case, folder, **changes):
-    return {name: site(case, name, folder, **changes.get(name, {})) for name in case.plan().participants}
+def node_servers(case, folder, **changes):
+    return {name: node_server(case, name, folder, **changes.get(name, {})) for name in case.plan().participants}
 
 
 def engine(case, courier, plan=None, record=None, **options):

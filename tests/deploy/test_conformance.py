@@ -19,8 +19,8 @@ def test_every_method_ends_as_in_one_process(row, tmp_path):
     remote = [node for node, links in topology.static.items() if links.parent or links.peers]
     agreed = {"id": "conformance", "method": "solo", "address": "nowhere:1", "participants": remote}
     plan = Plan.model_validate({**agreed, "rounds": row.rounds, "pace": {"poll": 0.001}})
-    sites = {node: NodeServer(plan, node, row.build(), NodeStore(tmp_path / node, plan.id)) for node in remote}
-    result = Engine(federation, RemoteHost(plan, federation, Direct(sites))).run(row.rounds)
+    node_servers = {node: NodeServer(plan, node, row.build(), NodeStore(tmp_path / node, plan.id)) for node in remote}
+    result = Engine(federation, RemoteHost(plan, federation, Direct(node_servers))).run(row.rounds)
     here = local(row.build()).run(row.rounds)
     assert result.digest == here.digest
     assert result.ledger.bytes() == here.ledger.bytes()

@@ -22,10 +22,10 @@ from heterophony.cli import app
 from heterophony.deploy import keys, status
 from heterophony.deploy.coordinator import Listen, public_keys
 from heterophony.deploy.folder import write
-from heterophony.deploy.named_function import Call, DeployError, beside
+from heterophony.deploy.named_function import DeployError, NamedFunction, beside
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import Organisation
-from heterophony.deploy.participant import site
+from heterophony.deploy.participant import node_server
 from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
 
@@ -49,7 +49,7 @@ def test_the_plan_is_what_was_asked_for_and_everyone_has_it(ward):
     plan = Plan.load(ward / "coordinator" / "federation.toml")
     assert (plan.method, plan.rounds, plan.participants) == ("fml", 7, ("north", "south"))
     assert plan.build_method().local.lr == 0.02
-    assert plan.networks.common == Call(call="toys.deployed:network")
+    assert plan.networks.common == NamedFunction(call="toys.deployed:network")
     for name in plan.participants:
         assert Plan.load(ward / "participants" / name / "federation.toml") == plan
         own = Organisation.load(ward / "participants" / name / "organisation.toml")
@@ -220,7 +220,7 @@ def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkey
     here = participant(tmp_path / "ward", CASES["fml"], device="cuda")
     devices = []
     monkeypatch.setattr(torch.nn.Module, "to", lambda module, device, **_: (devices.append(device), module)[1])
-    made = site(here)
+    made = node_server(here)
     assert devices
     assert set(devices) == {"cpu"}
     assert made.federation.compute.device == "cuda"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deploy.direct import Direct, engine, site, sites
+from deploy.direct import Direct, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.deploy.named_function import DeployError
@@ -22,7 +22,7 @@ FEDAVG, FEDMD = CASES["fedavg"], CASES["fedmd-global"]
 
 def questions(case, folder, node="north", **changes):
     """The questions that a node got in an undisturbed run."""
-    courier = Direct(sites(case, folder, **changes))
+    courier = Direct(node_servers(case, folder, **changes))
     engine(case, courier).run(case.rounds)
     return [data for to, data in courier.questions if to == node]
 
@@ -41,10 +41,10 @@ def changed(question, **changes):
 
 
 def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     first = here.answer(asked[0])
     before = files(tmp_path)
-    again = site(FEDAVG, "north", tmp_path)  # another process, after a restart
+    again = node_server(FEDAVG, "north", tmp_path)  # another process, after a restart
     assert again.answer(asked[0]) == first
     again.plan = FEDAVG.plan(rounds=9)
     assert again.answer(changed(asked[0], rounds=9, start=123.0)) == first  # the same question, in a longer run
@@ -55,14 +55,14 @@ def test_a_repeated_question_gets_the_same_answer_and_changes_nothing(asked, tmp
 
 
 def test_what_leaves_once_more_is_noted_and_as_the_policy_of_today_allows(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path, egress={"metrics": ["train"]})
+    here = node_server(FEDAVG, "north", tmp_path, egress={"metrics": ["train"]})
     first = codec.unpack(here.answer(asked[0]))["outcome"]
     size = here.store.rows("ledger")[0]["payload"]
     assert codec.unpack(here.answer(asked[0]))["outcome"]["rows"] == first["rows"] != []
     assert [(row["incident"], row["detail"]) for row in here.store.rows("incidents")] == [
         ("again", f"'update' of round 0 to server left once more, {size} bytes")
     ]
-    stricter = site(FEDAVG, "north", tmp_path, egress={"kinds": [], "metrics": []})
+    stricter = node_server(FEDAVG, "north", tmp_path, egress={"kinds": [], "metrics": []})
     again = codec.unpack(stricter.answer(asked[0]))["outcome"]
     assert again["sends"] == [("update", ("server",), 0, None)]
     assert again["rows"] == []
@@ -70,7 +70,7 @@ def test_what_leaves_once_more_is_noted_and_as_the_policy_of_today_allows(asked,
 
 
 def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     for question in asked:
         here.answer(question)
     before = files(tmp_path)
@@ -87,10 +87,10 @@ def test_what_is_past_or_was_another_question_is_refused(asked, tmp_path):
 
 
 def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
-    whole = site(FEDAVG, "north", tmp_path / "whole")
+    whole = node_server(FEDAVG, "north", tmp_path / "whole")
     answers = [whole.answer(question) for question in asked]
     folder = tmp_path / "crashing" / "north"
-    here = site(FEDAVG, "north", tmp_path / "crashing")
+    here = node_server(FEDAVG, "north", tmp_path / "crashing")
     folder.mkdir(parents=True)
     here.store.disk = camera = Photographer(folder, tmp_path / "album")
     done = []  # how many reactions an answer had been given for, when each picture was taken
@@ -102,7 +102,7 @@ def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
         place = tmp_path / "again"
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(picture, place / "north")
-        again = site(FEDAVG, "north", place)
+        again = node_server(FEDAVG, "north", place)
         assert [again.answer(question) for question in asked[number:]] == answers[number:]
         for table in ("ledger", "metrics"):
             assert again.store.rows(table) == whole.store.rows(table)
@@ -110,7 +110,7 @@ def test_a_crash_at_any_write_leaves_all_of_a_reaction_or_none(asked, tmp_path):
 
 
 def test_a_damaged_state_is_found_and_left_alone(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
     data = bytearray(here.store.file.read_bytes())
     data[len(data) // 2] ^= 1
@@ -136,9 +136,9 @@ class Full(Disk):
 
 
 def test_on_a_full_disk_a_node_fails_keeps_what_it_has_and_goes_on_later(asked, tmp_path, caplog):
-    whole = site(FEDAVG, "north", tmp_path / "whole")
+    whole = node_server(FEDAVG, "north", tmp_path / "whole")
     answers = [whole.answer(question) for question in asked]
-    here = site(FEDAVG, "north", tmp_path / "full")
+    here = node_server(FEDAVG, "north", tmp_path / "full")
     assert here.answer(asked[0]) == answers[0]
     state = here.store.file.read_bytes()
     here.store.disk = Full()
@@ -166,7 +166,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
 
 def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_path):
     """A coordinator may say of every question that it is of the first round."""
-    here = site(FEDAVG, "north", tmp_path, egress={"reactions": 3})
+    here = node_server(FEDAVG, "north", tmp_path, egress={"reactions": 3})
     answers = [codec.unpack(here.answer(changed(asked[0], number=n))) for n in (1, 2, 3, 4)]
     assert [list(answer) for answer in answers] == [["outcome"]] * 3 + [["refused"]]
     assert answers[3]["refused"] == "reaction 4, but organisation.toml here says reactions = 3"
@@ -174,7 +174,7 @@ def test_a_node_reacts_no_more_often_than_its_organisation_allows(asked, tmp_pat
 
 
 def test_an_old_state_put_back_is_noticed(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     assert "was an old state put back" in codec.unpack(here.answer(asked[1]))["refused"]
     assert not here.store.file.exists()
 
@@ -288,7 +288,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_question_is_refused_logged_and_changes_nothing(name, asked, tmp_path):
     make, why = HOSTILE[name]
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     assert why in codec.unpack(here.answer(make(asked[0])))["refused"]
     assert not here.store.file.exists()
     assert why in here.store.rows("incidents")[-1]["detail"]
@@ -341,7 +341,7 @@ def window(tmp_path_factory):
 @pytest.mark.parametrize("name", HOSTILE_TO_A_WINDOW)
 def test_a_hostile_inbox_is_refused_whole_and_changes_nothing(name, window, tmp_path):
     (teach, learn), (make, why) = window, HOSTILE_TO_A_WINDOW[name]
-    here = site(CASES["fedh2l"], "north", tmp_path)
+    here = node_server(CASES["fedh2l"], "north", tmp_path)
     here.answer(teach)
     before = here.store.file.read_bytes()
     assert why in codec.unpack(here.answer(make(learn)))["refused"]
@@ -351,7 +351,7 @@ def test_a_hostile_inbox_is_refused_whole_and_changes_nothing(name, window, tmp_
 
 def test_mail_where_a_round_begins_without_any_is_refused(window, tmp_path):
     teach, learn = window
-    here = site(CASES["fedh2l"], "north", tmp_path)
+    here = node_server(CASES["fedh2l"], "north", tmp_path)
     for mail in (codec.unpack(learn)["mail"], first(learn), {"inbox": [], "also": []}):
         assert "in a form that it never has" in codec.unpack(here.answer(changed(teach, mail=mail)))["refused"]
     assert not here.store.file.exists()
@@ -364,7 +364,7 @@ def test_one_message_of_a_window_that_does_not_fit_is_dropped_and_the_rest_count
         ("spoiled", [{**first(learn), "body": {}}, *others(learn)]),
         ("without", others(learn)),
     ):
-        here = site(CASES["fedh2l"], "north", tmp_path / name)
+        here = node_server(CASES["fedh2l"], "north", tmp_path / name)
         here.answer(teach)
         answers.append(codec.unpack(here.answer(with_mail(learn, inbox=mail)))["outcome"])
     spoiled, without_it = answers
@@ -374,7 +374,7 @@ def test_one_message_of_a_window_that_does_not_fit_is_dropped_and_the_rest_count
 
 
 def test_a_repetition_with_anything_else_in_its_mail_is_another_question(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
     for other in (
         with_mail(asked[0], more=1),
@@ -386,20 +386,20 @@ def test_a_repetition_with_anything_else_in_its_mail_is_another_question(asked, 
 
 def test_what_a_question_says_beyond_what_is_asked_changes_nothing(asked, tmp_path):
     """Where a node's links are, and who has joined, its own copy of the plan says."""
-    honest = site(FEDAVG, "north", tmp_path / "honest").answer(asked[0])
+    honest = node_server(FEDAVG, "north", tmp_path / "honest").answer(asked[0])
     more = {"links": {"parent": ["south"]}, "outside": ["server"], "wave": "x", "due": -1.0, "more": None}
     for name, value in more.items():
-        assert site(FEDAVG, "north", tmp_path / name).answer(changed(asked[0], **{name: value})) == honest
+        assert node_server(FEDAVG, "north", tmp_path / name).answer(changed(asked[0], **{name: value})) == honest
     whole_seconds, listed_id = changed(asked[0], start=0), with_mail(asked[0], id=[1, 0])
     for name, question in (("seconds", whole_seconds), ("id", listed_id)):
-        found = codec.unpack(site(FEDAVG, "north", tmp_path / name).answer(question))["outcome"]
+        found = codec.unpack(node_server(FEDAVG, "north", tmp_path / name).answer(question))["outcome"]
         assert found["sends"][0][:3] == codec.unpack(honest)["outcome"]["sends"][0][:3]
 
 
 def test_the_age_of_a_signal_divides_nothing_by_zero(tmp_path):
     """FedH2L's teachers count less by (1 + age) to a power."""
     case = CASES["fedh2l"]
-    here = site(case, "north", tmp_path / "here")
+    here = node_server(case, "north", tmp_path / "here")
     teach, learn, *_ = questions(case, tmp_path / "whole")
     here.answer(teach)
     mail = codec.unpack(learn)["mail"]
@@ -410,14 +410,14 @@ def test_the_age_of_a_signal_divides_nothing_by_zero(tmp_path):
 
 
 def test_what_the_coordinator_says_is_one_printable_line_here(asked, tmp_path, caplog):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.answer(changed(asked[0], ask="x\nfailed: \x1b[2J"))
     assert here.store.rows("incidents")[-1]["detail"] == "malformed: nobody can ask for x failed: [2J"
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
 def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.plan = FEDAVG.plan(limit=1000)
     answer = codec.unpack(here.answer(asked[0]))
     assert answer == {"refused": f"malformed: {len(asked[0])} bytes, the limit is 1000"}
@@ -436,7 +436,7 @@ def test_an_oversized_question_is_refused_before_it_is_read(asked, tmp_path):
 def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_path):
     """Whoever sent it may be any participant, so that it only counts as absent."""
     body = codec.unpack(asked[0])["mail"]["body"]
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     before = codec.unpack(here.answer(changed(asked[0], ask="digest")))
     outcome = codec.unpack(here.answer(with_mail(asked[0], body={"weights": harm(body["weights"])})))["outcome"]
     assert outcome["sends"] == []
@@ -448,21 +448,21 @@ def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_pat
 
 # -- what goes out -----------------------------------------------------------------------------------------------
 def test_what_a_node_withholds_never_leaves_and_the_round_goes_on(tmp_path):
-    courier = Direct(sites(FEDAVG, tmp_path, north={"egress": {"kinds": []}}))
+    courier = Direct(node_servers(FEDAVG, tmp_path, north={"egress": {"kinds": []}}))
     result = engine(FEDAVG, courier).run(FEDAVG.rounds)
     theirs = replace(FEDAVG.federation(), egress={"north": ()})
     assert result.digest == local(theirs).run(FEDAVG.rounds).digest
     held = [row for row in result.ledger.messages if row["from"] == "north"]
     assert {(row["status"], row["payload"]) for row in held} == {("withheld", 0)}
-    assert {row["status"] for row in courier.sites["north"].store.rows("ledger")} == {"withheld"}
-    answers = [courier.sites["north"].answer(data) for to, data in courier.questions if to == "north"]
+    assert {row["status"] for row in courier.node_servers["north"].store.rows("ledger")} == {"withheld"}
+    answers = [courier.node_servers["north"].answer(data) for to, data in courier.questions if to == "north"]
     assert b"weight" not in b"".join(answers)
 
 
 def test_the_ledger_at_home_is_what_left_byte_for_byte(tmp_path):
-    courier = Direct(sites(FEDMD, tmp_path))
+    courier = Direct(node_servers(FEDMD, tmp_path))
     result = engine(FEDMD, courier).run(FEDMD.rounds)
-    for name, here in courier.sites.items():
+    for name, here in courier.node_servers.items():
         seen = [row for row in result.ledger.messages if row["from"] == name]
         own = here.store.rows("ledger")
         assert [(r["kind"], r["to"], r["round"], r["payload"]) for r in own] == [
@@ -472,16 +472,16 @@ def test_the_ledger_at_home_is_what_left_byte_for_byte(tmp_path):
 
 def test_figures_leave_as_the_policy_says_and_all_are_kept_at_home(tmp_path):
     told = {"north": {"egress": {"metrics": []}}, "south": {"egress": {"metrics": ["private-test", "train"]}}}
-    courier = Direct(sites(CASES["fml"], tmp_path, **told))
+    courier = Direct(node_servers(CASES["fml"], tmp_path, **told))
     table = engine(CASES["fml"], courier).run(2).table
-    splits = {node: {row["split"] for row in table if row["node"] == node} for node in courier.sites}
+    splits = {node: {row["split"] for row in table if row["node"] == node} for node in courier.node_servers}
     assert splits == {"north": set(), "south": {"private-test", "train"}, "east": {"test"}, "west": {"test"}}
-    for here in courier.sites.values():
+    for here in courier.node_servers.values():
         assert {row["split"] for row in here.store.rows("metrics")} == {"test", "private-test", "train"}
 
 
 def test_a_digest_is_told_only_where_it_may(tmp_path):
-    courier = Direct(sites(FEDAVG, tmp_path, north={"egress": {"digest": False}}))
+    courier = Direct(node_servers(FEDAVG, tmp_path, north={"egress": {"digest": False}}))
     made = engine(FEDAVG, courier)
     made.run(1)
     assert made.host.digest("north") == b""
@@ -489,7 +489,7 @@ def test_a_digest_is_told_only_where_it_may(tmp_path):
 
 
 def test_what_went_wrong_inside_stays_inside(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.federation.data["north"]["train"] = lambda: 1 / 0
     answer = codec.unpack(here.answer(asked[0]))
     assert answer == {"failed": "it could not react; its own log says why"}
@@ -498,7 +498,7 @@ def test_what_went_wrong_inside_stays_inside(asked, tmp_path):
 
 
 def test_state_is_kept_by_federation(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
     other = NodeStore(tmp_path / "north", "another-one")
     assert other.load().applied == 0
@@ -509,13 +509,13 @@ def test_state_is_kept_by_federation(asked, tmp_path):
 
 def test_an_answer_says_nothing_else(asked, tmp_path):
     """Above all not how long the work took in virtual seconds, which follow from the number of private rows."""
-    outcome = codec.unpack(site(FEDAVG, "north", tmp_path).answer(asked[0]))["outcome"]
+    outcome = codec.unpack(node_server(FEDAVG, "north", tmp_path).answer(asked[0]))["outcome"]
     assert outcome.keys() == {"number", "sends", "rows", "round", "groups", "refused"}
     assert {row["time"] for row in outcome["rows"]} <= {codec.unpack(asked[0])["start"]}
 
 
 def test_the_tables_are_json_lines(asked, tmp_path):
-    here = site(FEDAVG, "north", tmp_path)
+    here = node_server(FEDAVG, "north", tmp_path)
     here.answer(asked[0])
     (row,) = [json.loads(line) for line in here.store.table("ledger").read_text().splitlines()]
     assert row.keys() == {"round", "kind", "from", "to", "status", "payload", "wire"}

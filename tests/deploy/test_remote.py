@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deploy.direct import Direct, engine, site, sites
+from deploy.direct import Direct, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.deploy import coordinator
 from heterophony.engines import local
@@ -18,7 +18,7 @@ from toys.deployed import CASES, NAMES
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_digests_are_those_of_the_local_engine(case, tmp_path):
-    result = engine(case, Direct(sites(case, tmp_path))).run(case.rounds)
+    result = engine(case, Direct(node_servers(case, tmp_path))).run(case.rounds)
     here = local(case.federation()).run(case.rounds)
     assert result.digest == here.digest
     assert result.rounds == case.rounds
@@ -32,12 +32,12 @@ def uninterrupted(case):
 
 def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(tmp_path):
     case = CASES["fedmd-global"]
-    courier = Direct(sites(case, tmp_path))
+    courier = Direct(node_servers(case, tmp_path))
     courier.deaf = {"north": 2, "west": 1}
     result = engine(case, courier, clock=(time := Clock()), sleep=time.sleep).run(case.rounds)
     assert result.digest == uninterrupted(case)
     assert len(courier.questions) == 4 * 2 * case.rounds + 3 + 4  # reactions, repetitions, digests
-    for here in courier.sites.values():
+    for here in courier.node_servers.values():
         assert len(here.store.rows("ledger")) == case.rounds
 
 
@@ -48,8 +48,8 @@ class Crash(BaseException):
 class Mortal(Direct):
     """A courier whose process dies at its n-th call, before or after the call has done its work."""
 
-    def __init__(self, sites, life):
-        super().__init__(sites)
+    def __init__(self, node_servers, life):
+        super().__init__(node_servers)
         self.life = life
 
     def _age(self):
@@ -79,13 +79,13 @@ def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name,
     life, deaths = 1, 0
     while True:
         place = tmp_path / str(life)
-        nodes = sites(case, place)
+        nodes = node_servers(case, place)
         result = None
         try:
             result = attempt(case, Mortal(nodes, life), place / "run")
         except Crash:
             deaths += 1
-            nodes = {name: site(case, name, place) for name in nodes}  # they may have died with it
+            nodes = {name: node_server(case, name, place) for name in nodes}  # they may have died with it
             result = attempt(case, Direct(nodes), place / "run")
         else:
             break
@@ -112,7 +112,7 @@ def attempt(case, courier, folder, **options):
 def test_only_an_honest_outcome_is_taken(tmp_path):
     """A participant that answers nonsense is asked again, and harms nobody."""
     case = CASES["fedavg"]
-    courier = Spoiled(sites(case, tmp_path))
+    courier = Spoiled(node_servers(case, tmp_path))
     made = engine(case, courier, clock=(time := Clock()), sleep=time.sleep)
     result = made.run(case.rounds)
     assert result.digest == uninterrupted(case)
@@ -272,7 +272,7 @@ UNSOUND = {
 def test_a_message_that_no_door_takes_is_absent_at_once_and_its_sender_named(name, tmp_path):
     """As in one process; asked again, a node gives the answer that it has kept."""
     case, (make, why) = CASES["fedavg"], UNSOUND[name]
-    courier = Odd(sites(case, tmp_path), "west", make)
+    courier = Odd(node_servers(case, tmp_path), "west", make)
     made = engine(case, courier)
     result = made.run(case.rounds)
     assert result.digest == local(replace(case.federation(), egress={"west": ()})).run(case.rounds).digest
@@ -285,8 +285,8 @@ def test_a_message_that_no_door_takes_is_absent_at_once_and_its_sender_named(nam
 class Odd(Direct):
     """A node of whose outcomes other ones are made."""
 
-    def __init__(self, sites, node, make):
-        super().__init__(sites)
+    def __init__(self, node_servers, node, make):
+        super().__init__(node_servers)
         self.node, self.make = node, make
 
     def send(self, questions):
@@ -300,7 +300,7 @@ class Odd(Direct):
 def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
     """One answer must not end the coordinator, also by a way that nobody has thought of."""
     case, time = CASES["fedavg"], Clock()
-    made = engine(case, Direct(sites(case, tmp_path)), clock=time, sleep=time.sleep)
+    made = engine(case, Direct(node_servers(case, tmp_path)), clock=time, sleep=time.sleep)
     rows, calls = made.host._rows, []
 
     def odd(node, *given):
@@ -317,8 +317,8 @@ def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):
 class Spoiled(Direct):
     """North's answers are all spoiled once, each in another way, before the right one comes through."""
 
-    def __init__(self, sites):
-        super().__init__(sites)
+    def __init__(self, node_servers):
+        super().__init__(node_servers)
         self.spoils = list(SPOILS)
 
     def send(self, questions):
@@ -345,7 +345,7 @@ class Clock:
 @pytest.mark.parametrize("name", SPOILS)
 def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
     case, said = CASES["fedavg"], []
-    courier = Spoiled(sites(case, tmp_path))
+    courier = Spoiled(node_servers(case, tmp_path))
     courier.spoils = [name]
     made = engine(case, courier, clock=(time := Clock()), sleep=time.sleep)
     complain = made.host._complain
@@ -371,7 +371,9 @@ def test_why_an_answer_is_not_taken_is_said(name, tmp_path):
 )
 def test_an_odd_answer_that_harms_nobody_is_taken(make, tmp_path):
     case = CASES["fedavg"]
-    made = engine(case, courier := Odd(sites(case, tmp_path), "west", make), clock=(time := Clock()), sleep=time.sleep)
+    made = engine(
+        case, courier := Odd(node_servers(case, tmp_path), "west", make), clock=(time := Clock()), sleep=time.sleep
+    )
     result = made.run(1)
     assert made.host.trouble == {}
     assert not result.ledger.incidents
@@ -382,8 +384,8 @@ def test_an_odd_answer_that_harms_nobody_is_taken(make, tmp_path):
 class Forged(Direct):
     """Every outcome has these parts instead of its own."""
 
-    def __init__(self, sites, **parts):
-        super().__init__(sites)
+    def __init__(self, node_servers, **parts):
+        super().__init__(node_servers)
         self.parts = parts
 
     def send(self, questions):
@@ -400,7 +402,7 @@ FORGED = "no\n2026-12-01 00:00:00 heterophony.coordinator: finished after 30 rou
 
 def test_what_a_participant_says_is_one_printable_line_of_a_log(tmp_path, caplog):
     case, time = deadline_case(), Clock()
-    courier = Stubborn(sites(case, tmp_path), "west", codec.pack({"refused": FORGED}))
+    courier = Stubborn(node_servers(case, tmp_path), "west", codec.pack({"refused": FORGED}))
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     made.run(4)
     said = [record.getMessage() for record in caplog.records if "finished after" in record.getMessage()]
@@ -424,7 +426,7 @@ class Misfits(Direct):
 
 def test_a_deployment_in_which_everything_is_refused_goes_on_and_says_so(tmp_path, caplog):
     case = CASES["fedavg"]
-    result = engine(case, Misfits(sites(case, tmp_path))).run(case.rounds)
+    result = engine(case, Misfits(node_servers(case, tmp_path))).run(case.rounds)
     assert result.rounds == 2
     assert sum(row["incident"] == "refused" for row in result.ledger.incidents) == 8
     said = [record.getMessage() for record in caplog.records if record.name == "heterophony.engine"]
@@ -435,7 +437,7 @@ def test_a_deployment_in_which_everything_is_refused_goes_on_and_says_so(tmp_pat
 
 def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
     case = CASES["fedavg"]
-    courier = Forged(sites(case, tmp_path), refused=[FORGED])  # each had one message
+    courier = Forged(node_servers(case, tmp_path), refused=[FORGED])  # each had one message
     incidents = engine(case, courier).run(1).ledger.incidents
     assert len(incidents) == 4
     assert all(row["detail"].isprintable() for row in incidents)
@@ -445,7 +447,7 @@ def test_a_figure_of_no_rows_does_not_spoil_the_end_of_a_run(tmp_path):
     """Means are divided by rows; a run that cannot be summed up would never end."""
     case = CASES["fedh2l"]
     row = {**ROW, "product": "note", "split": "note", "quantity": "gradients.cosine", "n": 0}
-    courier = Forged(sites(case, tmp_path), rows=[row])
+    courier = Forged(node_servers(case, tmp_path), rows=[row])
     done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), courier)
     assert done.finished
     assert not [r for r in Folder(tmp_path / "run").table if r["n"] == 0]
@@ -456,7 +458,7 @@ def test_figures_are_those_of_their_own_node(tmp_path):
     case = CASES["fedavg"]
     row = {"round": 0, "time": 0.0, "product": "global", "node": "server", "set": "here", "split": "test"}
     row |= {"quantity": "accuracy", "sum": 48.0, "n": 48}
-    courier = Forged(sites(case, tmp_path), rows=[row])
+    courier = Forged(node_servers(case, tmp_path), rows=[row])
     table = engine(case, courier).run(1).table
     assert {r["node"] for r in table if r["sum"] == 48.0} >= {"north", "south"}
     assert table.select(node="server", set="here", quantity="accuracy").rows[0]["sum"] < 48.0
@@ -466,7 +468,7 @@ def test_a_status_that_cannot_be_written_ends_no_run(tmp_path, caplog):
     case = CASES["fedavg"]
     (tmp_path / "status.json").mkdir()
     (tmp_path / "status.json" / "in the way").write_text("")
-    done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), Direct(sites(case, tmp_path)))
+    done = coordinator.run(tmp_path, case.plan(pace={"poll": 0.001}), Direct(node_servers(case, tmp_path)))
     assert done.finished
     assert any("status.json: " in record.getMessage() for record in caplog.records)
 
@@ -474,8 +476,8 @@ def test_a_status_that_cannot_be_written_ends_no_run(tmp_path, caplog):
 class Sleeper(Direct):
     """A node is away between two moments; its clock is the federation's."""
 
-    def __init__(self, sites, node, span, clock):
-        super().__init__(sites)
+    def __init__(self, node_servers, node, span, clock):
+        super().__init__(node_servers)
         self.node, self.span, self.clock = node, span, clock
 
     def present(self):
@@ -491,7 +493,7 @@ def deadline_case():
 
 def test_a_node_that_misses_its_deadline_is_absent_and_goes_on_later(tmp_path):
     case, time = deadline_case(), Clock()
-    courier = Sleeper(sites(case, tmp_path), "west", (0.0, 25.0), time)
+    courier = Sleeper(node_servers(case, tmp_path), "west", (0.0, 25.0), time)
     plan = case.plan(pace={"poll": 0.5})
     result = engine(case, courier, plan, clock=time, sleep=time.sleep).run(4)
     timeouts = [i["detail"] for i in result.ledger.incidents if i["incident"] == "timeout"]
@@ -499,14 +501,14 @@ def test_a_node_that_misses_its_deadline_is_absent_and_goes_on_later(tmp_path):
     late = [i["detail"] for i in result.ledger.incidents if i["incident"] == "late"]
     assert late == ["'update' of round 0 from west", "'update' of round 1 from west"]
     assert [r["round"] for r in result.ledger.messages if r["from"] == "west"] == [0, 1, 2, 3]
-    assert courier.sites["west"].store.load().applied == 4  # nothing was lost, nothing done twice
+    assert courier.node_servers["west"].store.load().applied == 4  # nothing was lost, nothing done twice
 
 
 def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
     """The last answers of FedMD are awaited by nobody; the question stands in the snapshot until the node is back."""
     case, time = CASES["fedmd-global"], Clock()
     plan = case.plan(pace={"poll": 0.5, "patience": 60.0})
-    nodes = sites(case, tmp_path)
+    nodes = node_servers(case, tmp_path)
     federation = plan.coordinator()
     with Run.create(tmp_path / "run", federation.identity(), 1) as record:
         courier = Vanishing(nodes, "south", 1)
@@ -522,7 +524,7 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_lost_node(tmp_path):
 
 def test_digests_are_asked_for_once_where_nobody_is_there(tmp_path):
     case, time = CASES["fedavg"], Clock()
-    courier = Direct(sites(case, tmp_path))
+    courier = Direct(node_servers(case, tmp_path))
     result = engine(case, courier, case.plan(pace={"poll": 0.5}), clock=time, sleep=time.sleep).run(1)
     courier.away, began = set(NAMES), time.now
     assert result.digest
@@ -532,8 +534,8 @@ def test_digests_are_asked_for_once_where_nobody_is_there(tmp_path):
 class Stubborn(Direct):
     """A node that is connected, and answers everything with the same."""
 
-    def __init__(self, sites, node, answer):
-        super().__init__(sites)
+    def __init__(self, node_servers, node, answer):
+        super().__init__(node_servers)
         self.node, self.answer = node, answer
 
     def send(self, questions):
@@ -546,7 +548,7 @@ class Stubborn(Direct):
 @pytest.mark.parametrize("answer", [codec.pack({"refused": "no"}), codec.pack({"failed": "no"}), b"nonsense", None])
 def test_a_run_that_is_over_does_not_wait_for_ever_for_a_node_that_only_refuses(answer, tmp_path):
     case, time = deadline_case(), Clock()
-    courier = Stubborn(sites(case, tmp_path), "west", answer)
+    courier = Stubborn(node_servers(case, tmp_path), "west", answer)
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     result = made.run(4)
     assert result.rounds == 4
@@ -558,7 +560,7 @@ def test_a_run_that_is_over_does_not_wait_for_ever_for_a_node_that_only_refuses(
 def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):
     case, time = CASES["fedh2l"], Clock()
     plan = case.plan(pace={"poll": 0.5, "patience": 5.0})
-    courier = Slow(sites(case, tmp_path), time, 60.0)
+    courier = Slow(node_servers(case, tmp_path), time, 60.0)
     made = engine(case, courier, plan, clock=time, sleep=time.sleep)
     result = made.run(case.rounds)
     assert result.rounds == case.rounds
@@ -569,8 +571,8 @@ def test_a_node_that_is_connected_may_take_as_long_as_it_likes(tmp_path):
 class Slow(Direct):
     """Everyone answers, after a minute."""
 
-    def __init__(self, sites, clock, seconds):
-        super().__init__(sites)
+    def __init__(self, node_servers, clock, seconds):
+        super().__init__(node_servers)
         self.clock, self.seconds, self.sent = clock, seconds, {}
 
     def send(self, questions):
@@ -585,8 +587,8 @@ class Slow(Direct):
 class Vanishing(Direct):
     """A node that is gone after so many questions."""
 
-    def __init__(self, sites, node, questions):
-        super().__init__(sites)
+    def __init__(self, node_servers, node, questions):
+        super().__init__(node_servers)
         self.node, self.left = node, questions
 
     def present(self):
@@ -612,7 +614,7 @@ def told(result):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
 def test_a_participant_that_answers_without_the_awaited_message_is_absent_and_named(case, tmp_path):
-    result = engine(case, Odd(sites(case, tmp_path), "west", _nothing)).run(case.rounds)
+    result = engine(case, Odd(node_servers(case, tmp_path), "west", _nothing)).run(case.rounds)
     assert result.rounds == case.rounds
     assert result.digest == without_west(case)
     said = told(result)
@@ -636,7 +638,7 @@ class Liar(Direct):
 
 def test_a_participant_that_answers_for_a_round_far_ahead_is_absent(tmp_path):
     case = CASES["fedavg"]
-    result = engine(case, Liar(sites(case, tmp_path))).run(case.rounds)
+    result = engine(case, Liar(node_servers(case, tmp_path))).run(case.rounds)
     assert [detail.partition(":")[0] for _, _, detail in told(result)] == [
         f"'update' of round {r} from west" for r in (0, 1)
     ]
@@ -645,7 +647,7 @@ def test_a_participant_that_answers_for_a_round_far_ahead_is_absent(tmp_path):
 def test_a_peer_that_leaps_beyond_the_runs_rounds_is_refused(tmp_path):
     """Else it would have the run say that so many were done."""
     case, time = CASES["fedh2l"], Clock()
-    courier = Odd(sites(case, tmp_path), "west", lambda answer: _with(answer, round=900))
+    courier = Odd(node_servers(case, tmp_path), "west", lambda answer: _with(answer, round=900))
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     assert made.run(case.rounds).rounds == case.rounds
     assert made.host.trouble == {"west": "round 900 after round 0"}
@@ -654,12 +656,12 @@ def test_a_peer_that_leaps_beyond_the_runs_rounds_is_refused(tmp_path):
 def test_a_federation_in_which_nobody_says_anything_stalls_and_names_all(tmp_path):
     case = CASES["fedavg"]
     with pytest.raises(Stalled, match="server waits for 'update' of round 0 from north, south, east, west"):
-        engine(case, Forged(sites(case, tmp_path), sends=[])).run(case.rounds)
+        engine(case, Forged(node_servers(case, tmp_path), sends=[])).run(case.rounds)
 
 
 def test_a_run_folder_that_stalled_for_a_silent_participant_goes_on(tmp_path, monkeypatch):
     """Its snapshot holds the answer without a message: that is why it stalled again."""
-    case, nodes = CASES["fml"], sites(CASES["fml"], tmp_path)
+    case, nodes = CASES["fml"], node_servers(CASES["fml"], tmp_path)
     with monkeypatch.context() as before:
         before.setattr("heterophony.engines.engine.silent", lambda *_: [])  # as it was
         with pytest.raises(Stalled):
@@ -672,16 +674,16 @@ def test_a_run_folder_that_stalled_for_a_silent_participant_goes_on(tmp_path, mo
 
 
 class MortalAndOdd(Mortal, Odd):
-    def __init__(self, sites, life):
-        Odd.__init__(self, sites, "west", _nothing)
+    def __init__(self, node_servers, life):
+        Odd.__init__(self, node_servers, "west", _nothing)
         self.life = life
 
 
 def test_a_run_with_a_silent_participant_resumes_as_if_nothing_had_happened(tmp_path):
     case = CASES["fedmd-global"]
-    wanted = engine(case, Odd(sites(case, tmp_path / "whole"), "west", _nothing)).run(case.rounds)
+    wanted = engine(case, Odd(node_servers(case, tmp_path / "whole"), "west", _nothing)).run(case.rounds)
     for life in range(2, 99, 4):
-        nodes = sites(case, tmp_path / str(life))
+        nodes = node_servers(case, tmp_path / str(life))
         try:
             attempt(case, MortalAndOdd(nodes, life), tmp_path / str(life) / "run")
         except Crash:
@@ -710,9 +712,9 @@ def test_who_is_still_at_another_reaction_or_has_not_got_the_question_is_not_abs
     """What FedMD learns it answers with nothing, while the window of the next round is open."""
     case, time = CASES[name], Clock()
     plan = case.plan(pace={"poll": 0.5, "patience": 5.0})
-    result = engine(case, SlowLearner(sites(case, tmp_path), time, 60.0), plan, clock=time, sleep=time.sleep).run(
-        case.rounds
-    )
+    result = engine(
+        case, SlowLearner(node_servers(case, tmp_path), time, 60.0), plan, clock=time, sleep=time.sleep
+    ).run(case.rounds)
     assert result.digest == uninterrupted(case)
     assert time.now > 60.0 * (case.rounds - 1)
     assert not result.ledger.incidents
@@ -721,18 +723,18 @@ def test_who_is_still_at_another_reaction_or_has_not_got_the_question_is_not_abs
 class Moody(Stubborn):
     """It gives that answer until a moment."""
 
-    def __init__(self, sites, node, answer, until, clock):
-        super().__init__(sites, node, answer)
+    def __init__(self, node_servers, node, answer, until, clock):
+        super().__init__(node_servers, node, answer)
         self.until, self.clock = until, clock
 
     def send(self, questions):
-        sites, self.sites = self.sites, dict(self.sites)
+        node_servers, self.node_servers = self.node_servers, dict(self.node_servers)
         if self.clock() < self.until:  # it does not even react
-            self.sites[self.node] = Mute(self.answer)
+            self.node_servers[self.node] = Mute(self.answer)
             tickets = super().send(questions)
         else:
             tickets = Direct.send(self, questions)
-        self.sites = sites
+        self.node_servers = node_servers
         return tickets
 
 
@@ -757,7 +759,7 @@ NO = codec.pack({"refused": "no"})
 def test_an_open_window_does_not_wait_for_ever_for_a_node_that_only_refuses(name, answer, tmp_path):
     """Without a deadline; after its patience the round goes on, the node is absent, and named."""
     case, time = replace(CASES[name], rounds=3), Clock()
-    courier = Stubborn(sites(case, tmp_path), "west", answer)
+    courier = Stubborn(node_servers(case, tmp_path), "west", answer)
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     result = made.run(3)
     assert result.rounds == 3
@@ -769,7 +771,7 @@ def test_an_open_window_does_not_wait_for_ever_for_a_node_that_only_refuses(name
 
 def test_a_node_that_refused_and_was_done_without_takes_part_again_when_it_answers(tmp_path):
     case, time = replace(CASES["fedavg"], rounds=4), Clock()
-    courier = SlowAndMoody(sites(case, tmp_path), codec.pack({"refused": "no"}), time)
+    courier = SlowAndMoody(node_servers(case, tmp_path), codec.pack({"refused": "no"}), time)
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     result = made.run(4)
     absent = [detail.partition(":")[0] for _, what, detail in told(result) if what == "absent"]
@@ -777,14 +779,14 @@ def test_a_node_that_refused_and_was_done_without_takes_part_again_when_it_answe
     heard = [row["round"] for row in result.ledger.messages if row["from"] == "west" and row["status"] == "sent"]
     assert heard == [0, 1, 2, 3]  # the first came too late
     assert made.host.trouble == {}
-    assert courier.sites["west"].store.load().applied == 4
+    assert courier.node_servers["west"].store.load().applied == 4
 
 
 class SlowAndMoody(Moody):
     """The others take half a minute for each answer; west comes to its senses in their second round."""
 
-    def __init__(self, sites, answer, clock):
-        super().__init__(sites, "west", answer, 90.0, clock)
+    def __init__(self, node_servers, answer, clock):
+        super().__init__(node_servers, "west", answer, 90.0, clock)
         self.sent = {}
 
     def send(self, questions):
@@ -799,7 +801,7 @@ class SlowAndMoody(Moody):
 def test_who_all_refuse_are_waited_for(tmp_path):
     """As after more rounds were agreed on, while nobody has started its node again: no round is spent on that."""
     case, time = CASES["fedavg"], Clock()
-    courier = Refusing(sites(case, tmp_path), 500.0, time)
+    courier = Refusing(node_servers(case, tmp_path), 500.0, time)
     made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
     result = made.run(case.rounds)
     assert result.digest == uninterrupted(case)
@@ -810,13 +812,13 @@ def test_who_all_refuse_are_waited_for(tmp_path):
 class Refusing(Direct):
     """Everybody refuses until a moment."""
 
-    def __init__(self, sites, until, clock):
-        super().__init__(sites)
-        self.until, self.clock, self.honest = until, clock, sites
+    def __init__(self, node_servers, until, clock):
+        super().__init__(node_servers)
+        self.until, self.clock, self.honest = until, clock, node_servers
 
     def send(self, questions):
         mute = Mute(codec.pack({"refused": "not yet"}))
-        self.sites = self.honest if self.clock() >= self.until else dict.fromkeys(self.honest, mute)
+        self.node_servers = self.honest if self.clock() >= self.until else dict.fromkeys(self.honest, mute)
         return super().send(questions)
 
 

@@ -38,7 +38,7 @@ def test_models_in_files_give_the_same_bits(name):
     assert not any(node.shared for node in in_memory.host.nodes.values())
 
 
-def test_a_node_that_lives_elsewhere_is_not_counted_any_more():
+def test_a_node_that_moved_to_another_worker_is_not_counted_any_more():
     """So that a worker from which nodes move away has room for those that come."""
     host = local(built("fedavg")).host
     names = [name for name in host.federation.topology.roles if name != "server"]
@@ -46,10 +46,10 @@ def test_a_node_that_lives_elsewhere_is_not_counted_any_more():
     for name in names:
         host.node(name)
         host.release(name)
-        sizes.append((host.parking.held, len(host.parking.sizes), sum(host.parking.users.values())))
+        sizes.append((host.offload.held, len(host.offload.sizes), sum(host.offload.users.values())))
     assert sizes == [(0, 0, 0)] * len(names)
     kept = host.node(names[0])
-    assert host.parking.held == sum(t.nbytes for slot in kept.slots.values() for t in slot.tensors().values()) > 0
+    assert host.offload.held == sum(t.nbytes for slot in kept.slots.values() for t in slot.tensors().values()) > 0
 
 
 def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch):
@@ -73,14 +73,14 @@ def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch
 
 @CUDA
 @pytest.mark.parametrize("name", ["fedavg", "fml", "fedh2l", "bhfl", "fedadam"])
-def test_on_a_gpu_parked_nodes_give_the_same_bits(name):
+def test_on_a_gpu_nodes_that_were_moved_out_give_the_same_bits(name):
     federation = built(name).computed(device="cuda")
-    stay, park = (local(federation.computed(resident=share)) for share in (1.0, 0.0))
-    wanted, found = stay.run(3), park.run(3)
+    stay, moving = (local(federation.computed(resident=share)) for share in (1.0, 0.0))
+    wanted, found = stay.run(3), moving.run(3)
     assert found.digest == wanted.digest
-    assert len(park.host.parking.parked) == len(park.host.nodes)
-    park.run(5)
-    assert park.run(5).digest == stay.run(5).digest  # and they can go on
+    assert len(moving.host.offload.moved_out) == len(moving.host.nodes)
+    moving.run(5)
+    assert moving.run(5).digest == stay.run(5).digest  # and they can go on
 
 
 @CUDA

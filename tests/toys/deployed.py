@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from heterophony import Data, Federation, Model
-from heterophony.deploy.named_function import Call
+from heterophony.deploy.named_function import NamedFunction
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import Plan
 from heterophony.kernel.topology import complete, star, tree
@@ -81,7 +81,7 @@ class Case:
 
 
 def network_call(hidden: int, **more: Any) -> dict[str, Any]:
-    return Call(call="toys.deployed:network", arguments={"hidden": hidden, **more}).model_dump()
+    return NamedFunction(call="toys.deployed:network", arguments={"hidden": hidden, **more}).model_dump()
 
 
 def _views(public: bool) -> dict[str, dict[str, Any]]:

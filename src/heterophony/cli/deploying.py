@@ -84,12 +84,12 @@ def node(folder: Folder) -> None:
 def check(folder: Folder) -> None:
     """Load a participant's model and data, and say what would leave it. Nothing is sent."""
     with complaints():
-        from heterophony.deploy.participant import site
+        from heterophony.deploy.participant import node_server
         from heterophony.deploy.plan import FILE, Plan
 
-        for field, call in Plan.load(folder / FILE).calls().items():  # before any of them runs
-            print(f"the plan runs {call.call} here ({field}), with {call.arguments or 'no arguments'}", flush=True)
-        here = site(folder.resolve())
+        for field, named in Plan.load(folder / FILE).functions().items():  # before any of them runs
+            print(f"the plan runs {named.call} here ({field}), with {named.arguments or 'no arguments'}", flush=True)
+        here = node_server(folder.resolve())
         own = here.federation.node(here.name)
         for name, slot in own.slots.items():
             size = sum(tensor.numel() for tensor in slot.module.parameters())

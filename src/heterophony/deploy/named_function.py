@@ -34,7 +34,7 @@ def beside(folder: Path) -> None:
     sys.path[:] = [*others, str(folder)]
 
 
-class Call(Strict):
+class NamedFunction(Strict):
     """`"hospital.data:load"`, or `{ call = "hospital.data:load", arguments = { folder = "/data" } }`."""
 
     call: str
@@ -46,7 +46,7 @@ class Call(Strict):
         return {"call": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _named(self) -> Call:
+    def _named(self) -> NamedFunction:
         module, colon, name = self.call.partition(":")
         if not (module and colon and name):
             raise ValueError(f"{self.call!r}: write module:callable")
@@ -70,28 +70,28 @@ class Call(Strict):
             raise DeployError(f"{self.call}: {type(error).__name__}: {one_line(str(error))}") from error
 
 
-def permit(calls: Mapping[str, Call], modules: Collection[str], folder: Path) -> None:
+def permit(functions: Mapping[str, NamedFunction], modules: Collection[str], folder: Path) -> None:
     """Raise unless the plan names only functions of modules in the folder, of those in `modules`, and what OURS export.
 
     A module is not even imported before; and a function must be of such a module itself, not only be found there.
     """
-    for field, call in calls.items():
+    for field, named in functions.items():
 
-        def require(module: str, about: str = f"federation.toml: {field} = {call.call!r}") -> None:
+        def require(module: str, about: str = f"federation.toml: {field} = {named.call!r}") -> None:
             if not _within(module, modules) and not _lies_in(folder, module):
                 raise DeployError(
                     f"{about} runs {module!r}, which is not in this folder; if you trust it, name it under modules in "
                     "organisation.toml"
                 )
 
-        module, _, name = call.call.partition(":")
+        module, _, name = named.call.partition(":")
         if module in OURS and name in importlib.import_module(module).__all__:
-            for text in _texts(call.arguments):
+            for text in _texts(named.arguments):
                 if ":" in text:  # `heterophony.models` takes such a name for one's own network
                     require(text.partition(":")[0])
             continue
         require(module)
-        require(str(getattr(call.function(), "__module__", "")))
+        require(str(getattr(named.function(), "__module__", "")))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import nn
 
 from heterophony.data.table import Data
-from heterophony.deploy.named_function import Call, DeployError
+from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
@@ -39,10 +39,10 @@ class Organisation(Strict):
 
     name: str
     federation: str  # the id in federation.toml
-    model: Call | None = None  # -> torch.nn.Module; None where all have the plan's network
+    model: NamedFunction | None = None  # -> torch.nn.Module; None where all have the plan's network
     share: str | tuple[str, ...] = ""  # where the method averages a part of one's own model
     buffers: Literal["shared", "private"] = "shared"
-    data: Call | None = None  # -> Data, or {"train": Data, "test": Data, ...}
+    data: NamedFunction | None = None  # -> Data, or {"train": Data, "test": Data, ...}
     modules: tuple[str, ...] = ()  # installed ones whose functions the plan may name, beside those in this folder
     rehearsal: bool = False  # whether the plan may have a recipe, that brings networks and data of its own
     egress: Egress = Egress()

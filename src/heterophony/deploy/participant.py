@@ -27,13 +27,13 @@ from heterophony.kernel.fields import Refused
 log = logging.getLogger("heterophony.node")
 
 
-def site(folder: Path) -> NodeServer:
+def node_server(folder: Path) -> NodeServer:
     """The participant whose folder this is, with its data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
     if plan.recipe is not None and not own.rehearsal:
         raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
-    permit(plan.calls(), own.modules, folder)
+    permit(plan.functions(), own.modules, folder)
     federation = own.build(plan)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
     federation.computed(device="cpu").node(own.name)
@@ -47,7 +47,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     own = Organisation.load(folder / FILE)
     key, ca = keys.private(folder / "node.key"), keys.certificate(folder / "ca.crt")  # before anything is loaded
     importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
-    here = site(folder)
+    here = node_server(folder)
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(str(own.folder / "running"), timeout=0)
     try:

@@ -20,7 +20,7 @@ from torch import nn
 from heterophony.base import toml
 from heterophony.catalogue import registry
 from heterophony.data.table import Data
-from heterophony.deploy.named_function import Call, DeployError
+from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
 from heterophony.kernel.method import Method
@@ -40,12 +40,12 @@ class Networks(Strict):
     """The networks that travel, which all must build alike; `common` is the one that parameters are averaged of, or
     that FML calls global. `share` and `buffers` are as in `Model`."""
 
-    common: Call | None = None
+    common: NamedFunction | None = None
     share: str | tuple[str, ...] = ""
     buffers: Literal["shared", "private"] = "shared"
 
 
-class Links(Strict):
+class LinkTable(Strict):
     """Who is linked to whom, where the method leaves a choice. Who is no participant is the coordinator's own."""
 
     kind: Literal["complete", "ring", "pairs", "edges"] = "complete"
@@ -75,10 +75,10 @@ class Plan(Strict):
     address: str = Field(pattern=r"^[^:/\s]+:\d+$")  # where nodes find the coordinator
     participants: tuple[str, ...] = Field(min_length=1)
     options: dict[str, Any] = {}  # of the method
-    links: Links = Links()
+    links: LinkTable = LinkTable()
     networks: Networks = Networks()
-    public: Call | None = None  # data that everyone holds -> Data
-    tests: Call | None = None  # test sets that everyone holds -> {domain: Data}
+    public: NamedFunction | None = None  # data that everyone holds -> Data
+    tests: NamedFunction | None = None  # test sets that everyone holds -> {domain: Data}
     homes: dict[str, str] = {}  # participant -> the domain of `tests` that is its own
     recipe: str | None = None  # of a rehearsal (`rehearsal.py`): a setting from which everything else follows, as JSON
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
@@ -108,12 +108,12 @@ class Plan(Strict):
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
-    def calls(self) -> dict[str, Call]:
+    def functions(self) -> dict[str, NamedFunction]:
         """By field, the functions that everyone runs who works with this plan."""
         named = {"networks.common": self.networks.common, "public": self.public, "tests": self.tests}
         if ":" in self.method and self.recipe is None:
-            named["method"] = Call(call=self.method)
-        return {field: call for field, call in named.items() if call is not None}
+            named["method"] = NamedFunction(call=self.method)
+        return {field: function for field, function in named.items() if function is not None}
 
     # -- what follows from it --------------------------------------------------------------------------------
     def build_method(self) -> Method:
@@ -229,11 +229,11 @@ def parsed(kind: type[Any], path: Path) -> Any:
         raise DeployError(f"{path}: {refusal(kind, error, 'file')}") from None
 
 
-def _network(call: Call) -> Any:
+def _network(named: NamedFunction) -> Any:
     def build() -> nn.Module:
-        made = call()
+        made = named()
         if not isinstance(made, nn.Module):
-            raise DeployError(f"{call.call} gave a {type(made).__name__}, not a torch.nn.Module")
+            raise DeployError(f"{named.call} gave a {type(made).__name__}, not a torch.nn.Module")
         return made
 
     return build

@@ -15,7 +15,7 @@ from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
 from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
-from heterophony.engines.offload import Parking
+from heterophony.engines.offload import Offload
 from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape, Weights
@@ -54,26 +54,26 @@ class LocalHost:
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
         self.door = Door(federation)
         self.nodes: dict[str, Node] = {}
-        self.parking = Parking(federation.compute.device, federation.compute.resident)
+        self.offload = Offload(federation.compute.device, federation.compute.resident)
         self.shapes: dict[str, Shape] = {}
 
     def node(self, id: str) -> Node:
         """A node with its models on the device."""
         node = self._held(id)
-        self.parking.wake(node)
+        self.offload.wake(node)
         return node
 
     def _held(self, id: str) -> Node:
         """A node, wherever its models are."""
         if id not in self.nodes:
             self.nodes[id] = self.federation.node(id)
-            self.parking.built(self.nodes[id])
+            self.offload.built(self.nodes[id])
         return self.nodes[id]
 
     def release(self, id: str) -> None:
         """A node lives elsewhere from now on."""
         if (node := self.nodes.pop(id, None)) is not None:
-            self.parking.gone(node)
+            self.offload.gone(node)
         self.shapes.pop(id, None)
 
     def begin(self, activation: Activation) -> None:
@@ -161,7 +161,7 @@ class LocalHost:
         number = activation.question.number
         activation.answer = Answer(number, node.round, sends, frame.rows, dict(node.groups), times)
         activation.frame = None
-        self.parking.rest(node)
+        self.offload.rest(node)
 
     def _check_unchanged(self, activation: Activation) -> None:
         """A reaction's code has run: neither what it got nor what it has sent is other than it was."""
@@ -216,13 +216,13 @@ class LocalHost:
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:
-        self.parking.settle()
+        self.offload.settle()
         return self._held(node).state()
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
         restored = self.node(node)
         restored.restore(state)
-        self.parking.rest(restored)
+        self.offload.rest(restored)
 
     def digest(self, node: str) -> bytes:
         return model_digest(self.state(node))

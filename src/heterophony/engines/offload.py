@@ -25,7 +25,7 @@ from heterophony.kernel.node import Node, away, moved
 TRIM = 2**26
 
 
-class Parking:
+class Offload:
     """`share` is how much of the device's memory the models of idle nodes may take."""
 
     def __init__(self, device: str, share: float) -> None:
@@ -33,7 +33,7 @@ class Parking:
         self.sizes: dict[str, int] = {}  # bytes of the nodes that are on the device
         self.held = 0  # their sum
         self.idle: dict[str, Node] = {}  # those of them that do nothing, the one that has waited longest first
-        self.parked: dict[str, list[str]] = {}  # the others, and which of their variables were on the device
+        self.moved_out: dict[str, list[str]] = {}  # the others, and which of their variables were on the device
         self.users: Counter[int] = Counter()  # of data, by identity: what many share stays
         self.mapped = 0  # bytes moved into files since the allocator was last asked to give memory back
         self.moving = False  # copies towards the host that may not be complete
@@ -55,9 +55,9 @@ class Parking:
     def wake(self, node: Node) -> None:
         """Before a reaction: the node's models are on the device."""
         self.idle.pop(node.id, None)
-        if node.id not in self.parked:
+        if node.id not in self.moved_out:
             return
-        paths = set(self.parked.pop(node.id))
+        paths = set(self.moved_out.pop(node.id))
         _move(node, lambda tensor: tensor.to(self.device, non_blocking=True))
         node.vars.data = moved(node.vars.data, paths, self.device)
         self._count(node)
@@ -71,17 +71,17 @@ class Parking:
         while self.held > self.room and self.idle:
             name = next(iter(self.idle))
             self.held -= self.sizes.pop(name)
-            self._park(self.idle.pop(name))
+            self._move_out(self.idle.pop(name))
 
     def gone(self, node: Node) -> None:
         """A node lives elsewhere from now on."""
         self.held -= self.sizes.pop(node.id, 0)
         self.idle.pop(node.id, None)
-        self.parked.pop(node.id, None)
+        self.moved_out.pop(node.id, None)
         self.users.subtract(key for key in map(id, node.data.data.values()) if self.users[key])
 
     def settle(self) -> None:
-        """Before somebody reads a parked node: what was on its way is there."""
+        """Before somebody reads a node that was moved out: what was on its way is there."""
         if self.moving:
             torch.cuda.synchronize()
             self.moving = False
@@ -91,10 +91,10 @@ class Parking:
         self.held += size - self.sizes.get(node.id, 0)
         self.sizes[node.id] = size
 
-    def _park(self, node: Node) -> None:
-        self.parked[node.id] = away(dict(node.vars))
+    def _move_out(self, node: Node) -> None:
+        self.moved_out[node.id] = away(dict(node.vars))
         _move(node, _to_host)
-        node.vars.data = moved(node.vars.data, set(self.parked[node.id]), "cpu")
+        node.vars.data = moved(node.vars.data, set(self.moved_out[node.id]), "cpu")
         for view in node.data.data.values():
             if isinstance(view, Data) and self.users[id(view)] <= 1:
                 view.copies.clear()

@@ -27,7 +27,7 @@ class Compute:
     deterministic: bool = True  # a GPU, too, repeats to the bit
     threads: int = 1  # of torch; more than one allows no worker processes
     workers: int = 1  # processes that compute on a CPU, one thread each; the same bits for any number
-    resident: float = 0.5  # the share of the device's memory that models of idle nodes may take; the rest is parked
+    resident: float = 0.5  # the share of the device's memory that models of idle nodes may take; the rest is moved out
 
     def __post_init__(self) -> None:
         try:

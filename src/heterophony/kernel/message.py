@@ -52,7 +52,7 @@ class Body(dict[str, Any]):
         return self._versions() == self.versions
 
     def whole(self) -> dict[str, Any]:
-        """The fields themselves; a body whose bytes lie elsewhere brings them here."""
+        """The fields themselves; a body whose bytes are on another machine brings them here."""
         return dict(self)
 
 
