@@ -1,7 +1,8 @@
-"""What is said of a name that does not exist: the nearest one, and what there is."""
+"""Names in words: the nearest one to a name that does not exist, lists of names, and names of folders."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
@@ -9,12 +10,17 @@ MOST = 24  # names that are listed
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """`, perhaps you meant 'mnist'`; nothing where no name is near."""
+    """Return `, perhaps you meant 'mnist'`; nothing where no name is near."""
     near = get_close_matches(name, list(known), n=1)
     return f", perhaps you meant {near[0]!r}" if near else ""
 
 
 def listed(names: Collection[str], most: int = MOST) -> str:
-    """Names by commas; of very many the first, and how many more there are."""
+    """List names by commas; of very many the first, and how many more there are."""
     shown = ", ".join(list(names)[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def slug(label: str) -> str:
+    """Return a label as a folder's name."""
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "-", label).strip("-") or "all"
