@@ -13,9 +13,10 @@ from heterophony.catalogue import registry
 from heterophony.runs.folder import Folder
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
-from heterophony.studies.experiments import Experiment, ExperimentError, reproduction, shipped
+from heterophony.studies.experiments import Experiment, ExperimentError, claims, facts, planning, shipped, written
 from heterophony.studies.experiments.experiment import Column, Quick
-from heterophony.studies.experiments.figures import Figure, figure
+from heterophony.studies.experiments.measured import Measured, measured_column
+from heterophony.studies.experiments.rows import Found, table
 from heterophony.studies.experiments.verdict import DIFFERS, FEW, ORDER, WITHIN, claimed, probability, verdict
 from heterophony.tables.interval import Interval, interval
 from heterophony.tables.metrics import curve
@@ -89,7 +90,7 @@ def test_every_table_that_was_promised_is_there():
 def test_every_run_of_a_shipped_file_has_options_that_exist(name, quick):
     """Without the data: settings are checked by their schema, options by their methods."""
     experiment = Experiment.load(name)
-    wanted = reproduction.orders(experiment, reproduction.Version(quick=quick), Path("out"), {}, None)
+    wanted = planning.orders(experiment, planning.Version(quick=quick), Path("out"), {}, None)
     folders = [order.folder for runs in wanted.values() for order in runs]
     assert len(set(folders)) == len(folders)
     for order, *_ in wanted.values():
@@ -105,7 +106,7 @@ def test_every_run_of_a_shipped_file_has_options_that_exist(name, quick):
 def test_what_stands_there_for_all_is_used_by_someone(name):
     experiment = Experiment.load(name)
     for quick, keys in ((False, experiment.set), (True, experiment.quick.set)):
-        wanted = reproduction.orders(experiment, reproduction.Version(quick=quick), Path("out"), {}, None)
+        wanted = planning.orders(experiment, planning.Version(quick=quick), Path("out"), {}, None)
         used = {key for order, *_ in wanted.values() for key in order.changes}
         assert set(keys) <= used
 
@@ -158,12 +159,12 @@ def test_it_says_where_its_runs_were_made(toy, finished, tmp_path):
 
 
 def test_the_command_makes_the_same_table_anywhere():
-    experiment, version = Experiment.load("fml-models"), reproduction.Version(True, 2, 0.5, ("FML",))
+    experiment, version = Experiment.load("fml-models"), planning.Version(True, 2, 0.5, ("FML",))
     compute = Compute(device="cuda", precision="bf16")
-    assert reproduction.command(experiment, version, compute) == (
+    assert facts.command(experiment, version, compute) == (
         "heterophony reproduce fml-models --quick --seeds 2 --scale 0.5 --only FML --device cuda --precision bf16"
     )
-    assert reproduction.command(experiment, reproduction.Version(), Compute()).endswith("fml-models")
+    assert facts.command(experiment, planning.Version(), Compute()).endswith("fml-models")
 
 
 def test_the_command_has_the_flags_of_the_runs(toy, finished, tmp_path):
@@ -262,7 +263,7 @@ def test_columns_of_a_run(finished):
     metrics = folder.summary.metrics
 
     def of(**column):
-        return figure(Column(**column), folder).value
+        return measured_column(Column(**column), folder).value
 
     assert of(figure="cdp") == metrics.cdp
     assert of(figure="wdp", participants=("b",)) == metrics.participants["b"]["wdp"]
@@ -279,18 +280,18 @@ def test_a_run_that_was_over_before_a_moment_says_nothing_of_it(finished):
     """Only up to where its next evaluation would have come."""
     folder = Folder(finished[0] / "fast" / "alone" / "seed-0")
     first, last = (at["time"] for at in curve(folder.table, folder.homes, folder.headline))
-    assert figure(Column(at=last + 0.9 * (last - first)), folder).value == folder.summary.metrics.acc
-    late = figure(Column(at=last + 1.1 * (last - first)), folder)
+    assert measured_column(Column(at=last + 0.9 * (last - first)), folder).value == folder.summary.metrics.acc
+    late = measured_column(Column(at=last + 1.1 * (last - first)), folder)
     assert (late.value, late.note) == (None, f"the run was over after {last:.1f} s")
 
 
 def test_the_best_model_needs_validation_data(finished, tmp_path):
     folder = shutil.copytree(finished[0] / "fast" / "alone" / "seed-0", tmp_path / "run")
-    assert figure(Column(), Folder(folder), "best").value is not None
+    assert measured_column(Column(), Folder(folder), "best").value is not None
     altered(folder, "metrics.jsonl", lambda rows: rows.replace('"validation"', '"some-other"'))
-    got = figure(Column(), Folder(folder), "best")
+    got = measured_column(Column(), Folder(folder), "best")
     assert (got.value, got.note) == (None, "no validation data to choose a round by")
-    assert figure(Column(product="global"), Folder(folder), "best") == Figure(None)
+    assert measured_column(Column(product="global"), Folder(folder), "best") == Measured(None)
 
 
 def _of(mean: float, half: float = 0.5, n: int = 3) -> Interval:
@@ -348,16 +349,16 @@ def test_claims_by_hand():
 def test_claims_are_corrected_for_their_number():
     """One of 1.2 half intervals holds alone, p = 0.035, and not as one of two."""
     claim = {"difference": 1.2, "half": 1.0, "n": 3, "margin": None}
-    (alone,) = reproduction.judged([claim])
-    pair = reproduction.judged([claim, {**claim, "difference": 1.3}])
+    (alone,) = claims.judged([claim])
+    pair = claims.judged([claim, {**claim, "difference": 1.3}])
     assert (alone["verdict"], [entry["verdict"] for entry in pair]) == ("holds", [WITHIN, WITHIN])
     assert pair[1]["p"] == pytest.approx(2 * probability(Interval(1.3, 1.0, None, 3)))
 
 
-def _found(experiment: Experiment, value: float = 50.0) -> reproduction.Found:
+def _found(experiment: Experiment, value: float = 50.0) -> Found:
     """Made-up figures for every arm in every group: all the same but for the seeds."""
     return {
-        (group.label, arm.label): {seed: dict.fromkeys(experiment.columns, Figure(value + seed)) for seed in range(3)}
+        (group.label, arm.label): {seed: dict.fromkeys(experiment.columns, Measured(value + seed)) for seed in range(3)}
         for group in experiment.groups
         for arm in experiment.arms
         if not group.arms or arm.label in group.arms
@@ -366,14 +367,14 @@ def _found(experiment: Experiment, value: float = 50.0) -> reproduction.Found:
 
 def test_a_printed_figure_counts_once():
     experiment = Experiment.load("fedh2l-table2")
-    rows = reproduction.table(experiment, _found(experiment))
+    rows = table(experiment, _found(experiment))
     once = {(row.group, row.arm) for row in rows if not row.again}
     assert ("alpha = 10 %", "AGG") in once
     assert ("alpha = 10 %, each rotation split apart", "AGG") not in once
     fedavg = [row for row in rows if row.group == "alpha = 10 %" and row.arm == "FedAvg"]
     assert [row.again for row in fedavg] == [False, True, True]  # all, own and others' data: one model
     assert sum(not row.again for row in rows) == 5 * 3 + 2 + 2 * 3 * 3
-    text = reproduction.tally(rows, [])
+    text = written.tally(rows, [])
     assert text.startswith("Printed figures: ")
     assert "Beside the same figures again: " in text
 
@@ -383,9 +384,9 @@ def test_arms_beside_one_printed_figure_are_no_tie():
     found = _found(experiment)
     for group in experiment.groups:
         found[group.label, "FedProx, mu = 1"] = {
-            seed: dict.fromkeys(experiment.columns, Figure(90.0 + seed)) for seed in range(3)
+            seed: dict.fromkeys(experiment.columns, Measured(90.0 + seed)) for seed in range(3)
         }
-    rows = reproduction.table(experiment, found)
+    rows = table(experiment, found)
     assert not [row for row in rows if row.arm == "FedProx" and "FedProx, mu = 1" in (row.verdict or "")]
     assert [row for row in rows if row.arm == "FedAvg" and "FedProx, mu = 1" in (row.verdict or "")]
 
@@ -393,7 +394,7 @@ def test_arms_beside_one_printed_figure_are_no_tie():
 def test_a_paper_does_not_claim_what_its_figures_contradict():
     """FML is printed below FedAvg in three of sixteen blocks."""
     experiment = Experiment.load("fml-table1")
-    said = reproduction.claims(experiment, _found(experiment))
+    said = claims.claims(experiment, _found(experiment))
     where = {claim["group"] for claim in said if (claim["more"], claim["less"]) == ("FML", "FedAvg")}
     assert {group.label for group in experiment.groups} - where == {
         "CIFAR-10, CNN2, IID",
@@ -420,18 +421,18 @@ def _printed(experiment: Experiment) -> set[str]:
 def test_an_undefined_seed_is_no_claim():
     experiment = Experiment.load("fedh2l-interval")
     found = _found(experiment)
-    found["", "E = 5"][1] = dict.fromkeys(experiment.columns, Figure(None))
-    assert {claim["less"] for claim in reproduction.claims(experiment, found)} == {"E = 10"}
+    found["", "E = 5"][1] = dict.fromkeys(experiment.columns, Measured(None))
+    assert {claim["less"] for claim in claims.claims(experiment, found)} == {"E = 10"}
 
 
 # -- the quick version ------------------------------------------------------------------------------------------
 def test_an_arm_keeps_what_it_is_called_after_in_the_quick_version():
     experiment = Experiment.load("fccl-public")
-    wanted = reproduction.orders(experiment, reproduction.Version(quick=True), Path("out"), {}, None)
+    wanted = planning.orders(experiment, planning.Version(quick=True), Path("out"), {}, None)
     rows = {arm: order.setting.changed(theirs(order)).data.public.rows for (_, arm), (order, *_) in wanted.items()}
     assert rows == {"CIFAR-100, 2,000": 2000, "Fashion-MNIST, 2,000": 2000}
     toy = experiment.model_copy(update={"quick": Quick(set={"data.public.rows": 9})})  # before it or after it
-    wanted = reproduction.orders(toy, reproduction.Version(quick=True), Path("out"), {}, None)
+    wanted = planning.orders(toy, planning.Version(quick=True), Path("out"), {}, None)
     rows = {arm: order.setting.changed(theirs(order)).data.public.rows for (_, arm), (order, *_) in wanted.items()}
     assert rows == {"CIFAR-100, 5,000": 9, "CIFAR-100, 2,000": 2000, "Fashion-MNIST, 2,000": 2000}
 

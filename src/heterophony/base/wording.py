@@ -1,7 +1,8 @@
-"""What errors say of a name that does not exist: the nearest name, and which names there are."""
+"""Names in words: the nearest one to a name that does not exist, lists of names, and names of folders."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
@@ -20,3 +21,8 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     if len(names) <= most:
         return shown
     return f"{shown} and {len(names) - most} more"
+
+
+def slug(label: str) -> str:
+    """Return a label as a folder's name."""
+    return re.sub(r"[^A-Za-z0-9.=+-]+", "-", label).strip("-") or "all"

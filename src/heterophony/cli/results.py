@@ -6,9 +6,8 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,7 +27,9 @@ from heterophony.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from heterophony.studies.campaign import Order
     from heterophony.studies.experiments import Experiment
+    from heterophony.studies.experiments.reproduction import Reproduction
 
 
 def compare(
@@ -130,59 +131,78 @@ def reproduce(
     Example: heterophony reproduce fedh2l-table2 --quick
     """
     with complaints():
-        from heterophony.data.sources import catalogue
-        from heterophony.studies import campaign
-        from heterophony.studies.experiments import Experiment, reproduction, shipped
+        from heterophony.studies.experiments import Experiment, planning
+        from heterophony.studies.experiments.reproduction import reproduction
 
         if name is None:
-            known = [Experiment.load(name) for name in shipped()]
-            here = {each.entry.name for each in catalogue.known(data) if each.found}
-            lacking = [[s for s in reproduction.sources(e) if s not in here] for e in known]
-            listed = [
-                {"name": e.name, "title": e.title, "runs": _runs(e, False), "quick": _runs(e, True), "missing": m}
-                for e, m in zip(known, lacking, strict=True)
-            ]
-            listing.tell(listed, as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick"))
+            listing.tell(
+                _experiments(data), as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick")
+            )
             return
         experiment = Experiment.load(name)
-        version = reproduction.Version(quick, seeds, scale, tuple(only or ()))
+        version = planning.Version(quick, seeds, scale, tuple(only or ()))
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
         elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
-        place = device if elsewhere else device_of(device)
-        compute = compute_of(place, precision=precision)
-        wanted = reproduction.orders(experiment, version, folder, compute, data)
+        compute = compute_of(device if elsewhere else device_of(device), precision=precision)
+        wanted = planning.orders(experiment, version, folder, compute, data)
         if not table:
-            by_seed = sorted((order for runs in wanted.values() for order in runs), key=lambda order: order.seed)
-            with stoppable():
-                for _ in campaign.run(by_seed, jobs, check=False):
-                    pass
-        # What is written is the whole table as far as it goes: parts that were run one by one add up.
-        every = reproduction.orders(experiment, replace(version, only=()), folder, compute, data)
-        every = {place: [o for o in runs if place in wanted or reproduction.fits(o)] for place, runs in every.items()}
-        found = reproduction.gather(experiment, every)
-        rows, said = reproduction.table(experiment, found), reproduction.claims(experiment, found)
-        if not rows:
-            raise ValueError(f"{folder} holds no finished run of {experiment.name}")
-        facts = reproduction.about(experiment, replace(version, only=()), every)
-        written = reproduction.write(folder, facts, rows, said)
+            _run_all([order for runs in wanted.values() for order in runs], jobs)
+        made = reproduction(experiment, version, folder, compute, data, made=wanted)
     if as_json:
-        print(json.dumps({**facts, "rows": [asdict(row) for row in rows], "claims": said}))
-        return
-    print(f"{experiment.title}\n{facts['version']}")
-    head = reproduction.head(rows)
-    for group in dict.fromkeys(row.group for row in rows):
-        show_table(reproduction.heading(facts, group), head, reproduction.block(rows, group))
-    if said:
-        show_table("What the paper claims", reproduction.CLAIMS, [reproduction.claim_cells(entry) for entry in said])
-    print(f"{reproduction.tally(rows, said)}\n{written}")
+        print(made.as_json())
+    else:
+        _show(experiment, made)
+
+
+def _experiments(data: Path | None) -> list[dict[str, Any]]:
+    """Return what there is to say of every shipped experiment: its runs, and which data sets are missing here."""
+    from heterophony.data.sources import catalogue
+    from heterophony.studies.experiments import Experiment, planning, shipped
+
+    here = {each.entry.name for each in catalogue.known(data) if each.found}
+    found = []
+    for name in shipped():
+        experiment = Experiment.load(name)
+        found.append(
+            {
+                "name": experiment.name,
+                "title": experiment.title,
+                "runs": _runs(experiment, quick=False),
+                "quick": _runs(experiment, quick=True),
+                "missing": [source for source in planning.sources(experiment) if source not in here],
+            }
+        )
+    return found
 
 
 def _runs(experiment: Experiment, quick: bool) -> int:
-    """How many runs a version has."""
-    from heterophony.studies.experiments import reproduction
+    """Return how many runs a version has."""
+    from heterophony.studies.experiments import planning
 
-    wanted = reproduction.orders(experiment, reproduction.Version(quick), Path())
-    return sum(map(len, wanted.values()))
+    return sum(map(len, planning.orders(experiment, planning.Version(quick), Path()).values()))
+
+
+def _run_all(orders: Sequence[Order], jobs: int) -> None:
+    """Run what is not finished yet, one seed after the other, so that all arms have their first figures early."""
+    from heterophony.studies import campaign
+
+    by_seed = sorted(orders, key=lambda order: order.seed)
+    with stoppable():
+        for _ in campaign.run(by_seed, jobs, check=False):
+            pass
+
+
+def _show(experiment: Experiment, made: Reproduction) -> None:
+    """Print the table of an experiment and its claims."""
+    from heterophony.studies.experiments import written
+
+    print(f"{experiment.title}\n{made.facts['version']}")
+    head = written.head(made.rows)
+    for group in dict.fromkeys(row.group for row in made.rows):
+        show_table(written.heading(made.facts, group), head, written.block(made.rows, group))
+    if made.claims:
+        show_table("What the paper claims", written.CLAIMS, [written.claim_cells(entry) for entry in made.claims])
+    print(f"{written.tally(made.rows, made.claims)}\n{made.page}")
 
 
 def report(

@@ -14,6 +14,7 @@ from typing import Any
 
 from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
+from heterophony.base.wording import slug
 from heterophony.report import interactive, palette, rerun, tables
 from heterophony.report.chapters import Chapter, chapters, listed
 from heterophony.report.figure import Figure
@@ -23,7 +24,6 @@ from heterophony.runs.findings.leaks import Leaks
 from heterophony.runs.findings.untrained import Untrained
 from heterophony.runs.folder import inside
 from heterophony.studies.comparison import Comparison
-from heterophony.studies.experiments.reproduction import slug
 
 
 class ReportError(ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from heterophony.base.wording import slug
 from heterophony.report.chapters import Chapter
 from heterophony.report.figure import Figure
 from heterophony.report.figures import (
@@ -19,7 +20,6 @@ from heterophony.report.figures import (
     tree,
     updates,
 )
-from heterophony.studies.experiments.reproduction import slug
 
 ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, updates, products, losses)
 

@@ -12,29 +12,33 @@ from heterophony.tables.metrics import best_rounds, curve, measure
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measured:
     """A figure; or None where the run has none, and why, where that is not plain."""
 
     value: float | None
     note: str = ""
 
 
-def figures(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, Figure]:
-    """column -> per cent; None where the run has no such figure (a method without that product, say)."""
+def measured(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, Measured]:
+    """Return the figures of a run by column, in per cent.
+
+    None: it has no such figure (a method without that product, say).
+    """
     found = {}
     for name, column in experiment.columns.items():
         asked = column if column.product else column.model_copy(update={"product": arm.product})
-        got = figure(asked, folder, experiment.keep)
-        found[name] = got if got.value is None else Figure(100 * got.value)
+        got = measured_column(asked, folder, experiment.keep)
+        found[name] = got if got.value is None else Measured(100 * got.value)
     return found
 
 
-def figure(column: Column, folder: Folder, keep: str = "last") -> Figure:
+def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measured:
+    """Return one column's figure as a fraction. `keep` says of which round: the last, or the best by validation."""
     if column.level is not None:
         parents = folder.recipe.get("parents")
         rows = levels(folder.table, parents, folder.homes) if parents else []
         row = next((row for row in rows if row["level"] == column.level), {})
-        return Figure(row.get(column.figure))
+        return Measured(row.get(column.figure))
     product = column.product or folder.headline
     if column.at is not None or column.deviation is not None:
         return _along(column, folder, product)
@@ -42,33 +46,33 @@ def figure(column: Column, folder: Folder, keep: str = "last") -> Figure:
     if column.minus is None or first.value is None:
         return first
     other = _of(column, folder, column.minus, keep)
-    return other if other.value is None else Figure(first.value - other.value)
+    return other if other.value is None else Measured(first.value - other.value)
 
 
-def _of(column: Column, folder: Folder, product: str, keep: str) -> Figure:
+def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
     rounds = best_rounds(folder.table, folder.homes, product) if keep == "best" else None
     metrics = measure(folder.table, folder.homes, product, round=rounds or None)
     if keep == "best" and not rounds:
-        return Figure(None, "no validation data to choose a round by" if metrics.acc is not None else "")
+        return Measured(None, "no validation data to choose a round by" if metrics.acc is not None else "")
     if not column.participants:
-        return Figure(getattr(metrics, column.figure))
+        return Measured(getattr(metrics, column.figure))
     values = [metrics.participants.get(name, {}).get(column.figure) for name in column.participants]
     known = [value for value in values if value is not None]
-    return Figure(statistics.fmean(known) if known and len(known) == len(values) else None)
+    return Measured(statistics.fmean(known) if known and len(known) == len(values) else None)
 
 
-def _along(column: Column, folder: Folder, product: str) -> Figure:
+def _along(column: Column, folder: Folder, product: str) -> Measured:
     points = [at for at in curve(folder.table, folder.homes, product) if at[column.figure] is not None]
     if column.deviation is not None:
         last = [at[column.figure] for at in points[-column.deviation :]]
-        return Figure(statistics.pstdev(last) if len(last) == column.deviation else None)
+        return Measured(statistics.pstdev(last) if len(last) == column.deviation else None)
     moment = column.at or 0.0
     if points and not _reaches(points, moment):
-        return Figure(None, f"the run was over after {points[-1]['time']:.1f} s")
-    return Figure(next((at[column.figure] for at in reversed(points) if at["time"] <= moment + 1e-9), None))
+        return Measured(None, f"the run was over after {points[-1]['time']:.1f} s")
+    return Measured(next((at[column.figure] for at in reversed(points) if at["time"] <= moment + 1e-9), None))
 
 
 def _reaches(points: list[dict[str, float]], moment: float) -> bool:
-    """Whether the last evaluation before a moment is known: at its pace, the next would have come after it."""
+    """Return whether the last evaluation before a moment is known: at its pace, the next would have come after it."""
     step = points[-1]["time"] - points[-2]["time"] if len(points) > 1 else 0.0
     return moment <= points[-1]["time"] + 1e-9 or moment < points[-1]["time"] + step
