@@ -13,6 +13,7 @@ from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run, RunError
 from heterophony.runs.summary import Summary
 from toys.altering import altered, outdated
+from toys.compared import call, refused, said
 from toys.federations import B16, weights_star
 
 FILES = ("result.json", "metrics.jsonl", "ledger.jsonl", "spec.json", "snapshot/manifest.json")
@@ -141,6 +142,15 @@ def test_a_folder_of_an_earlier_version_can_be_shown_and_is_not_resumed(folder, 
     assert "begin again in another folder" in str(said.value)
     assert "\n" not in str(said.value)
     assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
+
+
+def test_commands_show_and_export_a_run_of_an_earlier_version_and_refuse_to_resume_it(runs, tmp_path):
+    folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
+    altered(folder, "spec.json", lambda spec: {**spec, "format": 2, "settings": {"of": "that time"}})
+    assert said(call("show", folder, "--json"))["rounds"] == 2
+    refused(call("resume", folder, "--rounds", 3), "made by an earlier version of heterophony")
+    exported = call("export", folder, "--node", "a", "--to", tmp_path / "a.safetensors")
+    assert exported.exit_code == 0, exported.stderr
 
 
 def test_a_damaged_folder_of_an_earlier_version_with_checksums_is_still_named(folder):

@@ -10,7 +10,7 @@ from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.findings.drift import OverTime
 from heterophony.runs.findings.finding import Evidence
 from heterophony.runs.findings.leaks import Leaks
-from heterophony.runs.findings.refusals import Refusals
+from heterophony.runs.findings.refusals import RefusedMessages
 from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.findings.unmarked import Unmarked
 from heterophony.runs.findings.untrained import Untrained
@@ -56,11 +56,11 @@ def test_each_finding_has_a_file_a_name_and_a_sentence_of_its_own():
 def test_refusals_and_skipped_merges_are_counted_and_a_join_is_no_incident():
     seen = evidence(ledger=[incident("joined"), incident("refused", detail="'x'"), incident("skipped")])
     assert len(seen.incidents) == 2
-    told = summary(Metrics(), incidents=2).having(Refusals.of(seen)).having(Skipped.of(seen))
+    told = summary(Metrics(), incidents=2).having(RefusedMessages.of(seen)).having(Skipped.of(seen))
     text = show.lines(told)
     assert "sent 10 B: update 10 B; 2 incidents, among them 1 skipped merge (too few answers)" in "\n".join(text)
     assert "REFUSED: 1 message; server refused 'x'" in text
-    twice = Refusals.of(evidence(ledger=[incident("refused", detail="'x'")] * 2))
+    twice = RefusedMessages.of(evidence(ledger=[incident("refused", detail="'x'")] * 2))
     assert twice.lines(told) == ["REFUSED: 2 messages; the first: server refused 'x'"]
 
 

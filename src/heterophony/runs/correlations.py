@@ -35,22 +35,26 @@ def correlations(
     for node in here:
         node.restore(state(node.id))
     found: dict[str, dict[str, Tensor]] = {}
-    for node in here if len(here) > 1 else []:
+    if len(here) < 2:  # nobody to correlate with
+        return found
+    for node in here:
         found[node.id] = {}
         for name, view in (("public", "public"), ("private", "train")):
-            if view in node.data:
-                data = node.data[view]
-                own = predict(node.models[model], data)
-                others = [predict(other.models[model], data) for other in here if other is not node]
-                found[node.id][name] = cross_correlation(own, combine(others))
+            if view not in node.data:
+                continue
+            data = node.data[view]
+            own = predict(node.models[model], data)
+            others = [predict(other.models[model], data) for other in here if other is not node]
+            found[node.id][name] = cross_correlation(own, combine(others))
     return found
 
 
 def write(federation: Federation, result: Result, folder: Path) -> None:
     """Put the matrices into the run folder."""
     found = correlations(federation, result.state, result.nodes)
-    cells = {
-        node: {name: [[round(cell, 4) for cell in row] for row in matrix.tolist()] for name, matrix in own.items()}
-        for node, own in found.items()
-    }
+    cells = {node: {name: _rounded(matrix) for name, matrix in own.items()} for node, own in found.items()}
     Disk().replace(folder / FILE, sealed({"round": result.rounds - 1, "participants": cells}))
+
+
+def _rounded(matrix: Tensor) -> list[list[float]]:
+    return [[round(cell, 4) for cell in row] for row in matrix.tolist()]

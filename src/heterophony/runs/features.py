@@ -62,27 +62,37 @@ def maps(
 ) -> dict[str, dict[str, Any]]:
     """Return each participant's points (x, y), labels and domains, for a few test rows of each domain that it knows."""
     found: dict[str, dict[str, Any]] = {}
-    for name in [name for name in federation.homes if name in nodes][:PARTICIPANTS]:
+    here = [name for name in federation.homes if name in nodes]
+    for name in here[:PARTICIPANTS]:
         node = federation.node(name)
         node.restore(state(name))
-        sets = [(domain, data) for domain, split, data in federation.test_sets(name) if split == "test"][:DOMAINS]
         slot = "model" if "model" in node.models else next(iter(node.models), "")
-        model = node.models.get(slot)
-        seen, labels, domains = [], [], []
-        for domain, data in sets:
-            draw = torch.randperm(len(data), generator=generator(federation.seed, "features", domain))[:ROWS]
-            rows = data.take(draw)
-            caught = None if model is None else features(model, rows)
-            if caught is None:
-                break
-            seen.append(caught)
-            labels += rows.y.tolist()
-            domains += [domain] * len(rows)
-        if sets and len(seen) == len(sets) and sum(map(len, seen)) > 2 and bool(torch.cat(seen).isfinite().all()):
-            points, shares = principal(torch.cat(seen))
-            cells = [[round(x, 3), round(y, 3)] for x, y in points.tolist()]
-            found[name] = {"points": cells, "labels": labels, "domains": domains, "shares": shares, "model": slot}
+        made = _map(federation, name, node.models[slot]) if slot else None
+        if made is not None:
+            found[name] = {**made, "model": slot}
     return found
+
+
+def _map(federation: Federation, name: str, model: nn.Module) -> dict[str, Any] | None:
+    """Return the map of one participant's network; None where it has no features, or some are no numbers."""
+    sets = [(domain, data) for domain, split, data in federation.test_sets(name) if split == "test"]
+    seen: list[Tensor] = []
+    labels: list[int] = []
+    domains: list[str] = []
+    for domain, data in sets[:DOMAINS]:
+        drawn = torch.randperm(len(data), generator=generator(federation.seed, "features", domain))[:ROWS]
+        rows = data.take(drawn)
+        caught = features(model, rows)
+        if caught is None:
+            return None
+        seen.append(caught)
+        labels += rows.y.tolist()
+        domains += [domain] * len(rows)
+    if not seen or len(labels) < 3 or not bool(torch.cat(seen).isfinite().all()):
+        return None
+    points, shares = principal(torch.cat(seen))
+    cells = [[round(x, 3), round(y, 3)] for x, y in points.tolist()]
+    return {"points": cells, "labels": labels, "domains": domains, "shares": shares}
 
 
 def write(federation: Federation, result: Result, folder: Path) -> None:

@@ -16,7 +16,6 @@ from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.data.table import Data
 from heterophony.federation import Federation
-from heterophony.models.description import shown
 
 FILE = "population.json"
 MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
@@ -40,21 +39,25 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
 
     Rows may be of no class, as the texts of a language model.
     """
-    recipe = federation.recipe or {}
-    networks, found = recipe.get("networks", {}), {}
+    networks = (federation.recipe or {}).get("networks", {})
+    found = {}
     for name in spread(federation.homes, MOST):
-        views = federation.of(federation.data, name) or {}
-        if "train" not in views:
-            continue
-        data = views["train"]() if callable(views["train"]) else views["train"]
+        view = (federation.of(federation.data, name) or {}).get("train")
+        data = view() if callable(view) else view
         if not isinstance(data, Data) or "y" not in data.columns:
             continue
-        single = data.y.ndim == 1 and not data.y.is_floating_point()
-        counts = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist() if single else []
         network = next(iter(networks.get(name, {}).values()), None)
-        home, text = federation.homes[name], None if network is None else shown(network)
-        found[name] = {"domain": home, "network": text, "rows": len(data), "classes": counts}
+        about = {"domain": federation.homes[name], "network": network, "rows": len(data), "classes": _classes(data)}
+        found[name] = about
     return found
+
+
+def _classes(data: Data) -> list[int]:
+    """Return how many rows there are of each class; nothing where rows are of no single class."""
+    if data.y.ndim != 1 or data.y.is_floating_point():
+        return []
+    counts: list[int] = torch.bincount(data.y[data.y >= 0], minlength=data.classes or 0).tolist()
+    return counts
 
 
 def write(federation: Federation, folder: Path) -> None:

@@ -10,7 +10,7 @@ from heterophony.base.amounts import counted, percent, size
 from heterophony.runs import findings
 from heterophony.runs.findings.finding import Finding
 from heterophony.runs.findings.gains import Gains
-from heterophony.runs.findings.refusals import Refusals
+from heterophony.runs.findings.refusals import RefusedMessages
 from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.run import Run, RunError
 from heterophony.runs.summary import Summary
@@ -58,7 +58,7 @@ def lines(summary: Summary, kept: bool = True) -> list[str]:
     """Return what goes below the table. Of a run that is not `kept` in a folder, no other command can tell more."""
     resume = "Federation.resume" if summary.setting is None else "heterophony resume"
     if not summary.rounds:
-        refused = summary.found(Refusals)
+        refused = summary.found(RefusedMessages)
         said = [] if refused is None else refused.lines(summary)
         return [f"no round is finished yet: `{resume}` continues it", *said]
     text = [_reached(summary), *_best(summary)]

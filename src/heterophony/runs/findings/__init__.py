@@ -38,7 +38,7 @@ WARNINGS: tuple[type[Finding], ...] = (
     unmarked.Unmarked,
     diverged.Diverged,
     skipped.Skipped,
-    refusals.Refusals,
+    refusals.RefusedMessages,
     leaks.Leaks,
     untrained.Untrained,
 )

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Refusals(Finding):
+class RefusedMessages(Finding):
     """How many `messages` were refused, and what the `first` refusal said."""
 
     key = "refused"
     value: dict[str, Any]
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Refusals | None:
+    def of(cls, evidence: Evidence) -> RefusedMessages | None:
         rows = [row for row in evidence.incidents if row["incident"] == "refused"]
         if not rows:
             return None
