@@ -7,7 +7,18 @@ if TYPE_CHECKING:
     from heterophony.data.table import Data
     from heterophony.federation import Federation
     from heterophony.kernel.compute import Compute
-    from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.kernel.fields import (
+        Counts,
+        Logits,
+        LowRank,
+        Part,
+        PerClass,
+        Probabilities,
+        Refused,
+        Rows,
+        Scalar,
+        Weights,
+    )
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
     from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
@@ -24,7 +35,18 @@ _HOMES = {
     "data.table": ("Data",),
     "federation": ("Federation",),
     "kernel.compute": ("Compute",),
-    "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "kernel.fields": (
+        "Counts",
+        "Logits",
+        "LowRank",
+        "Part",
+        "PerClass",
+        "Probabilities",
+        "Refused",
+        "Rows",
+        "Scalar",
+        "Weights",
+    ),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
     "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
@@ -41,6 +63,7 @@ __all__ = [
     "Built",
     "Compute",
     "Count",
+    "Counts",
     "Data",
     "Dropout",
     "Each",
@@ -50,6 +73,7 @@ __all__ = [
     "Global",
     "Kind",
     "Logits",
+    "LowRank",
     "Mark",
     "Method",
     "MethodError",
@@ -57,6 +81,8 @@ __all__ = [
     "NetworksByRole",
     "Note",
     "Own",
+    "Part",
+    "PerClass",
     "Predict",
     "Probabilities",
     "Profile",
