@@ -8,7 +8,18 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
-    from heterophony.kernel.fields import Logits, Probabilities, Refused, Rows, Scalar, Weights
+    from heterophony.kernel.fields import (
+        Counts,
+        Logits,
+        LowRank,
+        Part,
+        PerClass,
+        Probabilities,
+        Refused,
+        Rows,
+        Scalar,
+        Weights,
+    )
     from heterophony.kernel.message import Kind
     from heterophony.kernel.method import Method, MethodError
     from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
@@ -27,7 +38,18 @@ _HOMES = {
     "federation": ("Federation",),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
-    "kernel.fields": ("Logits", "Probabilities", "Refused", "Rows", "Scalar", "Weights"),
+    "kernel.fields": (
+        "Counts",
+        "Logits",
+        "LowRank",
+        "Part",
+        "PerClass",
+        "Probabilities",
+        "Refused",
+        "Rows",
+        "Scalar",
+        "Weights",
+    ),
     "kernel.message": ("Kind",),
     "kernel.method": ("Method", "MethodError"),
     "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
@@ -45,6 +67,7 @@ __all__ = [
     "Built",
     "Compute",
     "Count",
+    "Counts",
     "Data",
     "Deviation",
     "Dropout",
@@ -55,6 +78,7 @@ __all__ = [
     "Global",
     "Kind",
     "Logits",
+    "LowRank",
     "Mark",
     "Method",
     "MethodError",
@@ -64,6 +88,8 @@ __all__ = [
     "NoStream",
     "Note",
     "Own",
+    "Part",
+    "PerClass",
     "Predict",
     "Probabilities",
     "Profile",

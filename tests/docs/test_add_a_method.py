@@ -9,9 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from heterophony import Kind, cli
+import heterophony
+from heterophony import Counts, Kind, PerClass, cli
 from heterophony.catalogue import registry
-from heterophony.kernel.fields import Counts, PerClass, Shape
+from heterophony.kernel.fields import Shape
 from heterophony.settings import assemble
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "add-a-method.md"
@@ -49,6 +50,17 @@ def test_what_the_page_sends_to_a_server_fits_it():
     kind = Kind("table", to="parent", means=PerClass(rows="counts"), counts=Counts)
     body = kind(means=torch.zeros(3, 4), counts=torch.ones(3)).body
     kind.check(body, Shape())  # a server without any data
+
+
+def test_every_field_of_the_page_can_be_imported_from_the_package():
+    if not PAGE.exists():
+        pytest.skip("not in a checkout")
+    _, _, after = PAGE.read_text().partition("| field | what |")
+    table, _, _ = after.partition("\n\n")
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    fields = {name for cell in cells for name in re.findall(r"`([A-Z]\w+)", cell)}
+    assert {"Weights", "Counts", "PerClass", "LowRank"} <= fields
+    assert fields <= set(heterophony.__all__)
 
 
 def test_it_is_fedavg(mine):
