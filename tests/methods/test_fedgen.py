@@ -214,6 +214,17 @@ def test_epochs_before_the_first_round_are_epochs_of_the_network_alone(whole):
         assert equal(model(early, client), model(longer, client))
 
 
+def mean_of_heads(state, shares, group):
+    """Return the mean head by loops: for each of two classes, the weights of two groups of features and a bias."""
+    common = [[0.0] * 3 for _ in range(2)]
+    for c, share in shares.items():
+        for k in range(2):
+            for i, g in enumerate(group):
+                common[k][g] += share * state[c]["head.weight"][k][i]
+            common[k][2] += share * state[c]["head.bias"][k]
+    return common
+
+
 @pytest.mark.parametrize(("features", "weighted"), [(2, True), (3, True), (3, False)])
 def test_golden_fedgen_by_loops(features, weighted):
     """Features f = a x, logits B f + b; two rounds of a full batch. Heads are first the server's, then the mean, by
@@ -260,12 +271,7 @@ def test_golden_fedgen_by_loops(features, weighted):
          for row, bias in zip(first.weight.tolist(), first.bias.tolist(), strict=True)])  # fmt: skip
     for c in labels:
         step(c, [])
-    common = [[0.0] * 3 for _ in range(2)]
-    for c, share in (("c0", 3 / 5 if weighted else 1 / 2), ("c1", 2 / 5 if weighted else 1 / 2)):
-        for k in range(2):
-            for i, g in enumerate(group):
-                common[k][g] += share * state[c]["head.weight"][k][i]
-            common[k][2] += share * state[c]["head.bias"][k]
+    common = mean_of_heads(state, {"c0": 3 / 5, "c1": 2 / 5} if weighted else {"c0": 1 / 2, "c1": 1 / 2}, group)
     mail = sent(federation, "global", 2)[-1].body
     assert torch.allclose(mail["head"].double(), torch.tensor(common, dtype=torch.float64), atol=1e-6)
     assert mail["shares"].tolist() == pytest.approx([3 / 5, 2 / 5])
