@@ -20,7 +20,7 @@ from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, J
 from heterophony.engines.host import Activation, Host
 from heterophony.engines.network import Network
 from heterophony.engines.question import Answer, Question
-from heterophony.engines.refusals import OnlyRefused, Refusals, Unheard
+from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
@@ -71,7 +71,7 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
-        self.table, self.ledger, self.refusals = Table(), Ledger(), Refusals()
+        self.table, self.ledger, self.refusals = Table(), Ledger(), RefusedKinds()
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
