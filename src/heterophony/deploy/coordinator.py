@@ -44,12 +44,12 @@ class Listen(Strict):
 
     @property
     def address(self) -> str:
-        """As it is seen from this machine."""
+        """Return the address as it is seen from this machine."""
         return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
 
 
 def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
-    """By participant; whose node it is that connects is known by its key alone, so that no two may have the same."""
+    """Return the participants' public keys by name. Nodes are known by their keys alone, so no two may be the same."""
     found = {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
     owners: dict[bytes, str] = {}
     for name, key in found.items():
@@ -60,7 +60,7 @@ def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
 
 
 def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:
-    """The command that starts one: TLS only, registered nodes only, and nobody's code but ours."""
+    """Return the command that starts a SuperLink: TLS only, registered nodes only, and nobody's code but ours."""
     from heterophony.deploy import flower
 
     command = [flower.program("flower-superlink"), "--isolation", "process"]
@@ -208,7 +208,7 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
 
 
 def run(folder: Path, plan: Plan, courier: Any) -> Summary:
-    """The federation, from its start or from its snapshot to its end; returns its summary."""
+    """Run the federation from its start, or from its snapshot, to its end; return its summary."""
     federation = plan.coordinator()
     host = RemoteHost(plan, federation, courier)
     spec, place = federation.identity(), folder / "run"
@@ -226,7 +226,7 @@ def run(folder: Path, plan: Plan, courier: Any) -> Summary:
 
 
 def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = False) -> None:
-    """For `heterophony deploy status`."""
+    """Write what `heterophony deploy status` shows."""
     lead = [box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]]
     about: dict[str, Any] = {
         "round": min(lead, default=0),

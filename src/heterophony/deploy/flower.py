@@ -80,7 +80,7 @@ OFFLINE = (httpx.TransportError, httpx.HTTPStatusError)
 
 
 def program(name: str) -> str:
-    """One of Flower's programs, of the environment that we run in."""
+    """Return the path of one of Flower's programs, of the environment that we run in."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -89,19 +89,19 @@ def program(name: str) -> str:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """For Flower's programs: quiet, offline, and with its files where ours are."""
+    """Return the environment of Flower's programs: quiet, offline, and with its files where ours are."""
     return {**os.environ, **QUIET, "FLWR_HOME": str(home), **more}
 
 
 # -- messages ----------------------------------------------------------------------------------------------------
 def content(data: bytes) -> RecordDict:
-    """Our bytes as a record: as an array, because Flower sends those in chunks."""
+    """Return our bytes as a record: as an array, because Flower sends arrays in chunks."""
     array = Array(dtype="uint8", shape=(len(data),), stype="heterophony", data=data)
     return RecordDict({RECORD: ArrayRecord({"bytes": array})})
 
 
 def pulled(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) -> bytes | Refused:
-    """Our bytes in a message that Flower holds, or why they are not taken: there are none, or more than the limit.
+    """Return our bytes in a message that Flower holds, or why they are not taken: there are none, or too many.
 
     Flower carries equal chunks once and would repeat them as it puts a message together, so that a short message could
     grow without bound. Hence we fetch no more than fits the limit, and put together what we have counted.
@@ -117,7 +117,7 @@ def pulled(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) -> b
 
 
 def _fetched(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) -> dict[str, bytes]:
-    """The objects of a message."""
+    """Fetch the objects of a message."""
     names = {each.object_id for each in iterate_object_tree(tree)}
     if len(names) > 8 + limit // FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE:
         raise Refused(f"{len(names)} objects, too many for the limit of {limit} bytes")
@@ -135,7 +135,7 @@ def _fetched(client: Any, tree: ObjectTree, node: Node, run: int, limit: int) ->
 
 
 def _joined(contents: dict[str, bytes], limit: int) -> bytes:
-    """The bytes of the one array among a message's objects."""
+    """Return the bytes of the one array among a message's objects."""
     try:
         arrays = [o for o in contents.values() if get_object_type_from_object_content(o) == Array.__qualname__]
         if len(arrays) != 1:
@@ -175,7 +175,7 @@ class Post:
         return tickets
 
     def collect(self, tickets: Collection[str]) -> dict[str, bytes | None]:
-        """As Flower's grid would, but for what it does not look at before it believes it."""
+        """Collect answers as Flower's grid would, and look first at what it believes without looking."""
         if not tickets:
             return {}
         found = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=list(tickets)))
@@ -221,7 +221,7 @@ class Executor:
         )
 
     def acquire(self) -> Task | None:
-        """The next task, if there is one; None also while nobody answers."""
+        """Return the next task, if there is one; None also while nobody answers."""
         try:
             found = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[self.type]))
         except OFFLINE:
@@ -233,7 +233,7 @@ class Executor:
 
 
 def answer(address: str, task: Task, limit: int, reply: Callable[[int, str, bytes | Refused], bytes]) -> None:
-    """Work on a task of a SuperNode.
+    """Answer a task of a SuperNode.
 
     `reply` makes the answer's bytes from Flower's number of this node, the type of the message, and its bytes, or why
     there are none.
@@ -269,7 +269,7 @@ def answer(address: str, task: Task, limit: int, reply: Callable[[int, str, byte
 
 @contextmanager
 def grid_of(address: str, task: Task, ca: bytes) -> Iterator[HttpGrid]:
-    """Work on a task of a SuperLink: the grid, while it lasts."""
+    """Yield the grid of a SuperLink's task, while it lasts."""
     from flwr.superlink.grid import HttpGrid  # late: it takes a second, and nodes do without
 
     grid = HttpGrid(address, insecure=False, root_certificates=ca, token=task.token)
@@ -320,7 +320,7 @@ class Control:
             self.client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
 
     def nodes(self) -> dict[bytes, str]:
-        """Registered public keys and whether their nodes are online."""
+        """Return the registered public keys, and whether their nodes are online."""
         return {node.public_key: node.status for node in self.client.ListNodes(ListNodesRequest()).nodes_info}
 
     def submit(self, app: Path) -> int:
@@ -352,6 +352,6 @@ def deactivate(address: str, ca: bytes, key: Any, node: int) -> None:
 
 
 def key_bytes(public_key: Any) -> bytes:
-    """A public key as Flower knows a node by it."""
+    """Return a public key as Flower knows a node by it."""
     found: bytes = public_key_to_bytes(public_key)
     return found

@@ -107,7 +107,7 @@ def prepare(
 
 
 def _place(name: str, address: str) -> tuple[str, str]:
-    """Host and port; wrong ones are refused before anything is written."""
+    """Return host and port; refuse wrong ones before anything is written."""
     host, _, port = address.rpartition(":")
     if not host or set(host) & set("/ \t\n") or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise DeployError(f"{name} is HOST:PORT, such as 0.0.0.0:8000, with a port from 1 to 65535, got {address!r}")
@@ -119,7 +119,7 @@ def _place(name: str, address: str) -> tuple[str, str]:
 
 
 def checked(made: Mapping[str, Any]) -> Plan:
-    """A plan that makes sense as far as it goes: its method has these options, its participants a place."""
+    """Return a plan that makes sense as far as it goes: its method has these options, its participants a place."""
     from pydantic import ValidationError
 
     try:
@@ -142,7 +142,7 @@ def _fill(folder: Path, files: Mapping[str, bool], words: Mapping[str, str]) -> 
 
 
 def _app(folder: Path, words: Mapping[str, str]) -> None:
-    """What Flower wants to be submitted. Nobody runs it: both ends work with the installed package."""
+    """Write what Flower wants to be submitted. Nobody runs it: both ends work with the installed package."""
     (folder / "app" / "heterophony_app").mkdir(parents=True)
     (folder / "app" / "heterophony_app" / "__init__.py").write_text("")
     for name, place in APP.items():

@@ -33,7 +33,7 @@ YEARS = 10  # of the authority; the server's certificate lasts two
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """A file that only its owner can read, from its first byte on; it is the old one or the new one at any moment."""
+    """Write a file that only its owner can ever read. At any moment it is the old one or the new one."""
     temporary = path.with_name(path.name + ".new")
     try:
         temporary.unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def authority(folder: Path, name: str) -> None:
-    """`ca.key`, which signs servers and is needed for nothing else, and `ca.crt`, which everyone gets."""
+    """Write `ca.key`, which signs servers and is needed for nothing else, and `ca.crt`, which everyone gets."""
     key = ec.generate_private_key(ec.SECP384R1())
     subject = _name(f"{name} CA")
     usage = _usage(key_cert_sign=True, crl_sign=True)
@@ -63,7 +63,7 @@ def authority(folder: Path, name: str) -> None:
 
 
 def server(folder: Path, host: str) -> None:
-    """`server.key` and `server.pem`, for the host that nodes connect to and for this machine."""
+    """Write `server.key` and `server.pem`, for the host that nodes connect to and for this machine."""
     if not (folder / "ca.key").exists():
         raise DeployError(f"{folder / 'ca.key'} is not here: bring it back for as long as this takes")
     authority_key: Any = load_pem_private_key((folder / "ca.key").read_bytes(), None)
@@ -82,20 +82,20 @@ def server(folder: Path, host: str) -> None:
 
 
 def node(folder: Path) -> None:
-    """`node.key`, which stays with the organisation, and `node.pub`, which the coordinator registers."""
+    """Write `node.key`, which stays with the organisation, and `node.pub`, which the coordinator registers."""
     key = ec.generate_private_key(ec.SECP384R1())
     write_secret(folder / "node.key", key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     (folder / "node.pub").write_bytes(public_bytes(key.public_key()) + b"\n")
 
 
 def public_bytes(key: Any) -> bytes:
-    """A public key as it stands in a `.pub` file, without a comment."""
+    """Return a public key as it stands in a `.pub` file, without a comment."""
     found: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return found
 
 
 def public(path: Path) -> Any:
-    """The public key in a `.pub` file."""
+    """Return the public key in a `.pub` file."""
     try:
         return load_ssh_public_key(path.read_bytes())
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def private(path: Path) -> Any:
 
 
 def certificate(path: Path) -> bytes:
-    """The certificate in a file, as it stands there."""
+    """Return the certificate in a file, as it stands there."""
     try:
         x509.load_pem_x509_certificate(data := path.read_bytes())
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def _name(text: str) -> x509.Name:
 
 
 def alternative(host: str) -> x509.GeneralName:
-    """A host as it stands in a certificate."""
+    """Return a host as it stands in a certificate."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

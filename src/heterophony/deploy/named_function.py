@@ -23,7 +23,7 @@ class DeployError(ValueError):
 
 
 def one_line(text: str, most: int = 500) -> str:
-    """A text from outside as one printable line: in a log it must not pass for several, or for our own."""
+    """Return a text from outside as one printable line: in a log it must not pass for several, or for our own."""
     shown = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(shown.split())[:most]
 
@@ -95,7 +95,7 @@ def permit(functions: Mapping[str, NamedFunction], modules: Collection[str], fol
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in a value, however deep."""
+    """Yield all texts in a value, however deep."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

@@ -175,7 +175,7 @@ class NodeServer:
     def _reacted(
         self, question: Question, reaction: Reaction, state: Mapping[str, Any] | None
     ) -> tuple[Answer, dict[str, Any], list[dict[str, Any]]]:
-        """React to what fits of the mail. Return the answer, the new state, and the figures for the own table."""
+        """Run the reaction on what fits of the mail. Return the answer, the new state, and the own figures."""
         with arithmetic(self.federation):
             station = Station(self.federation)
             station.restore(self.name, state)
@@ -220,7 +220,7 @@ class NodeServer:
         return self.egress.kinds is None or kind in self.egress.kinds
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The figures that the coordinator hears of."""
+        """Return the figures that the coordinator hears of."""
         return [row for row in rows if (row["split"] or "note") in self.egress.metrics]
 
     def _digest(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _hash_of(value: dict[str, Any]) -> str:
 
 
 def _each(mail: Mail) -> Iterator[tuple[Message, bool]]:
-    """Every message in the mail, and whether it was only swept along."""
+    """Yield every message in the mail, and whether it was only swept along."""
     if mail is None:
         return
     for message in [mail] if isinstance(mail, Message) else mail:

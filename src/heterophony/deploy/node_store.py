@@ -50,13 +50,13 @@ class NodeStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For one question: a second process waits, which is there after a restart."""
+        """Lock the folder for one question. After a restart there may be a second process, which waits."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(str(self.folder / "lock")):
             yield
 
     def load(self) -> Memory:
-        """As after the last reaction; tables are cut to what belongs to it."""
+        """Return the memory as it was after the last reaction, and cut the tables to what belongs to it."""
         memory = self.peek()
         for table in TABLES:
             path, length = self.table(table), memory.lengths[table]
@@ -68,7 +68,7 @@ class NodeStore:
         return memory
 
     def peek(self) -> Memory:
-        """The same, only to look at."""
+        """Return the same, only to look at: nothing is cut."""
         try:
             return self._memory(self.file.read_bytes())
         except FileNotFoundError:
@@ -84,7 +84,7 @@ class NodeStore:
         return Memory(**{name: value[name] for name in Memory.__dataclass_fields__})
 
     def save(self, memory: Memory, **rows: Sequence[dict[str, Any]]) -> None:
-        """Append to the tables, then commit all at once."""
+        """Add rows to the tables, then commit all at once."""
         for table, new in rows.items():
             data = "".join(json.dumps(row) + "\n" for row in new).encode()
             if data:
@@ -97,7 +97,7 @@ class NodeStore:
         return self.folder / f"{self.federation}.{name}.jsonl"
 
     def note(self, what: str, detail: str) -> None:
-        """A line in the log of what was refused or went wrong; no part of the state, and no reason to fail."""
+        """Log what was refused or went wrong. It is no part of the state, and no reason to fail."""
         row = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "incident": what, "detail": detail}
         path = self.table("incidents")
         try:
@@ -107,7 +107,7 @@ class NodeStore:
             log.error("%s: %s could not be noted (%s)", path, what, error.strerror)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The rows of a table but for one that was cut off: its writer was killed, or is at it."""
+        """Return the rows of a table without one that is cut off: its writer was killed, or is still writing."""
         path = self.table(table)
         found = []
         for line in path.read_text().splitlines() if path.exists() else ():
@@ -117,7 +117,7 @@ class NodeStore:
 
 
 def _newline(path: Path) -> str:
-    """What must come before the next line: the last one may have been cut off."""
+    """Return what must come before the next line: the last one may have been cut off."""
     if not path.exists() or not path.stat().st_size:
         return ""
     with open(path, "rb") as file:

@@ -57,7 +57,7 @@ class Organisation(Strict):
         return found.model_copy(update={"folder": (path.parent / found.folder).resolve()})
 
     def build(self, plan: Plan) -> Federation:
-        """This participant's side of the federation."""
+        """Build this participant's side of the federation."""
         if self.federation != plan.id:
             raise DeployError(f"{self.name}: federation = {self.federation!r}, but federation.toml is {plan.id!r}")
         if plan.recipe is not None:

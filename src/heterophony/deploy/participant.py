@@ -28,7 +28,7 @@ log = logging.getLogger("heterophony.node")
 
 
 def node_server(folder: Path) -> NodeServer:
-    """The participant whose folder this is, with its data loaded."""
+    """Build the node of the participant whose folder this is, with its data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
     if plan.recipe is not None and not own.rehearsal:
@@ -63,7 +63,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     known = own.folder / "flower-node"
 
     def announce() -> None:
-        """A SuperNode that was killed has not said so itself."""
+        """Tell the SuperLink that our SuperNode is gone: one that was killed has not said so itself."""
         with suppress(FileNotFoundError, ValueError):  # without its number the next one is let in after a minute
             flower.deactivate(here.plan.address, ca, key, int(known.read_text()))
 

@@ -104,12 +104,12 @@ class Plan(Strict):
 
     @property
     def digest(self) -> str:
-        """A hash of what has been agreed; where the coordinator is and how patient it is may change."""
+        """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
     def functions(self) -> dict[str, NamedFunction]:
-        """By field, the functions that everyone runs who works with this plan."""
+        """Return, by field, the functions that everyone runs who works with this plan."""
         named = {"networks.common": self.networks.common, "public": self.public, "tests": self.tests}
         if ":" in self.method and self.recipe is None:
             named["method"] = NamedFunction(call=self.method)
@@ -141,7 +141,7 @@ class Plan(Strict):
         return made
 
     def coordinator(self) -> Federation:
-        """What the coordinator knows: its own nodes' models and data, and nothing of the participants' but names."""
+        """Build what the coordinator knows: its own nodes' models and data; of the participants, names only."""
         if self.recipe is not None:
             return self.rehearsed()
         method = self.build_method()
@@ -153,7 +153,7 @@ class Plan(Strict):
         return self._federation(method, topology, models, data)
 
     def participant(self, name: str, own: Model, data: Mapping[str, Data], **options: Any) -> Federation:
-        """What one participant knows: its own model and data beside the plan. `test` among its data is a test."""
+        """Build what one participant knows: its own model and data beside the plan. `test` among its data is a test."""
         method = self.build_method()
         topology = self.topology(method)
         if name not in self.participants:
@@ -167,7 +167,7 @@ class Plan(Strict):
         return self._federation(method, topology, models, {name: views}, private_tests=private, **options)
 
     def rehearsed(self, **options: Any) -> Federation:
-        """The whole federation of a setting, of which everyone builds its own node only."""
+        """Build the whole federation of a setting, of which everyone builds its own node only."""
         from heterophony.settings import reassemble
 
         federation = reassemble(json.loads(self.recipe or "{}"), trust=True)  # whoever runs it wrote it
@@ -219,7 +219,7 @@ class Plan(Strict):
 
 
 def parsed(kind: type[Any], path: Path) -> Any:
-    """A TOML file as one of our models, or one line that says what is wrong with it."""
+    """Return a TOML file as one of our models; raise with one line that says what is wrong with it."""
     if not path.exists():
         raise DeployError(f"{path} is missing")
     values = toml.parsed(toml.text(path, DeployError), path, DeployError)
@@ -240,7 +240,7 @@ def _network(named: NamedFunction) -> Any:
 
 
 def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
-    """A participant's views with the public rows: "public", and what training may be told to see, "own" and "all"."""
+    """Return a participant's views with the public rows: "public", and what training may see, "own" and "all"."""
     found: dict[str, Any] = {"public": public, **views}
     if "train" in views:
         found.setdefault("all", lambda: _joined(views["train"], public))
@@ -253,7 +253,7 @@ def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
 
 
 def _joined(first: Data, second: Data) -> Data:
-    """Rows of both; without labels, where the second has none."""
+    """Return the rows of both; without labels, where the second has none."""
     names = [name for name in ("x", "y") if name in second.columns]
     columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
     return Data(classes=first.classes, **columns).augmented(first.augment)

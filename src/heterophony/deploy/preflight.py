@@ -15,7 +15,7 @@ AHEAD, BEHIND = 5.0, 300.0  # seconds by which a node's clock may differ: Flower
 
 
 def complaint(address: str, ca: Path) -> str | None:
-    """Why nobody can talk to this address as it is; None if nothing is wrong with the way there."""
+    """Return why nobody can talk to this address as it is; None if nothing is wrong with the way there."""
     host, _, port = address.rpartition(":")
     line = HTTPSConnection(host, int(port), timeout=5, context=ssl.create_default_context(cafile=str(ca)))
     try:
@@ -44,7 +44,7 @@ def _clock(address: str, ahead: float) -> str | None:
 
 
 def taken(host: str, port: int) -> str | None:
-    """Why a program of ours cannot listen there; None if it can."""
+    """Return why a program of ours cannot listen there; None if it can."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -33,7 +33,7 @@ class Program:
         log.info("%s started, process %d", self.name, self.child.pid)
 
     def tend(self) -> bool:
-        """Whether it is running; one that has ended begins again after a while."""
+        """Say whether it is running; start it again a while after it has ended."""
         if self.child is not None and (code := self.child.poll()) is not None:
             log.warning("%s ended (exit %d); it begins again in %g s", self.name, code, PAUSE)
             self.child, self.ended = None, time.monotonic()
@@ -55,7 +55,7 @@ class Program:
 
 
 def forked(work: Callable[..., Any], *arguments: Any) -> Any:
-    """A child process that begins with all that is loaded here; its exit code is that of `work`."""
+    """Start a child process with all that is loaded here; its exit code is that of `work`."""
     child = multiprocessing.get_context("fork").Process(target=_work, args=(work, *arguments), daemon=True)
     child.start()
     return child
@@ -69,13 +69,13 @@ def _work(work: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _bound() -> None:
-    """Flower's programs end with us, also when we are killed; Ctrl-C is ours to hand on."""
+    """Let Flower's programs end with us, also when we are killed; Ctrl-C is ours to hand on."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def wait_while(trouble: Callable[[], str | None], log: logging.Logger, pause: float = 1.0) -> None:
-    """Until nothing is in the way any more; what is, is said, once and when it becomes something else."""
+    """Wait until nothing is in the way any more. What is, is said once, and when it changes."""
     said = None
     while (text := trouble()) is not None:
         if text != said:
@@ -89,7 +89,7 @@ class Stopped(Exception):
 
 
 def stop_on_signals() -> None:
-    """The first signal raises `Stopped`; a second must not disturb what is being put away."""
+    """Raise `Stopped` at the first signal; a second must not disturb what is being put away."""
 
     def stop(*_: object) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -86,7 +86,7 @@ class Rehearsal(Engine):
 
 @contextmanager
 def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
-    """All processes of the federation, and the way to its nodes."""
+    """Start all processes of the federation; yield the way to its nodes."""
     from heterophony.deploy import flower
 
     with ExitStack() as stack:

@@ -40,13 +40,13 @@ class Courier(Protocol):
     """Carries bytes to participants and back."""
 
     def present(self) -> Collection[str]:
-        """Participants that can be asked now."""
+        """Return the participants that can be asked now."""
 
     def send(self, questions: dict[str, bytes]) -> dict[str, str]:
         """Send to each its question; gives a ticket for each that is on its way."""
 
     def collect(self, tickets: Collection[str]) -> dict[str, bytes | None]:
-        """The answers that have come to these tickets; None where it is certain that none will."""
+        """Return the answers that have come to these tickets; None where it is certain that none will."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class RemoteHost:
         self.seen: dict[str, float] = {}  # when a node was last connected
 
     def now(self) -> float:
-        """Seconds of this run: real ones, that go on from the snapshot after a restart."""
+        """Return the seconds of this run: real ones, which go on from the snapshot after a restart."""
         return self.clock() - self.origin
 
     # -- the seam --------------------------------------------------------------------------------------------
@@ -120,16 +120,16 @@ class RemoteHost:
                 activation.lost = activation.refused or self._away(activation.node)
 
     def _away(self, node: str) -> bool:
-        """Whether a node has not been seen for too long; one that is connected may take as long as it likes."""
+        """Say whether a node has not been seen for too long. One that is connected may take as long as it likes."""
         return self.clock() - max(self.asked[node].since, self.seen.get(node, -math.inf)) > self.plan.pace.patience
 
     def _refused(self, node: str) -> bool:
-        """Whether a node has for too long only refused and failed."""
+        """Say whether a node has only refused and failed for too long."""
         first, latest = self.asked[node].failures or (0.0, 0.0)
         return latest - first > self.plan.pace.patience
 
     def _stamp(self, activation: Activation) -> None:
-        """A reaction here has taken as long as it has."""
+        """Let a reaction on this machine have ended now: it has taken as long as it has."""
         answer = activation.answer
         if answer is not None:
             activation.answer = answer.all_at(max(answer.end, self.now()))
@@ -138,7 +138,7 @@ class RemoteHost:
         return None if node in self.remote else self.local.shape(node)
 
     def state(self, node: str) -> dict[str, Any]:
-        """A participant's state never leaves it."""
+        """Return the state of a node of ours; a participant's never leaves it."""
         return {} if node in self.remote else self.local.state(node)
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
@@ -293,7 +293,7 @@ class RemoteHost:
 
     # -- digests ---------------------------------------------------------------------------------------------
     def _ask_digests(self, patience: float = 120.0) -> dict[str, bytes]:
-        """Hashes of the models of all who tell them, asked for at once."""
+        """Ask all participants for hashes of their models, at once; return those of all who tell them."""
         found: dict[str, bytes] = {}
         open_: dict[str, str] = {}  # ticket -> node
         end = self.clock() + patience
@@ -311,7 +311,7 @@ class RemoteHost:
         return found
 
     def _digest_of(self, data: bytes) -> bytes:
-        """Empty where a node does not tell, or makes no sense."""
+        """Return the hash in an answer; nothing where a node does not tell, or makes no sense."""
         try:
             match self._unpacked(data):
                 case {"digest": str(text)}:
@@ -322,17 +322,17 @@ class RemoteHost:
 
 
 def _number(value: Any, below: float) -> bool:
-    """Not NaN, and compared as it is: a whole number from outside may be too large to become a float."""
+    """Say whether this is a number below a limit. It is compared as it is: it may be too large to become a float."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < below
 
 
 def _name(value: Any) -> bool:
-    """A text that may stand in a table: what cannot be printed would do something to the terminal of who reads it."""
+    """Say whether a text may stand in a table. What cannot be printed would do something to the reader's terminal."""
     return isinstance(value, str) and len(value) <= 200 and value.isprintable()
 
 
 def _row(node: str, value: Any) -> dict[str, Any]:
-    """A row of the table from outside: of its own node, and nothing but what a row has."""
+    """Check a row of the table from outside; return it as one of its own node. It has nothing but what a row has."""
     if not isinstance(value, dict) or value.keys() != {*NAMES, "round", "n", "time", "node", "sum"}:
         raise Refused("malformed: no figure")
     if not all(isinstance(value[name], str) for name in NAMES) or not whole(value["round"]) or not whole(value["n"]):

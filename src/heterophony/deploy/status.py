@@ -20,7 +20,7 @@ from heterophony.runs.summary import written
 
 
 def of(folder: Path) -> dict[str, Any]:
-    """A coordinator's or a participant's folder as one object."""
+    """Return what a coordinator's or a participant's folder tells, as one object."""
     plan = Plan.load(folder / PLAN)
     if (folder / ORGANISATION).exists():
         return _participant(folder, plan)
@@ -47,7 +47,7 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
 
 
 def _rows(store: NodeStore, table: str, *names: str) -> list[dict[str, Any]]:
-    """A node's own table, of which every row has these."""
+    """Return a node's own table, of which every row has these names."""
     found = store.rows(table)
     if not all(isinstance(row, dict) and row.keys() >= set(names) for row in found):
         raise DeployError(f"{store.table(table)}: a line of it is not as nodes write them; was it edited?")
@@ -80,7 +80,7 @@ def _coordinator(folder: Path, plan: Plan) -> dict[str, Any]:
 
 
 def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
-    """By participant: online, offline, or not known; empty if there is no SuperLink to ask."""
+    """Return by participant: online, offline, or not known; nothing if there is no SuperLink to ask."""
     from heterophony.deploy import flower
 
     listen = parsed(coordinator.Listen, folder / coordinator.FILE)
@@ -96,7 +96,7 @@ def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
 
 
 def lines(found: dict[str, Any]) -> list[str]:
-    """For a person; some of it is what others have said."""
+    """Return lines for a person; some of it is what others have said."""
     return [one_line(line) for line in _lines(found)]
 
 

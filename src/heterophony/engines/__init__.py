@@ -16,19 +16,19 @@ __all__ = ["Engine", "Network", "Stalled", "Unheard", "local", "process", "ray"]
 
 
 def local(federation: Federation, *, executor: Executor | None = None, **options: Any) -> Engine:
-    """The default engine: one process, nothing to start."""
+    """Make the default engine: one process, nothing to start."""
     record: Record | None = options.get("record")
     host = LocalHost(federation, executor, record.folder / FILE if record is not None else None)
     return Engine(federation, host, **options)
 
 
 def process(federation: Federation, **options: Any) -> Engine:
-    """An engine whose every reaction runs in a process of its own."""
+    """Make an engine whose every reaction runs in a process of its own."""
     return Engine(federation, ProcessHost(federation), **options)
 
 
 def ray(federation: Federation, *, workers: int | None = None, address: str | None = None, **options: Any) -> Engine:
-    """An engine whose reactions run in a pool of Ray workers: by default one a core, or a GPU, of the cluster.
+    """Make an engine whose reactions run in a pool of Ray workers: by default one a core, or a GPU, of the cluster.
 
     `address` is that of a running cluster ("auto": the one of this machine); without it, one is started here.
     """

@@ -20,7 +20,7 @@ from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, J
 from heterophony.engines.host import Activation, Host
 from heterophony.engines.network import Network
 from heterophony.engines.question import Answer, Question
-from heterophony.engines.refusals import OnlyRefused, Refusals, Unheard
+from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
@@ -71,7 +71,7 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
-        self.table, self.ledger, self.refusals = Table(), Ledger(), Refusals()
+        self.table, self.ledger, self.refusals = Table(), Ledger(), RefusedKinds()
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
@@ -104,7 +104,7 @@ class Engine:
         return self._result(time.perf_counter() - began if self.record is None else self.record.seconds)
 
     def _go_on(self) -> None:
-        """After a load, or with more rounds to do: whoever was held back may have something to do."""
+        """Go on after a load, or with more rounds to do: whoever was held back may have something to do."""
         for activation in self.pending:  # asked of another machine, and not answered yet
             self.host.begin(activation)
             self._post_early(activation)
@@ -123,7 +123,7 @@ class Engine:
                 self._enter(node)
 
     def _wakes_alone(self, role: str) -> bool:
-        """Whether nodes of a role have something to do, or to wait for, before any mail."""
+        """Say whether nodes of a role have something to do, or to wait for, before any mail."""
         return any(
             isinstance(r.trigger, Round) or (isinstance(r.trigger, Every) and r.trigger.of in LINKS)
             for r in self.method.reactions
@@ -169,7 +169,7 @@ class Engine:
             raise KeyboardInterrupt
 
     def _quiet(self) -> bool:
-        """Whether nothing is under way but reactions on machines that give no sign."""
+        """Say whether nothing is under way but reactions on machines that give no sign."""
         return not self.queue.heap and all(a.node in self.lost for a in self.pending)
 
     def _do_without(self) -> bool:
@@ -200,7 +200,7 @@ class Engine:
             self._commit(activation, activation.answer)
 
     def _wave(self, moment: float) -> None:
-        """All that happens at this moment; then whoever is ready reacts."""
+        """Apply all that happens at this moment; then let whoever is ready react."""
         self.waves += 1
         wave = self.queue.wave()
         if self.federation.compute.device != "cpu":
@@ -280,7 +280,7 @@ class Engine:
         self.pending.append(activation)
 
     def _post_early(self, activation: Activation) -> None:
-        """What left a reaction that goes on: on its way at once, so that whoever waits for it computes beside it.
+        """Send what left a reaction that goes on: at once, so that whoever waits for it computes beside it.
 
         No snapshot can tell: it lets every reaction end first.
         """
@@ -311,11 +311,11 @@ class Engine:
                 self.queue.push(window.deadline, Deadline(box.node, reaction, window.round))
 
     def finished(self, box: Mailbox) -> bool:
-        """A node of the leading role that has done its rounds takes no more part."""
+        """Say whether a node leads and has done its rounds: then it takes no more part."""
         return box.role == self.method.roles[0] and box.round >= self.rounds
 
     def _last(self, box: Mailbox, mail: Message | Inbox | None) -> bool:
-        """Whether all who lead a follower are in their last round, whichever it is by the follower's own count.
+        """Say whether all who lead a follower are in their last round, whichever it is by the follower's own count.
 
         What a leader sent in a round before may still be on its way then: that is not the last to come.
         """
@@ -327,7 +327,7 @@ class Engine:
         return all(node in self.boxes and self.boxes[node].round >= self.rounds - 1 for node in self.leads)
 
     def _over(self) -> bool:
-        """Whether nobody leads any more: all who do have done their rounds, or are gone for good."""
+        """Say whether nobody leads any more: all who do have done their rounds, or are gone for good."""
         return not any(self._leads_on(node) for node in self.leads)
 
     def _leads_on(self, node: str) -> bool:
@@ -387,7 +387,7 @@ class Engine:
             box.take(message)
 
     def links(self, node: str, round: int) -> Links:
-        """A node's links among those who have joined."""
+        """Return a node's links among those who have joined."""
         if self.federation.topology.pairs:
             return self.door.links(node, round, self.outside)
         if node not in self.cache:
@@ -416,7 +416,7 @@ class Engine:
                 log.warning("every %r was refused so far, and the run goes on: %s", name, found.first)
 
     def _ways(self, kind: Kind, found: OnlyRefused) -> set[tuple[str, str]]:
-        """The links that a kind can still take, from all nodes of the roles that have sent it."""
+        """Return the links that a kind can still take, from all nodes of the roles that have sent it."""
         topology = self.federation.topology
         roles = {topology.roles[sender] for sender, _ in found.links}
         able = {n for n in topology.roles if self._takes_part(n)}
@@ -429,7 +429,7 @@ class Engine:
         return any(self.host.shape(node) is None for node in self.boxes)
 
     def _takes_part(self, node: str) -> bool:
-        """Whether a node is not gone for good, and no dropout keeps it from every round."""
+        """Say whether a node is not gone for good, and no dropout keeps it from every round."""
         weak = node in self.federation.dropout.always and not self.federation.topology.static[node].children
         return not weak and math.isfinite(self.federation.profile(node).next_available(self.clock))
 
@@ -481,7 +481,7 @@ class Engine:
         self.record.save(self)
 
     def encode_node(self, node: str) -> bytes:
-        """One node's file in a snapshot: its own state and its mailbox."""
+        """Return one node's file in a snapshot: its own state and its mailbox."""
         return codec.pack({"node": self.host.state(node), "box": self.boxes[node].state()})
 
     def restore_node(self, node: str, data: bytes) -> None:
@@ -490,7 +490,7 @@ class Engine:
         self.box(node).restore(value["box"])
 
     def encode_queue(self) -> bytes:
-        """The rest of a snapshot: clock, mail in flight, timers, who has yet to join."""
+        """Return the rest of a snapshot: clock, mail in flight, timers, who has yet to join."""
         self.queue.prune(
             lambda event, at: isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, at)
         )

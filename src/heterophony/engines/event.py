@@ -79,7 +79,7 @@ class Queue:
 
     @property
     def moment(self) -> float:
-        """When the next event happens; infinity if there is none."""
+        """Return when the next event happens; infinity if there is none."""
         return float(self.heap[0][0][0]) if self.heap else math.inf
 
     def push(self, when: float, event: Event) -> None:
@@ -109,7 +109,7 @@ class Queue:
         heapq.heapify(self.heap)
 
     def state(self) -> dict[str, Any]:
-        """Mail in flight and timers as plain values. A body that goes to many is written once."""
+        """Return mail in flight and timers as plain values. A body that goes to many is written once."""
         names: dict[int, str] = {}
         bodies: dict[str, dict[str, Any]] = {}
         events = []

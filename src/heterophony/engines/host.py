@@ -38,10 +38,10 @@ class Host(Protocol):
     others: frozenset[str]  # nodes of other organisations: a run does without those who say nothing
 
     def begin(self, activation: Activation) -> None:
-        """Accept an activation and set its `due`; it may finish at once."""
+        """Begin an activation and set its `due`; it may finish at once."""
 
     def step(self, activations: Sequence[Activation]) -> None:
-        """Advance all of them, together: each gets a later `due` or its answer."""
+        """Step all of them, together: each gets a later `due` or its answer."""
 
     def shape(self, node: str) -> Shape | None:
         """Return what mail to the node is checked against; None where its door is on another machine."""

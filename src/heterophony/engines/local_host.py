@@ -58,20 +58,20 @@ class LocalHost:
         self.shapes: dict[str, Shape] = {}
 
     def node(self, id: str) -> Node:
-        """A node with its models on the device."""
+        """Return a node with its models on the device."""
         node = self._held(id)
         self.offload.wake(node)
         return node
 
     def _held(self, id: str) -> Node:
-        """A node, wherever its models are."""
+        """Return a node, wherever its models are."""
         if id not in self.nodes:
             self.nodes[id] = self.federation.node(id)
             self.offload.built(self.nodes[id])
         return self.nodes[id]
 
     def release(self, id: str) -> None:
-        """A node lives elsewhere from now on."""
+        """Forget a node: it is another worker's from now on."""
         if (node := self.nodes.pop(id, None)) is not None:
             self.offload.gone(node)
         self.shapes.pop(id, None)
@@ -118,7 +118,7 @@ class LocalHost:
                 answers.close()  # whoever still works on one stops
 
     def _evaluates(self, activation: Activation) -> bool:
-        """Every so many rounds, by the node's own count, and in the run's last one."""
+        """Say whether to evaluate: every so many rounds, by the node's own count, and in the run's last one."""
         done = activation.frame.node.round + 1
         question = activation.question
         return bool(done % self.federation.evaluate == 0 or done == question.rounds or question.last)
@@ -164,7 +164,7 @@ class LocalHost:
         self.offload.rest(node)
 
     def _check_unchanged(self, activation: Activation) -> None:
-        """A reaction's code has run: neither what it got nor what it has sent is other than it was."""
+        """Raise if a reaction's code has changed what it got or what it has sent."""
         frame: Frame = activation.frame
         with _located(activation.question, frame.node):
             for message in messages(frame.mail):
@@ -201,7 +201,7 @@ class LocalHost:
         return self.door.links(question.node, round, question.outside)
 
     def _check(self, send: Send, links: Links) -> None:
-        """Only what the method declares, and only along its link."""
+        """Raise unless the method declares the kind, and it goes along its link."""
         kind, method = send.kind, self.federation.method
         if kind not in method.kinds:
             raise ValueError(f"{type(method).__name__} does not declare the kind {kind.name!r}")
@@ -233,7 +233,7 @@ def model_digest(state: dict[str, Any]) -> bytes:
 
 
 def _check_unchanged_on_its_way(mail: Mail) -> None:
-    """A sender that keeps what it sent, and writes into it in a later reaction, is told before its receiver is."""
+    """Raise if a sender has kept what it sent and written into it since: it is told before its receiver is."""
     for message in messages(mail):
         if not message.body.intact:
             raise ReactionError(
@@ -243,7 +243,7 @@ def _check_unchanged_on_its_way(mail: Mail) -> None:
 
 
 def _brought(message: Message, kinds: Mapping[str, Kind], device: str) -> Body:
-    """The body with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
+    """Return the body with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
     body = message.body
     weights = [name for name, field in kinds[message.kind].fields.items() if isinstance(field, Weights)]
     if not any(tensor.device.type == "cpu" for name in weights for tensor in body[name].values()):

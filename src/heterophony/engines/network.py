@@ -22,7 +22,7 @@ class Network:
         self.last: dict[tuple[str, str], float] = {}  # the latest arrival on an edge
 
     def arrivals(self, message: Message, path: tuple[str, ...], size: int, departure: float) -> list[float]:
-        """The moments at which the receiver gets it: one, or none if an end is gone for good."""
+        """Return the moments at which the receiver gets it: one, or none if an end is gone for good."""
         profiles = [self.federation.profile(node) for node in path]
         moment = profiles[0].next_available(departure)
         for a, b in pairwise(profiles):

@@ -39,7 +39,7 @@ class Offload:
         self.moving = False  # copies towards the host that may not be complete
 
     def built(self, node: Node) -> None:
-        """A node is new."""
+        """Count a new node; on a CPU without room, put its models into a file."""
         self.users.update(id(view) for view in node.data.data.values())
         if self.device == "cpu" and self.held + _size(node) > self.room:
             with tempfile.TemporaryFile(prefix="heterophony-") as file:
@@ -53,7 +53,7 @@ class Offload:
             self._count(node)
 
     def wake(self, node: Node) -> None:
-        """Before a reaction: the node's models are on the device."""
+        """Bring the node's models to the device, before a reaction."""
         self.idle.pop(node.id, None)
         if node.id not in self.moved_out:
             return
@@ -63,7 +63,7 @@ class Offload:
         self._count(node)
 
     def rest(self, node: Node) -> None:
-        """After a reaction: it may be moved away, or make others move."""
+        """Let a node be moved out after a reaction, or make others move."""
         if self.device == "cpu":
             return
         self._count(node)
@@ -74,14 +74,14 @@ class Offload:
             self._move_out(self.idle.pop(name))
 
     def gone(self, node: Node) -> None:
-        """A node lives elsewhere from now on."""
+        """Forget a node: it is another worker's from now on."""
         self.held -= self.sizes.pop(node.id, 0)
         self.idle.pop(node.id, None)
         self.moved_out.pop(node.id, None)
         self.users.subtract(key for key in map(id, node.data.data.values()) if self.users[key])
 
     def settle(self) -> None:
-        """Before somebody reads a node that was moved out: what was on its way is there."""
+        """Wait for what is on its way, before somebody reads a node that was moved out."""
         if self.moving:
             torch.cuda.synchronize()
             self.moving = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from heterophony.base import codec
 from heterophony.engines.blob import INLINE
 
@@ -36,6 +38,18 @@ def joined(pieces: Mapping[Path, Any]) -> dict[str, Any]:
     return state
 
 
+def _on_cpu(value: Any) -> Any:
+    """Return the value with its tensors on the CPU; those that are there already are not copied."""
+    match value:
+        case Tensor():
+            return value.detach().cpu()
+        case dict():
+            return {key: _on_cpu(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(_on_cpu(item) for item in value)
+    return value
+
+
 class Changes:
     """Remembers how nodes' large pieces stood when they were last packed, by a hash of each."""
 
@@ -46,7 +60,8 @@ class Changes:
         """Return the bytes of each piece of a node's state; None for a piece that is as it was last time."""
         before, now = self.known.get(node, {}), {}
         found: dict[Path, bytes | None] = {}
-        for path, value in split(state).items():
+        for path, live in split(state).items():
+            value = _on_cpu(live)  # once: it is read twice
             if path != REST:
                 now[path] = codec.fingerprint(value)
             same = path != REST and before.get(path) == now[path]

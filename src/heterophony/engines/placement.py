@@ -24,7 +24,7 @@ class Placement:
         self.seen = self.weighed = 0.0  # sums over all that was seen: seconds, and weights
 
     def cost(self, task: Task) -> float:
-        """Seconds that a reaction is expected to take."""
+        """Return the seconds that a reaction is expected to take."""
         pace = self.seen / self.weighed if self.weighed else 1e-9
         return self.seconds.get(task, self.weights.get(task[0], 1.0) * pace)
 
@@ -33,7 +33,7 @@ class Placement:
         self.seen, self.weighed = self.seen + seconds, self.weighed + self.weights.get(task[0], 1.0)
 
     def deal(self, tasks: Sequence[Task], busy: Mapping[int, float]) -> list[int]:
-        """A worker for each task. `busy` says who is there and how many seconds of work each has already."""
+        """Return a worker for each task. `busy` says who is there, and how many seconds of work each has already."""
         load, costs = dict(busy), [self.cost(task) for task in tasks]
         share = (sum(load.values()) + sum(costs)) / len(load)
         chosen = [0] * len(tasks)
@@ -48,7 +48,7 @@ class Placement:
         return chosen
 
     def settle(self, nodes: Iterable[str], workers: Collection[int]) -> None:
-        """Homes for nodes that have none: with whoever has the fewest."""
+        """Find homes for nodes that have none: with whoever has the fewest."""
         count = Counter(dict.fromkeys(workers, 0))
         count.update(home for home in self.homes.values() if home in count)
         for node in nodes:
@@ -57,5 +57,5 @@ class Placement:
                 count[self.homes[node]] += 1
 
     def abandon(self, worker: int) -> None:
-        """A worker is gone, and with it its copies of nodes."""
+        """Forget a worker that is gone, and with it its copies of nodes."""
         self.homes = {node: home for node, home in self.homes.items() if home != worker}

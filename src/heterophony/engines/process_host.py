@@ -72,7 +72,7 @@ class ProcessHost:
         return answer, after
 
     def _child(self, pipe: Connection, asked: bytes, state: bytes | None) -> None:
-        """React in a process of its own, from bytes to bytes."""
+        """Answer in a process of its own, from bytes to bytes."""
         try:
             leave_signals_to_parent()
             die_with_parent()

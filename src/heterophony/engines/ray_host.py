@@ -75,7 +75,7 @@ class RayHost:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Workers are there while a run needs them; what they did outlives them."""
+        """Keep workers while a run needs them; what they did outlives them."""
         try:
             yield
         finally:
@@ -101,7 +101,7 @@ class RayHost:
             self._follow(request)
 
     def _dealt(self, activations: Sequence[Activation]) -> list[Request]:
-        """One request a worker; all of them work at the same time."""
+        """Deal activations, one request a worker; all of them work at the same time."""
         self._know([activation.node for activation in activations])
         there = self.pool.ready()
         busy = dict.fromkeys(there, 0.0)
@@ -199,7 +199,7 @@ class RayHost:
             return ray().get(next(request.stream))
 
     def _blobs(self, request: Request, answers: list[Reply | float]) -> Iterator[Blob]:
-        """What follows a list of answers apart. From another machine, a copy is brought to this one first."""
+        """Return what follows a list of replies apart. From another machine, a copy is brought to this one first."""
         large = sum(blob is None for answer in answers if isinstance(answer, Reply) for blob in answer.blobs)
         if not large:
             return iter(())
@@ -252,7 +252,7 @@ class RayHost:
                     self.shapes[node] = Shape(weights, self._view(node), self.federation.method.setting)
 
     def _view(self, node: str) -> Any:
-        """Rows and classes of a node's views, asked for once, of whoever holds it."""
+        """Return a function that tells rows and classes of a node's views; each is asked for once."""
         known: dict[str, tuple[int, int | None] | None] = {}
 
         def view(name: str) -> tuple[int, int | None] | None:
@@ -287,7 +287,7 @@ class RayHost:
 
 
 def stored(data: bytes) -> Blob:
-    """Bytes of the driver's, where workers can read them."""
+    """Put bytes of the driver's where workers can read them."""
     import numpy as np
 
     return Blob(data) if len(data) <= INLINE else Blob(ray().put(np.frombuffer(data, np.uint8)))
@@ -295,7 +295,7 @@ def stored(data: bytes) -> Blob:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """A worker or machine that died is `Gone`; what a worker raised itself goes on."""
+    """Raise `Gone` where a worker or a machine has died; what a worker raised itself goes on."""
     errors = ray().exceptions
     try:
         yield

@@ -24,7 +24,7 @@ class RayError(ValueError):
 
 
 def ray() -> Any:
-    """The module, imported when it is first needed."""
+    """Return the module, imported when it is first needed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do by default, and warns of
     try:
@@ -94,7 +94,7 @@ class Pool:
         self.born += 1
 
     def ready(self) -> dict[int, PoolWorker]:
-        """Those that can work, at least one."""
+        """Return the workers that can work, at least one."""
         until = time.monotonic() + PATIENCE
         self._welcome(0.0)
         while not self.members:
@@ -121,13 +121,13 @@ class Pool:
                 self.members[number] = member
 
     def replace(self, number: int) -> None:
-        """A worker did not answer: whatever it may still do is of no interest, and another is asked for."""
+        """Replace a worker that did not answer. Whatever it may still do is of no interest."""
         member = self.members.pop(number)
         ray().kill(member.actor)
         self._start()
 
     def close(self, busy: Collection[int]) -> None:
-        """Workers wait for the next run; those that a run has left in the middle of something do not."""
+        """Let workers wait for the next run; end those that a run has left in the middle of something."""
         for number in busy:
             ray().kill(self.members.pop(number).actor)
         for member in [*self.coming.values(), *self.members.values()]:

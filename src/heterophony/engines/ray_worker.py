@@ -65,7 +65,7 @@ class Worker:
         self.switches.close()
 
     def describe(self, nodes: Sequence[str]) -> list[tuple[dict[str, Any], float]]:
-        """What a door must know of nodes' models, and parameters x rows, for a first guess at their cost."""
+        """Return what a door must know of nodes' models, and parameters x rows, for a first guess at their cost."""
         found = []
         view = getattr(getattr(self.federation.method, "local", None), "data", "train")
         for name in nodes:
@@ -78,7 +78,7 @@ class Worker:
         return found
 
     def view(self, node: str, name: str) -> tuple[int, int | None] | None:
-        """Rows and classes of a node's data view."""
+        """Return rows and classes of a node's data view."""
         return self.station.shape(node).view(name)
 
     def work(self, assignments: Sequence[Assignment], leaving: Sequence[str], *parts: Any) -> Iterator[Any]:

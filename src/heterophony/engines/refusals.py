@@ -22,7 +22,7 @@ class OnlyRefused:
     links: set[tuple[str, str]] = field(default_factory=set)  # (sender, receiver)
 
 
-class Refusals:
+class RefusedKinds:
     """Remembers what was taken and what refused. It is part of a snapshot: a resumed run decides as any other."""
 
     def __init__(self) -> None:

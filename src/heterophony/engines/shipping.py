@@ -29,7 +29,7 @@ Layout = tuple[npt.NDArray[Any], list[int]]  # an array in the order of memory, 
 
 
 def load(federation: Federation) -> Shipment:
-    """The federation, and apart from it the bytes of its arrays, which an object store can share."""
+    """Return the federation's bytes, and apart from them its arrays, which an object store can share."""
     from ray import cloudpickle
 
     buffers: list[pickle.PickleBuffer] = []
@@ -45,7 +45,7 @@ def load(federation: Federation) -> Shipment:
 
 
 def unload(shipment: Shipment) -> Federation:
-    """The federation; its data are where the arrays are, which others read too."""
+    """Return the federation; its data are where the arrays are, which others read too."""
     pickled, arrays, path = shipment
     sys.path += [folder for folder in path if folder not in sys.path]
     made: Federation = pickle.loads(pickled, buffers=arrays)
@@ -53,7 +53,7 @@ def unload(shipment: Shipment) -> Federation:
 
 
 def _reduced(thing: Any) -> Any:
-    """What ordinary pickling would copy, or could not do."""
+    """Return how to pickle what ordinary pickling would copy, or could not do."""
     if isinstance(thing, Data):
         return _data, ({name: _array(column) for name, column in thing.columns.items()}, thing.classes, thing.augment)
     if isinstance(thing, functools._lru_cache_wrapper) and not hasattr(thing, "__qualname__"):
@@ -64,7 +64,7 @@ def _reduced(thing: Any) -> Any:
 
 
 def _array(column: Tensor) -> Tensor | Layout:
-    """A column in the order in which it lies in memory; one that is no plain array goes as torch pickles it."""
+    """Return a column in the order in which it lies in memory; one that is no plain array goes as torch pickles it."""
     axes = sorted(range(column.dim()), key=column.stride, reverse=True)
     flat = column.detach().permute(axes)
     if column.device.type != "cpu" or not flat.is_contiguous() or column.dtype == torch.bfloat16:
@@ -94,7 +94,7 @@ def _importable(cls: type) -> bool:
 
 
 def _written(cls: type[Method]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A method's class body as its author wrote it: what `Method` and `dataclass` added, they will add again."""
+    """Return a method's class body as its author wrote it: what `Method` and `dataclass` added, they will add again."""
     kept = ("__module__", "__qualname__", "__doc__", "__annotations__")
     body = {name: value for name, value in vars(cls).items() if name in kept or not name.startswith("__")}
     body.pop("reactions")
