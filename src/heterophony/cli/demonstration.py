@@ -13,7 +13,7 @@ from heterophony.base.amounts import percent, size
 from heterophony.kernel.compute import Compute
 from heterophony.settings import Setting
 from heterophony.studies import campaign
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 
 MIXED, TREE = "rotated-mnist-mixed", "rotated-mnist"
 # Method, setting, what happens, rounds: fewer than the settings', so that the whole is over in about two minutes.
@@ -27,12 +27,12 @@ RUNS: tuple[tuple[str, str, str, int | None], ...] = (
 )
 
 
-def orders(folder: Path) -> list[Order]:
+def planned_runs(folder: Path) -> list[PlannedRun]:
     """The runs, one seed each."""
     found = []
     for method, name, _, rounds in RUNS:
         setting = Setting.load(name)
-        found.append(Order(method, method, setting, folder / method / "seed-0", 0, rounds, {}, Compute()))
+        found.append(PlannedRun(method, method, setting, folder / method / "seed-0", 0, rounds, {}, Compute()))
     return found
 
 
@@ -52,7 +52,7 @@ def play(folder: Path, console: Console) -> None:
         "wide ResNet.",
         highlight=False,
     )
-    done = {order.label: found for order, found in campaign.run(orders(folder))}
+    done = {planned.label: found for planned, found in campaign.run(planned_runs(folder))}
     grid = Table(
         title="Accuracy on test digits of all, the own and the others' rotations (per cent)", title_justify="left"
     )

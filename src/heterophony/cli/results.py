@@ -27,7 +27,7 @@ from heterophony.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heterophony.studies.campaign import Order
+    from heterophony.studies.campaign import PlannedRun
     from heterophony.studies.experiments import Experiment
     from heterophony.studies.experiments.reproduction import Reproduction
 
@@ -70,7 +70,7 @@ def compare(
         if tuned is not None:  # what was found; a file of options wins, and --set over both
             given = {name: tuned_changes(tuned, setting.name, name, given.get(name, {})) for name in methods}
         metric = comparison.metric_of(metric)
-        wanted = comparison.orders(
+        wanted = comparison.planned_runs(
             methods,
             setting,
             seeds=range(seeds),
@@ -84,8 +84,8 @@ def compare(
         if rounds is not None and (cut := comparison.replanned(wanted)):
             print(f"--rounds {rounds} is not their own plan on {setting.name}: {cut}", file=sys.stderr)
         with stoppable():
-            done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
-        runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
+            done = {planned.folder: found for planned, found in campaign.run(wanted, jobs)}
+        runs = [(planned.label, planned.seed, done[planned.folder]) for planned in wanted]
         found = comparison.compare(setting.name, runs, metric)
         head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
         about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
@@ -144,9 +144,9 @@ def reproduce(
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
         elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
         compute = compute_of(device if elsewhere else device_of(device), precision=precision)
-        wanted = planning.orders(experiment, version, folder, compute, data)
+        wanted = planning.planned_runs(experiment, version, folder, compute, data)
         if not table:
-            _run_all([order for runs in wanted.values() for order in runs], jobs)
+            _run_all([planned for runs in wanted.values() for planned in runs], jobs)
         made = reproduction(experiment, version, folder, compute, data, made=wanted)
     if as_json:
         print(made.as_json())
@@ -179,14 +179,14 @@ def _runs(experiment: Experiment, quick: bool) -> int:
     """Return how many runs a version has."""
     from heterophony.studies.experiments import planning
 
-    return sum(map(len, planning.orders(experiment, planning.Version(quick), Path()).values()))
+    return sum(map(len, planning.planned_runs(experiment, planning.Version(quick), Path()).values()))
 
 
-def _run_all(orders: Sequence[Order], jobs: int) -> None:
+def _run_all(planned_runs: Sequence[PlannedRun], jobs: int) -> None:
     """Run what is not finished yet, one seed after the other, so that all arms have their first figures early."""
     from heterophony.studies import campaign
 
-    by_seed = sorted(orders, key=lambda order: order.seed)
+    by_seed = sorted(planned_runs, key=lambda planned: planned.seed)
     with stoppable():
         for _ in campaign.run(by_seed, jobs, check=False):
             pass
