@@ -28,6 +28,7 @@ from heterophony.cli.options import (
 
 if TYPE_CHECKING:
     from heterophony.studies.campaign import PlannedRun
+    from heterophony.studies.comparison import Comparison
     from heterophony.studies.experiments import Experiment
     from heterophony.studies.experiments.reproduction import Reproduction
 
@@ -52,13 +53,12 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare METHODS on one setting: the same data, partition and seeds for all.
 
-    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
-    Figures in JSON are fractions, by the names that papers have; `names` says which is which.
+    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused. Others go on where they stopped.
+    Figures in JSON are fractions, by the names that papers have. `names` says which is which.
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
     with complaints():
-        from heterophony.base.disk import Disk
         from heterophony.catalogue import registry
         from heterophony.settings import Setting
         from heterophony.studies import campaign, comparison
@@ -87,25 +87,36 @@ def compare(
             done = {planned.folder: found for planned, found in campaign.run(wanted, jobs)}
         runs = [(planned.label, planned.seed, done[planned.folder]) for planned in wanted]
         found = comparison.compare(setting.name, runs, metric)
-        head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
         about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
-        text = [
-            f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
-            "",
-            *comparison.markdown(head, rows),
-            "",
-            note,
-        ]
-        Disk(private=False).replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
-        Disk(private=False).replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+        _write_comparison(folder, found, about)
     if as_json:
         print(json.dumps(about))
-        return
-    left_out = show_table(setting.name, head, rows, ("wall", "virtual", "rounds", "sent", "others"))
-    print(note)
+    else:
+        _show_comparison(folder, found, comparison.left_over(folder, wanted))
+
+
+def _write_comparison(folder: Path, found: Comparison, about: dict[str, Any]) -> None:
+    """Write a comparison as Markdown and as JSON."""
+    from heterophony.base.disk import Disk
+    from heterophony.studies import comparison
+
+    title = f"# {found.setting}: {', '.join(method.label for method in found.methods)}"
+    table = comparison.markdown(comparison.header(found), comparison.cells(found))
+    text = "\n".join([title, "", *table, "", comparison.note(found)]) + "\n"
+    Disk(private=False).replace(folder / "comparison.md", text.encode())
+    Disk(private=False).replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+
+
+def _show_comparison(folder: Path, found: Comparison, left: str) -> None:
+    """Print a comparison as a table. `left` says which other runs lie in its folder."""
+    from heterophony.studies import comparison
+
+    head, rows = comparison.header(found), comparison.cells(found)
+    left_out = show_table(found.setting, head, rows, ("wall", "virtual", "rounds", "sent", "others"))
+    print(comparison.note(found))
     whole = f", with {', '.join(left_out)}" if left_out else ""
     print(f"{folder / 'comparison.md'}{whole}; figures: heterophony report {folder}")
-    if left := comparison.left_over(folder, wanted):
+    if left:
         print(f"There before, and not in this table: {left}; ask for them too, and they are reused")
 
 
@@ -125,7 +136,7 @@ def reproduce(
 ) -> None:
     """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
 
-    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused, others go on
+    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused. Others go on
     where they stopped.
 
     Example: heterophony reproduce fedh2l-table2 --quick
@@ -234,7 +245,7 @@ def report(
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Says how to go on when it is stopped."""
+    """Say how to go on when it is stopped."""
     try:
         yield
     except KeyboardInterrupt:
@@ -243,7 +254,7 @@ def stoppable() -> Iterator[None]:
 
 
 def show_table(title: str, head: list[str], rows: list[list[str]], spare: Sequence[str] = ()) -> list[str]:
-    """A table for a terminal, never cut; `spare` columns are left out where it is narrow. Says which."""
+    """Print a table, never cut. Where the terminal is narrow, `spare` columns are left out; return which."""
     shown = terminal.fitting(head, rows, spare, terminal.room())
     print()
     terminal.show([head[j] for j in shown], [[row[j] for j in shown] for row in rows], title, right=True)
