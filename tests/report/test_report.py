@@ -673,11 +673,11 @@ def test_a_run_that_was_started_from_python_is_shown_too(tmp_path):
 )
 def test_the_first_sentence_claims_no_test_that_was_not_made(seeds, p, said):
     from heterophony.report.page import _finding
-    from heterophony.studies.comparison import Comparison, Line
+    from heterophony.studies.comparison import Compared, Comparison
     from heterophony.tables.interval import Interval
 
     def line(label, mean, p):
-        return Line(label, {"acc": Interval(mean, None, None, 1)}, {}, (), p, 1, 0.0, None, None)
+        return Compared(label, {"acc": Interval(mean, None, None, 1)}, {}, (), p, 1, 0.0, None, None)
 
     found = Comparison("s", "acc", seeds, (line("a", 0.9, None), line("b", 0.8, p)), "a")
     assert said in _finding(found)

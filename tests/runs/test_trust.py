@@ -16,7 +16,7 @@ from heterophony.base.imported import Untrusted
 from heterophony.runs import exported
 from heterophony.runs.run import Run
 from heterophony.settings import reassemble
-from heterophony.studies import tuning
+from heterophony.studies import tuned, tuning
 from toys.altering import altered
 
 SMALL = """
@@ -208,7 +208,7 @@ def test_what_was_tuned_for_others_is_not_imported(tmp_path, ran):
     )
     trial = tuning.Trial("fedavg", "s", {}, {"0": 0.5}, 1, "acc")
     with pytest.raises(ValueError, match=r"--set local.lr"):
-        tuning.write(tmp_path / "tuned.toml", [trial], 1)
+        tuned.write(tmp_path / "tuned.toml", [trial], 1)
     assert not ran()
 
 

@@ -16,7 +16,7 @@ from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run
 from heterophony.settings import Setting
 from heterophony.studies import campaign, comparison
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 from heterophony.tables.metrics import Metrics
 from toys.altering import altered, resealed
 from toys.compared import call, refused, said
@@ -103,9 +103,9 @@ def test_who_is_killed_leaves_no_process_behind(tmp_path):
 
 
 def test_an_unfinished_run_goes_on(small, runs, tmp_path):
-    order = Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 1)
-    campaign.fulfil(order, loud=False)  # one round of two
-    (found,) = campaign.run([Order("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 2)])
+    order = PlannedRun("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 1)
+    campaign.complete(order, loud=False)  # one round of two
+    (found,) = campaign.run([PlannedRun("fedavg", "fedavg", Setting.load(str(small)), tmp_path / "run", 0, 2)])
     assert found[1].digest == Folder(runs / "fedavg" / "seed-0").summary.digest
 
 
@@ -128,8 +128,8 @@ def test_a_folder_of_another_run_is_refused(small, runs, tmp_path):
 def test_a_run_that_was_taken_further_is_not_the_shorter_one(small, tmp_path):
     """Also where it was stopped on the way: its tables are not those of the figures that were once written."""
     setting = Setting.load(str(small))
-    short, longer = (Order("solo", "solo", setting, tmp_path / "solo" / "seed-0", 0, rounds) for rounds in (1, 9))
-    campaign.fulfil(short, loud=False)
+    short, longer = (PlannedRun("solo", "solo", setting, tmp_path / "solo" / "seed-0", 0, rounds) for rounds in (1, 9))
+    campaign.complete(short, loud=False)
 
     def stop(engine):
         engine.stop = engine.table.rows[-1]["round"] >= 3
@@ -212,7 +212,7 @@ def _also(run, **figures: float):
 def test_the_table_by_hand():
     """Differences b - a are 0.1, 0.2, 0.3: mean 0.2, deviation 0.1, t = 0.2 / (0.1 / sqrt 3) = 3.464, p = 0.0742."""
     found = comparison.compare("toy", _runs(a=[0.1, 0.1, 0.1], b=[0.2, 0.3, 0.4], c=[0.2, 0.3, 0.4]))
-    a, b, c = found.lines
+    a, b, c = found.methods
     assert found.best == "b"
     assert (b.p, c.p) == (None, 1.0)
     assert a.p == pytest.approx(2 * 0.0742, abs=1e-4)  # the smaller of two
@@ -265,8 +265,8 @@ def test_seeds_at_different_rounds_have_no_mean():
 
 def test_an_undefined_figure_is_no_zero():
     found = comparison.compare("toy", _runs(a=[None, 0.1], b=[None, None], c=[0.05, 0.05]))
-    assert [line.figures["acc"] is None for line in found.lines] == [True, True, False]
-    assert [line.p for line in found.lines][1] is None
+    assert [line.figures["acc"] is None for line in found.methods] == [True, True, False]
+    assert [line.p for line in found.methods][1] is None
 
 
 def test_who_diverged_in_one_seed_is_not_the_best():

@@ -90,24 +90,24 @@ def test_every_table_that_was_promised_is_there():
 def test_every_run_of_a_shipped_file_has_options_that_exist(name, quick):
     """Without the data: settings are checked by their schema, options by their methods."""
     experiment = Experiment.load(name)
-    wanted = planning.orders(experiment, planning.Version(quick=quick), Path("out"), {}, None)
-    folders = [order.folder for runs in wanted.values() for order in runs]
+    wanted = planning.planned_runs(experiment, planning.Version(quick=quick), Path("out"), {}, None)
+    folders = [planned.folder for runs in wanted.values() for planned in runs]
     assert len(set(folders)) == len(folders)
-    for order, *_ in wanted.values():
-        theirs = {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
-        changed = order.setting.changed(theirs)
+    for planned, *_ in wanted.values():
+        theirs = {key: value for key, value in planned.changes.items() if key.split(".")[0] in PARTS}
+        changed = planned.setting.changed(theirs)
         changed.data.partition.build()
-        entry = registry.lookup(order.method)
-        entry.build({key: value for key, value in order.changes.items() if key not in theirs})
-        assert order.goal >= 1
+        entry = registry.lookup(planned.method)
+        entry.build({key: value for key, value in planned.changes.items() if key not in theirs})
+        assert planned.goal >= 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_stands_there_for_all_is_used_by_someone(name):
     experiment = Experiment.load(name)
     for quick, keys in ((False, experiment.set), (True, experiment.quick.set)):
-        wanted = planning.orders(experiment, planning.Version(quick=quick), Path("out"), {}, None)
-        used = {key for order, *_ in wanted.values() for key in order.changes}
+        wanted = planning.planned_runs(experiment, planning.Version(quick=quick), Path("out"), {}, None)
+        used = {key for planned, *_ in wanted.values() for key in planned.changes}
         assert set(keys) <= used
 
 
@@ -428,17 +428,25 @@ def test_an_undefined_seed_is_no_claim():
 # -- the quick version ------------------------------------------------------------------------------------------
 def test_an_arm_keeps_what_it_is_called_after_in_the_quick_version():
     experiment = Experiment.load("fccl-public")
-    wanted = planning.orders(experiment, planning.Version(quick=True), Path("out"), {}, None)
-    rows = {arm: order.setting.changed(theirs(order)).data.public.rows for (_, arm), (order, *_) in wanted.items()}
+    wanted = planning.planned_runs(experiment, planning.Version(quick=True), Path("out"), {}, None)
+    rows = {
+        arm: planned.setting.changed(theirs(planned)).data.public.rows for (_, arm), (planned, *_) in wanted.items()
+    }
     assert rows == {"CIFAR-100, 2,000": 2000, "Fashion-MNIST, 2,000": 2000}
     toy = experiment.model_copy(update={"quick": Quick(set={"data.public.rows": 9})})  # before it or after it
-    wanted = planning.orders(toy, planning.Version(quick=True), Path("out"), {}, None)
-    rows = {arm: order.setting.changed(theirs(order)).data.public.rows for (_, arm), (order, *_) in wanted.items()}
+    wanted = planning.planned_runs(toy, planning.Version(quick=True), Path("out"), {}, None)
+    rows = {
+        arm: planned.setting.changed(theirs(planned)).data.public.rows for (_, arm), (planned, *_) in wanted.items()
+    }
     assert rows == {"CIFAR-100, 5,000": 9, "CIFAR-100, 2,000": 2000, "Fashion-MNIST, 2,000": 2000}
 
 
-def theirs(order):
-    return {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
+def public_rows(planned):
+    return planned.setting.changed(theirs(planned)).data.public.rows
+
+
+def theirs(planned):
+    return {key: value for key, value in planned.changes.items() if key.split(".")[0] in PARTS}
 
 
 def test_a_quick_table_says_what_it_has_instead_of_its_labels(toy, tmp_path):

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from heterophony.cli import app
 from heterophony.settings import Setting, SettingError
-from heterophony.studies.tuning import Trial, best, combinations, edges, grid, options, read, tune, write
+from heterophony.studies.tuned import options, read, write
+from heterophony.studies.tuning import Trial, best, combinations, edges, grid, tune
 
 SMALL = """
 rounds = 2

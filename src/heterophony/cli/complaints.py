@@ -1,4 +1,4 @@
-"""What goes wrong is told in one clear line. Exit 2: bad input, exit 1: a failure, of ours or of a user's own code."""
+"""One clear line for what goes wrong. Exit 2: bad input. Exit 1: a failure, of ours or of a user's own code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import typer
 
 @contextmanager
 def complaints(folder: Path | None = None) -> Iterator[None]:
-    """One clear line and an exit code instead of a traceback; `folder` is the run that can be resumed."""
+    """Print one clear line, and leave with an exit code, instead of a traceback.
+
+    `folder` is the run that can be resumed.
+    """
     from heterophony.base import fault
     from heterophony.compute.eager import WorkError
     from heterophony.data import DataError
@@ -26,9 +29,7 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
         print(f"\nstopped; to go on: heterophony resume {folder}" if folder else "\nstopped", file=sys.stderr)
         raise typer.Exit(130) from None
     except OSError as error:
-        full = error.errno == errno.ENOSPC
-        hint = f": make room, then heterophony resume {folder}" if full and folder else ": make room" if full else ""
-        complain(f"{error.filename or folder or 'disk'}: {(error.strerror or str(error)).lower()}{hint}")
+        complain(_about_disk(error, folder))
         raise typer.Exit(2) from None
     except (ReactionError, WorkError, Unheard) as error:
         cause = error.__cause__
@@ -44,12 +45,24 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+def _about_disk(error: OSError, folder: Path | None) -> str:
+    """Say what the operating system refused; of a full disk, how to go on."""
+    hint = ""
+    if error.errno == errno.ENOSPC:
+        hint = f": make room, then heterophony resume {folder}" if folder else ": make room"
+    return f"{error.filename or folder or 'disk'}: {(error.strerror or str(error)).lower()}{hint}"
+
+
 def complain(text: str) -> None:
+    """Print one line to stderr."""
     print(f"heterophony: {' '.join(text.split())}", file=sys.stderr)
 
 
 def _ours(error: Exception) -> bool:
-    """Whether the text was written for the user: our own error classes, or a ValueError raised by our own code."""
+    """Return whether the text was written for the user.
+
+    It is, if the error is of a class of our own, or was raised by our own code.
+    """
     if type(error).__module__.startswith("heterophony"):
         return True
     trace = error.__traceback__

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from heterophony.base.amounts import percent, size
-from heterophony.kernel.compute import Compute
+from heterophony.runs.summary import Summary
 from heterophony.settings import Setting
 from heterophony.studies import campaign
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 
 MIXED, TREE = "rotated-mnist-mixed", "rotated-mnist"
 # Method, setting, what happens, rounds: fewer than the settings', so that the whole is over in about two minutes.
@@ -27,12 +28,13 @@ RUNS: tuple[tuple[str, str, str, int | None], ...] = (
 )
 
 
-def orders(folder: Path) -> list[Order]:
-    """The runs, one seed each."""
+def planned_runs(folder: Path) -> list[PlannedRun]:
+    """Return the runs, one seed each."""
     found = []
     for method, name, _, rounds in RUNS:
         setting = Setting.load(name)
-        found.append(Order(method, method, setting, folder / method / "seed-0", 0, rounds, {}, Compute()))
+        place = folder / method / "seed-0"
+        found.append(PlannedRun(label=method, method=method, setting=setting, folder=place, rounds=rounds))
     return found
 
 
@@ -42,29 +44,14 @@ def play(folder: Path, console: Console) -> None:
 
     began = time.perf_counter()
     if lacking := report.lacking():  # said before the runs, which take minutes
-        print(
-            f"The demo will run and print its table, but make no page of figures: {lacking}",
-            file=sys.stderr,
-            flush=True,
-        )
+        said = f"The demo will run and print its table, but make no page of figures: {lacking}"
+        print(said, file=sys.stderr, flush=True)
     console.print(
         "Four participants, each with 650 real digits that are turned by 0, 20, 40 or 60 degrees; LeNet5, MLP, CNN and "
         "wide ResNet.",
         highlight=False,
     )
-    done = {order.label: found for order, found in campaign.run(orders(folder))}
-    grid = Table(
-        title="Accuracy on test digits of all, the own and the others' rotations (per cent)", title_justify="left"
-    )
-    for column in ("method", "what happens", "all", "own", "others", "worst", "sent"):
-        grid.add_column(column, justify="left" if column in ("method", "what happens") else "right")
-    for name, setting, what, _ in RUNS:
-        if setting != RUNS[0][1]:
-            grid.add_section()  # one network for all: another game
-        metrics = done[name].metrics
-        figures = [percent(getattr(metrics, key)).removesuffix(" %") for key in ("acc", "wdp", "cdp", "worst")]
-        grid.add_row(name, what, *figures, size(done[name].sent))
-    console.print(grid)
+    console.print(_table({planned.label: found for planned, found in campaign.run(planned_runs(folder))}))
     print(
         "Alone, each knows its own rotation. Together they learn the others': no image moves, and no private network."
     )
@@ -74,3 +61,20 @@ def play(folder: Path, console: Console) -> None:
         return
     page = report.write([folder], title="Four networks, four rotations, five ways to learn together")
     print(f"{seconds:.0f} s. Look at the figures: {page['page']}")
+
+
+def _table(done: Mapping[str, Summary]) -> Table:
+    """Return what came out of the runs, by method."""
+    title = "Accuracy on test digits of all, the own and the others' rotations (per cent)"
+    grid = Table(title=title, title_justify="left")
+    for column in ("method", "what happens"):
+        grid.add_column(column)
+    for column in ("all", "own", "others", "worst", "sent"):
+        grid.add_column(column, justify="right")
+    for name, setting, what, _ in RUNS:
+        if setting != MIXED:
+            grid.add_section()  # one network for all: another game
+        metrics = done[name].metrics
+        figures = [percent(getattr(metrics, key)).removesuffix(" %") for key in ("acc", "wdp", "cdp", "worst")]
+        grid.add_row(name, what, *figures, size(done[name].sent))
+    return grid

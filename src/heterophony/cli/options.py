@@ -110,9 +110,9 @@ def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callab
 def tuned_changes(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
     """What was found, and the user's own changes before it, by whatever name they call an option."""
     from heterophony.catalogue import registry
-    from heterophony.studies import tuning
+    from heterophony.studies import tuned
 
     entry = registry.lookup(method)
-    found = tuning.options(path, setting, method)
+    found = tuned.options(path, setting, method)
     own = {entry.full_name(key) for key in changes if any(name == key or name.endswith(f".{key}") for name in found)}
     return {key: value for key, value in found.items() if key not in own} | changes

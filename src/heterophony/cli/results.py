@@ -27,7 +27,8 @@ from heterophony.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heterophony.studies.campaign import Order
+    from heterophony.studies.campaign import PlannedRun
+    from heterophony.studies.comparison import Comparison
     from heterophony.studies.experiments import Experiment
     from heterophony.studies.experiments.reproduction import Reproduction
 
@@ -52,13 +53,12 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare METHODS on one setting: the same data, partition and seeds for all.
 
-    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused, others go on where they stopped.
-    Figures in JSON are fractions, by the names that papers have; `names` says which is which.
+    Runs that are finished in OUT (runs/compare/SETTING unless given) are reused. Others go on where they stopped.
+    Figures in JSON are fractions, by the names that papers have. `names` says which is which.
 
     Example: heterophony compare solo fedmd fml fedh2l --on rotated-mnist-mixed --seeds 3
     """
     with complaints():
-        from heterophony.base.disk import Disk
         from heterophony.catalogue import registry
         from heterophony.settings import Setting
         from heterophony.studies import campaign, comparison
@@ -70,7 +70,7 @@ def compare(
         if tuned is not None:  # what was found; a file of options wins, and --set over both
             given = {name: tuned_changes(tuned, setting.name, name, given.get(name, {})) for name in methods}
         metric = comparison.metric_of(metric)
-        wanted = comparison.orders(
+        wanted = comparison.planned_runs(
             methods,
             setting,
             seeds=range(seeds),
@@ -84,28 +84,39 @@ def compare(
         if rounds is not None and (cut := comparison.replanned(wanted)):
             print(f"--rounds {rounds} is not their own plan on {setting.name}: {cut}", file=sys.stderr)
         with stoppable():
-            done = {order.folder: found for order, found in campaign.run(wanted, jobs)}
-        runs = [(order.label, order.seed, done[order.folder]) for order in wanted]
+            done = {planned.folder: found for planned, found in campaign.run(wanted, jobs)}
+        runs = [(planned.label, planned.seed, done[planned.folder]) for planned in wanted]
         found = comparison.compare(setting.name, runs, metric)
-        head, rows, note = comparison.header(found), comparison.cells(found), comparison.note(found)
         about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
-        text = [
-            f"# {setting.name}: {', '.join(dict.fromkeys(methods))}",
-            "",
-            *comparison.markdown(head, rows),
-            "",
-            note,
-        ]
-        Disk(private=False).replace(folder / "comparison.md", ("\n".join(text) + "\n").encode())
-        Disk(private=False).replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+        _write_comparison(folder, found, about)
     if as_json:
         print(json.dumps(about))
-        return
-    left_out = show_table(setting.name, head, rows, ("wall", "virtual", "rounds", "sent", "others"))
-    print(note)
+    else:
+        _show_comparison(folder, found, comparison.left_over(folder, wanted))
+
+
+def _write_comparison(folder: Path, found: Comparison, about: dict[str, Any]) -> None:
+    """Write a comparison as Markdown and as JSON."""
+    from heterophony.base.disk import Disk
+    from heterophony.studies import comparison
+
+    title = f"# {found.setting}: {', '.join(method.label for method in found.methods)}"
+    table = comparison.markdown(comparison.header(found), comparison.cells(found))
+    text = "\n".join([title, "", *table, "", comparison.note(found)]) + "\n"
+    Disk(private=False).replace(folder / "comparison.md", text.encode())
+    Disk(private=False).replace(folder / "comparison.json", (json.dumps(about, indent=1) + "\n").encode())
+
+
+def _show_comparison(folder: Path, found: Comparison, left: str) -> None:
+    """Print a comparison as a table. `left` says which other runs lie in its folder."""
+    from heterophony.studies import comparison
+
+    head, rows = comparison.header(found), comparison.cells(found)
+    left_out = show_table(found.setting, head, rows, ("wall", "virtual", "rounds", "sent", "others"))
+    print(comparison.note(found))
     whole = f", with {', '.join(left_out)}" if left_out else ""
     print(f"{folder / 'comparison.md'}{whole}; figures: heterophony report {folder}")
-    if left := comparison.left_over(folder, wanted):
+    if left:
         print(f"There before, and not in this table: {left}; ask for them too, and they are reused")
 
 
@@ -125,7 +136,7 @@ def reproduce(
 ) -> None:
     """Run a table of a paper and print its figures beside ours; Markdown, CSV and JSON go to OUT.
 
-    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused, others go on
+    Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused. Others go on
     where they stopped.
 
     Example: heterophony reproduce fedh2l-table2 --quick
@@ -144,9 +155,9 @@ def reproduce(
         folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
         elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
         compute = compute_of(device if elsewhere else device_of(device), precision=precision)
-        wanted = planning.orders(experiment, version, folder, compute, data)
+        wanted = planning.planned_runs(experiment, version, folder, compute, data)
         if not table:
-            _run_all([order for runs in wanted.values() for order in runs], jobs)
+            _run_all([planned for runs in wanted.values() for planned in runs], jobs)
         made = reproduction(experiment, version, folder, compute, data, made=wanted)
     if as_json:
         print(made.as_json())
@@ -179,14 +190,14 @@ def _runs(experiment: Experiment, quick: bool) -> int:
     """Return how many runs a version has."""
     from heterophony.studies.experiments import planning
 
-    return sum(map(len, planning.orders(experiment, planning.Version(quick), Path()).values()))
+    return sum(map(len, planning.planned_runs(experiment, planning.Version(quick), Path()).values()))
 
 
-def _run_all(orders: Sequence[Order], jobs: int) -> None:
+def _run_all(planned_runs: Sequence[PlannedRun], jobs: int) -> None:
     """Run what is not finished yet, one seed after the other, so that all arms have their first figures early."""
     from heterophony.studies import campaign
 
-    by_seed = sorted(orders, key=lambda order: order.seed)
+    by_seed = sorted(planned_runs, key=lambda planned: planned.seed)
     with stoppable():
         for _ in campaign.run(by_seed, jobs, check=False):
             pass
@@ -234,7 +245,7 @@ def report(
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Says how to go on when it is stopped."""
+    """Say how to go on when it is stopped."""
     try:
         yield
     except KeyboardInterrupt:
@@ -243,7 +254,7 @@ def stoppable() -> Iterator[None]:
 
 
 def show_table(title: str, head: list[str], rows: list[list[str]], spare: Sequence[str] = ()) -> list[str]:
-    """A table for a terminal, never cut; `spare` columns are left out where it is narrow. Says which."""
+    """Print a table, never cut. Where the terminal is narrow, `spare` columns are left out; return which."""
     shown = terminal.fitting(head, rows, spare, terminal.room())
     print()
     terminal.show([head[j] for j in shown], [[row[j] for j in shown] for row in rows], title, right=True)

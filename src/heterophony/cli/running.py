@@ -1,4 +1,4 @@
-"""run, resume, demo."""
+"""The commands that run one federation: run, resume, demo."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ def run(
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
-        place = (
-            device if (engine, device) == ("ray", "cuda") else options.device_of(device)
-        )  # the GPUs may be elsewhere
+        # Ray's GPUs may be on other machines.
+        place = device if (engine, device) == ("ray", "cuda") else options.device_of(device)
         options.engine_of(engine, address=address)
         if engine == "flower" and to is not None:  # before there is a folder
             raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
@@ -62,12 +61,10 @@ def run(
             changes = options.tuned_changes(tuned, setting.name, method, changes)
         compute = options.compute_of(place, executor, precision, deterministic)
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
-        wanted = rounds or setting.plan(method)[0]
+        spec, wanted = federation.identity(), rounds or setting.plan(method)[0]
         if to is None:
-            result = execute(federation, engine, wanted, workers=workers, address=address)
-            _finish(federation.identity(), result, None, as_json)
+            _finish(spec, execute(federation, engine, wanted, workers=workers, address=address), None, as_json)
             return
-        spec = federation.identity()
         with Run.open(to, spec) if known else Run.create(to, {**spec, "track": track}, wanted) as record:
             wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
             _finish(spec, execute(federation, engine, wanted, record, workers, told, address), to, as_json)
@@ -120,6 +117,7 @@ def execute(
     told: list[str] | None = None,
     address: str | None = None,
 ) -> Result:
+    """Run a federation on an engine by its name. Alone on this machine's CPU, it uses all cores."""
     from heterophony.runs import execution
 
     compute = federation.compute

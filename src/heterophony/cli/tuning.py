@@ -1,4 +1,4 @@
-"""`heterophony tune`."""
+"""The command that chooses options: tune."""
 
 from __future__ import annotations
 
@@ -30,22 +30,19 @@ def tune(
     data: DataFolder = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Choose options of METHOD on a setting's validation data.
+    """Choose options of METHOD on a setting's validation data. Test data are not looked at.
 
     Example: heterophony tune fedavg --on rotated-mnist --grid lr=0.01,0.05 --grid epochs=1,2 --budget 4
     """
     with complaints():
         from heterophony.catalogue import registry
         from heterophony.settings import Setting, SettingError
-        from heterophony.studies import tuning
+        from heterophony.studies import tuned, tuning
 
         by = {"all": "acc", "wdp": "own"}.get(by, by)  # as papers call them
         if by not in ("acc", "own", "loss"):
             raise SettingError(f"--by {by}: it is all, own or loss")
-        try:
-            numbers = [int(seed) for seed in seeds.split(",")]
-        except ValueError:
-            raise SettingError(f"--seeds {seeds}: write whole numbers, as in 0,1,2") from None
+        numbers = _numbers(seeds)
         wanted = tuning.grid(grid, method)
 
         def tell(trial: tuning.Trial) -> None:
@@ -66,7 +63,7 @@ def tune(
             run=lambda federation, count: execute(federation, "local", count, workers=workers),
             tell=tell,
         )
-        chosen = tuning.write(to / "tuned.toml", trials, budget)
+        chosen = tuned.write(to / "tuned.toml", trials, budget)
         if at_edge := tuning.edges(trials, chosen):
             print(f"{'; '.join(at_edge)}: a wider grid may hold a better one", file=sys.stderr)
     if as_json:
@@ -76,6 +73,16 @@ def tune(
         same = [f"--rounds {rounds}"] if rounds else []
         same += [f"--set {shlex.quote(text)}" for text in set_ or []]
         print(" ".join([f"heterophony run {method} --on {on}", *same, f"--tuned {to / 'tuned.toml'}"]))
+
+
+def _numbers(seeds: str) -> list[int]:
+    """Read seeds by commas."""
+    from heterophony.settings import SettingError
+
+    try:
+        return [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise SettingError(f"--seeds {seeds}: write whole numbers, as in 0,1,2") from None
 
 
 def _figure(trial: Any) -> str:

@@ -251,7 +251,7 @@ def _told(chapter: Chapter, kind: type[Leaks] | type[Untrained]) -> list[str]:
 
 def _finding(found: Comparison) -> str:
     """Return what the table says first, and no more than it can bear."""
-    lines = {line.label: line for line in found.lines}
+    lines = {line.label: line for line in found.methods}
     if found.best is None or len(lines) < 2:
         return ""
     best = lines[found.best]

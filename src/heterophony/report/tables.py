@@ -20,11 +20,11 @@ def methods(chapter: Chapter) -> PrintedTable:
     head, rows = comparison.header(found), comparison.cells(found)
     strong = set()
     for place, name in enumerate(comparison.columns(found), 1):
-        known = {row: own.mean for row, line in enumerate(found.lines) if (own := line.figures[name]) is not None}
+        known = {row: own.mean for row, line in enumerate(found.methods) if (own := line.figures[name]) is not None}
         if len(known) > 1:
             highest = max(known.values())
             strong |= {(row, place) for row, value in known.items() if value == highest}
-    colors = [chapter.colors[line.label] for line in found.lines]
+    colors = [chapter.colors[line.label] for line in found.methods]
     title = f"Methods on {chapter.setting}"
     note = comparison.note(found) + "." + (" In bold the highest of each column." if strong else "")
     return PrintedTable("methods", title, head, rows, note, frozenset(strong), colors=colors)

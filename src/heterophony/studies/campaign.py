@@ -28,7 +28,7 @@ FILE = "order.json"
 
 
 @dataclass(frozen=True)
-class Order:
+class PlannedRun:
     """One run: a method on a setting, with these changes and this seed, and the folder it goes to."""
 
     label: str
@@ -43,15 +43,16 @@ class Order:
 
     @property
     def goal(self) -> int:
+        """Return how many rounds it is to have."""
         return self.rounds or self.setting.plan(self.method)[0]
 
     def terms(self) -> dict[str, Any]:
-        """What a folder must have been run with to be taken for this, as far as the user said it."""
+        """Return what a folder must have been run with to be taken for this, as far as the user said it."""
         terms = {"method": self.method, "setting": self.setting.plain(), "seed": self.seed, "changes": self.changes}
         return dict(json.loads(json.dumps(terms)))
 
     def resolved(self) -> dict[str, Any]:
-        """What it must have been run with besides, also where nobody said it: a default may have changed since.
+        """Return what it must have been run with besides, also where nobody said it: a default may have changed since.
 
         Not the device: what is the same in exact arithmetic differs in last digits there, by less than between seeds.
         A coarser precision is another arithmetic.
@@ -60,6 +61,7 @@ class Order:
         return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.compute.precision})))
 
     def build(self) -> Federation:
+        """Build its federation."""
         return assemble(
             self.method,
             self.setting,
@@ -70,7 +72,7 @@ class Order:
         )
 
     def finished(self) -> Summary | None:
-        """What the folder holds, if that is this run and it is at its end."""
+        """Return what the folder holds, if that is this run and it is at its end."""
         if not (self.folder / "spec.json").exists():
             return None
         mine = self._agreed()
@@ -83,7 +85,7 @@ class Order:
         return known if mine and known is not None and known.rounds == self.goal else None
 
     def _agreed(self) -> bool:
-        """Whether the folder is of this order; one that was ordered otherwise is refused."""
+        """Return whether the folder is of this run. Raise where it is of another one."""
         try:
             terms = Run.part(self.folder, FILE)
         except RunError as error:
@@ -100,6 +102,7 @@ class Order:
         return True
 
     def _refuse(self, spec: Mapping[str, Any], where: str, was: Any, asked: Any) -> NoReturn:
+        """Raise and say what the folder was run with, and what is asked for."""
         name = where.removeprefix("changes.").removeprefix("settings.")
         if where.startswith("changes."):  # what nobody changed was as the setting has it
             was = _field(Setting.of(dict(spec["recipe"]["setting"])), name) if was is None else was
@@ -111,7 +114,7 @@ class Order:
 
 
 def _shared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Without options that came later than a run: their defaults are how it was before."""
+    """Return our options without those that came later than a run: their defaults are how it was before."""
     return {
         key: _shared(value, theirs[key]) if isinstance(value, dict) and isinstance(theirs[key], dict) else value
         for key, value in ours.items()
@@ -120,63 +123,63 @@ def _shared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 
 
 def _field(setting: Setting, name: str) -> Any:
-    """A field of a setting by its name as in `--set`; None where it has none."""
+    """Return a field of a setting by its name as in `--set`; None: it has no such field."""
     place: Any = setting.model_dump(by_alias=True)
     for part in name.split("."):
         place = place.get(part) if isinstance(place, Mapping) else None
     return place
 
 
-def fulfil(order: Order, *, workers: int = 1, loud: bool = True) -> Summary:
-    """Run an order, or as much of it as is left, and return its summary."""
-    known = order.finished()
+def complete(planned: PlannedRun, *, workers: int = 1, loud: bool = True) -> Summary:
+    """Run what is planned, or as much of it as is left, and return its summary."""
+    known = planned.finished()
     if known is not None:
         return known
-    federation = order.build()
+    federation = planned.build()
     if federation.compute.device == "cpu":
         federation = federation.computed(workers=workers)
-    spec, folder = federation.identity(), order.folder
-    opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, order.goal)
+    spec, folder = federation.identity(), planned.folder
+    opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, planned.goal)
     with opened as record:
-        Disk().replace(folder / FILE, sealed(order.terms(), indent=1))
-        return finish(spec, execute(federation, order.goal, record, loud=loud), folder)
+        Disk().replace(folder / FILE, sealed(planned.terms(), indent=1))
+        return finish(spec, execute(federation, planned.goal, record, loud=loud), folder)
 
 
-def run(orders: Sequence[Order], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[Order, Summary]]:
-    """Each order with its figures, as they come. With one job a run may use all cores; with several, one each.
+def run(runs: Sequence[PlannedRun], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[PlannedRun, Summary]]:
+    """Yield each run with its summary, as they come. With one job a run may use all cores; with several, one each.
 
     With `check`, what cannot be built is an error before anything runs, for the price of loading the data once more for
     each label. Stopped, it goes on when the same is asked for again.
     """
     began = time.monotonic()
-    known = [order.finished() for order in orders]
-    open_ = [order for order, found in zip(orders, known, strict=True) if found is None]
-    for order in {order.label: order for order in reversed(open_)}.values() if check else ():
-        order.build()
-    for order, found in zip(orders, known, strict=True):
+    known = [planned.finished() for planned in runs]
+    open_ = [planned for planned, found in zip(runs, known, strict=True) if found is None]
+    for planned in {planned.label: planned for planned in reversed(open_)}.values() if check else ():
+        planned.build()
+    for planned, found in zip(runs, known, strict=True):
         if found is not None:
-            yield order, found
-    said = len(orders) - len(open_)
+            yield planned, found
+    said = len(runs) - len(open_)
     if said:
-        _say(f"{said} of {counted(len(orders), 'run')} {'is' if said == 1 else 'are'} there already")
-    for order, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
+        _say(f"{said} of {counted(len(runs), 'run')} {'is' if said == 1 else 'are'} there already")
+    for planned, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
         said += 1
         acc = percent(found.metrics.acc)
         clock = f"{time.monotonic() - began:.0f} s so far"
-        _say(f"{said} of {len(orders)}: {order.label}, seed {order.seed}: accuracy {acc}; {clock}")
-        yield order, found
+        _say(f"{said} of {len(runs)}: {planned.label}, seed {planned.seed}: accuracy {acc}; {clock}")
+        yield planned, found
 
 
-def _in_turn(orders: Sequence[Order]) -> Iterator[tuple[Order, Summary]]:
-    for order in orders:
-        yield order, fulfil(order, workers=cores())
+def _in_turn(runs: Sequence[PlannedRun]) -> Iterator[tuple[PlannedRun, Summary]]:
+    for planned in runs:
+        yield planned, complete(planned, workers=cores())
 
 
-def _together(orders: Sequence[Order], jobs: int) -> Iterator[tuple[Order, Summary]]:
+def _together(runs: Sequence[PlannedRun], jobs: int) -> Iterator[tuple[PlannedRun, Summary]]:
     spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(orders))), mp_context=spawn, initializer=die_with_parent)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(runs))), mp_context=spawn, initializer=die_with_parent)
     try:
-        doing: dict[Future[Summary], Order] = {pool.submit(fulfil, o, loud=False): o for o in orders}
+        doing: dict[Future[Summary], PlannedRun] = {pool.submit(complete, run, loud=False): run for run in runs}
         for done in as_completed(doing):
             yield doing[done], done.result()
     finally:

@@ -16,7 +16,7 @@ from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.summary import Summary
 from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 from heterophony.tables.interval import Interval, holm, interval, mean, paired
 
 METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private", "top5", "f1")
@@ -31,7 +31,7 @@ class ComparisonError(ValueError):
 
 
 @dataclass(frozen=True)
-class Line:
+class Compared:
     """One method of a comparison."""
 
     label: str
@@ -46,6 +46,7 @@ class Line:
     skipped: int = 0  # merges for which there were too few sound answers, in all seeds
 
     def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
         figures = {
             name: None if found is None else {"mean": found.mean, "half": found.half, "n": found.n}
             for name, found in self.figures.items()
@@ -66,21 +67,22 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The lines in the order in which the methods were named."""
+    """Methods side by side, in the order in which they were named."""
 
     setting: str
     metric: str
     seeds: tuple[int, ...]
-    lines: tuple[Line, ...]
+    methods: tuple[Compared, ...]
     best: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        lines = [line.as_dict() for line in self.lines]
+        """Return it as plain values."""
+        methods = [method.as_dict() for method in self.methods]
         head = {"setting": self.setting, "metric": self.metric, "seeds": list(self.seeds), "best": self.best}
-        return {**head, "methods": lines}
+        return {**head, "methods": methods}
 
 
-def orders(
+def planned_runs(
     methods: Sequence[str],
     setting: Setting,
     *,
@@ -91,8 +93,8 @@ def orders(
     changes: Mapping[str, Any] | None = None,
     compute: Compute = Compute(),
     data: Path | None = None,
-) -> list[Order]:
-    """One run a method and seed, seeds first, so that all methods have their first figures early."""
+) -> list[PlannedRun]:
+    """Plan one run for each method and seed, seeds first, so that all methods have their first figures early."""
     names = list(dict.fromkeys(methods))
     for name in names:
         registry.lookup(name)
@@ -102,150 +104,190 @@ def orders(
             own = dict((options or {}).get(name, {}))
             asked = own.pop("rounds", None)
             found.append(
-                Order(
-                    name,
-                    name,
-                    setting,
-                    folder / name / f"seed-{seed}",
-                    seed,
-                    rounds or asked,
-                    {**own, **(changes or {})},
-                    compute,
-                    data,
+                PlannedRun(
+                    label=name,
+                    method=name,
+                    setting=setting,
+                    folder=folder / name / f"seed-{seed}",
+                    seed=seed,
+                    rounds=rounds or asked,
+                    changes={**own, **(changes or {})},
+                    compute=compute,
+                    data=data,
                 )
             )
     return found
 
 
-def replanned(wanted: Sequence[Order]) -> str:
-    """Which methods have rounds of their own in the setting, and got others; nothing where none has."""
-    plans = {order.method: (order.setting.methods.get(order.method, {}).get("rounds"), order.goal) for order in wanted}
-    return ", ".join(f"{name} has {own}, gets {got}" for name, (own, got) in plans.items() if own not in (None, got))
+def replanned(wanted: Sequence[PlannedRun]) -> str:
+    """Say which methods have rounds of their own in the setting, and got others; nothing where none has."""
+    said = {}
+    for planned in wanted:
+        own = planned.setting.methods.get(planned.method, {}).get("rounds")
+        if own is not None and own != planned.goal:
+            said[planned.method] = f"{planned.method} has {own}, gets {planned.goal}"
+    return ", ".join(said.values())
 
 
-def left_over(folder: Path, wanted: Sequence[Order]) -> str:
-    """The methods and the seeds of finished runs in a folder of comparisons that are not among these orders."""
-    known = {order.folder for order in wanted}
+def left_over(folder: Path, wanted: Sequence[PlannedRun]) -> str:
+    """Say which methods and seeds have finished runs in a folder of comparisons and are not among the wanted ones."""
+    known = {planned.folder for planned in wanted}
     rest = [path.parent for path in sorted(folder.glob("*/seed-*/result.json")) if path.parent not in known]
-    names = {order.method for order in wanted}
-    others = list(dict.fromkeys(path.parent.name for path in rest if path.parent.name not in names))
-    numbers = sorted({int(seed) for path in rest if (seed := path.name.removeprefix("seed-")).isdigit()})
-    seeds = [str(seed) for seed in numbers if seed not in {order.seed for order in wanted}]
-    parts = [", ".join(others)] if others else []
-    parts += [f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}"] if seeds else []
+    methods = {planned.method for planned in wanted}
+    others = list(dict.fromkeys(path.parent.name for path in rest if path.parent.name not in methods))
+    names = {path.name.removeprefix("seed-") for path in rest}
+    numbers = {int(name) for name in names if name.isdigit()} - {planned.seed for planned in wanted}
+    parts = []
+    if others:
+        parts.append(", ".join(others))
+    if numbers:
+        parts.append(f"seed{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}")
     return " and ".join(parts)
 
 
 def read_options(path: Path) -> dict[str, dict[str, Any]]:
-    """A TOML file with a table of options for each method, by their whole names."""
+    """Read a TOML file with a table of options for each method; return them by their whole names."""
     tables = toml.parsed(toml.text(path, ComparisonError), path, ComparisonError)
-    found: dict[str, dict[str, Any]] = {}
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise ComparisonError(f"{path}: {name} is no table; write [{name}] for the options of a method")
+    found = {}
+    for name, table in tables.items():
         try:
-            entry = registry.lookup(name)
-            plan = {key: table[key] for key in ("rounds", "evaluate") if key in table}
-            own = {key: value for key, value in table.items() if key not in plan}
-            given = {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
-            entry.build(given)
+            found[name] = _method_options(name, table)
         except ValueError as error:
             raise ComparisonError(f"{path}: [{name}]: {error}") from None
-        if (rounds := plan.get("rounds", 1)) is not None and (not isinstance(rounds, int) or rounds < 1):
-            raise ComparisonError(f"{path}: [{name}]: rounds is a whole number of at least 1, got {rounds!r}")
-        found[name] = {**given, **plan}
     return found
 
 
+def _method_options(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Check one method's options, and return them by their whole names."""
+    entry = registry.lookup(name)
+    plan = {key: table[key] for key in ("rounds", "evaluate") if key in table}
+    own = {key: value for key, value in table.items() if key not in plan}
+    given = {entry.full_name(key): value for key, value in flat(own, entry.options()).items()}
+    entry.build(given)
+    rounds = plan.get("rounds", 1)
+    if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
+        raise ValueError(f"rounds is a whole number of at least 1, got {rounds!r}")
+    return {**given, **plan}
+
+
 def metric_of(name: str) -> str:
-    """A metric, by its own name or by the heading of its column."""
+    """Return a metric by its own name or by the heading of its column."""
     if (found := NAMES.get(name, name)) not in METRICS:
         raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(NAMES)}")
     return found
 
 
 def compare(setting: str, runs: Sequence[tuple[str, int, Summary]], metric: str = "acc") -> Comparison:
-    """What runs (label, seed, summary) say; those of one label have had equal rounds.
+    """Compare runs, each given as (label, seed, summary); those of one label have had equally many rounds.
 
-    The best has the highest mean; the others' p is of a paired test against it, corrected.
-    The best is chosen by the figures it is then compared on, so a small p against it is a little too small.
+    The best has the highest mean. The others' p is of a paired test against it, corrected for their number. The best is
+    chosen by the figures it is then compared on, so a small p against it is a little too small.
     """
     metric = metric_of(metric)
-    labels = list(dict.fromkeys(label for label, _, _ in runs))
-    by_label = {label: {seed: found for name, seed, found in runs if name == label} for label in labels}
-    by_seed: dict[str, dict[int, float]] = {
-        label: {seed: v for seed, f in own.items() if (v := getattr(f.metrics, metric)) is not None}
-        for label, own in by_label.items()
-    }
-    lost = {
-        label: tuple(seed for seed, f in sorted(own.items()) if f.found(Diverged)) for label, own in by_label.items()
-    }
+    by_label: dict[str, dict[int, Summary]] = {}
+    for label, seed, summary in runs:
+        by_label.setdefault(label, {})[seed] = summary
+    values = {label: _values(own, metric) for label, own in by_label.items()}
     # Whoever came to nothing in one of the seeds cannot be the best by the others.
-    whole = {label: own for label, own in by_seed.items() if own and len(own) == len(by_label[label])}
+    whole = {label: own for label, own in values.items() if own and len(own) == len(by_label[label])}
     means = {label: sum(own.values()) / len(own) for label, own in whole.items()}
     best = max(means, key=means.__getitem__) if means else None
-    raw = {label: paired(own, by_seed[best]) for label, own in by_seed.items() if best is not None and label != best}
-    ps = holm(raw)
-    lines = []
-    for label, own in by_label.items():
-        ordered = [own[seed] for seed in sorted(own)]
-        figures = {name: interval([getattr(f.metrics, name) for f in ordered]) for name in METRICS}
-        total = mean(f.sent for f in ordered)
-        clock, seconds = mean(f.clock for f in ordered), mean(f.seconds for f in ordered)
-        rounds = sorted({f.rounds for f in ordered})
-        if len(rounds) > 1:
-            raise ComparisonError(
-                f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those"
-            )
-        known = by_seed[label], lost[label], ps.get(label)
-        skipped = sum(found.value for f in ordered if (found := f.found(Skipped)))
-        lines.append(Line(label, figures, *known, rounds[0], total or 0.0, clock, seconds, skipped))
+    ps = {} if best is None else _tests(values, best)
+    methods = tuple(_compared(label, own, values[label], ps.get(label)) for label, own in by_label.items())
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
-    return Comparison(setting, metric, seeds, tuple(lines), best)
+    return Comparison(setting, metric, seeds, methods, best)
+
+
+def _values(own: Mapping[int, Summary], metric: str) -> dict[int, float]:
+    """Return the figures of the metric by seed, of the runs that have one."""
+    found = {seed: getattr(summary.metrics, metric) for seed, summary in own.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def _tests(values: Mapping[str, Mapping[int, float]], best: str) -> dict[str, float | None]:
+    """Return the corrected p of every other method being as good as the best."""
+    return holm({label: paired(own, values[best]) for label, own in values.items() if label != best})
+
+
+def _compared(label: str, own: Mapping[int, Summary], values: dict[int, float], p: float | None) -> Compared:
+    """Sum up the runs of one method."""
+    ordered = [own[seed] for seed in sorted(own)]
+    rounds = sorted({summary.rounds for summary in ordered})
+    if len(rounds) > 1:
+        raise ComparisonError(f"{label}: its seeds have had {' and '.join(map(str, rounds))} rounds: no mean of those")
+    skipped = [summary.found(Skipped) for summary in ordered]
+    return Compared(
+        label=label,
+        figures={name: interval([getattr(summary.metrics, name) for summary in ordered]) for name in METRICS},
+        by_seed=values,
+        diverged=tuple(seed for seed in sorted(own) if own[seed].found(Diverged)),
+        p=p,
+        rounds=rounds[0],
+        bytes=mean(summary.sent for summary in ordered) or 0.0,
+        clock=mean(summary.clock for summary in ordered),
+        seconds=mean(summary.seconds for summary in ordered),
+        skipped=sum(found.value for found in skipped if found),
+    )
 
 
 # -- as a table -------------------------------------------------------------------------------------------------
 def header(comparison: Comparison) -> list[str]:
+    """Return the heads of the table's columns."""
     figures = [TITLES.get(name, name) for name in columns(comparison)]
     return ["method", *figures, "rounds", "sent", "virtual", "wall", *(["p"] if tested(comparison) else [])]
 
 
 def tested(comparison: Comparison) -> bool:
-    """Whether there is anything to test: several methods and seeds."""
-    return len(comparison.lines) > 1 and len(comparison.seeds) > 1 and comparison.best is not None
+    """Return whether there is anything to test: several methods and seeds."""
+    return len(comparison.methods) > 1 and len(comparison.seeds) > 1 and comparison.best is not None
 
 
 def columns(comparison: Comparison) -> list[str]:
-    """The figures that are shown: what is compared, then those that anyone has."""
-    others = [name for name in COLUMNS if any(line.figures[name] is not None for line in comparison.lines)]
+    """Return the figures that are shown: what is compared, then those that anyone has."""
+    others = [name for name in COLUMNS if any(method.figures[name] is not None for method in comparison.methods)]
     if one_domain(comparison):
         others = [name for name in others if name != "wdp"]  # the same as all
     return list(dict.fromkeys((comparison.metric, *others)))
 
 
 def one_domain(comparison: Comparison) -> bool:
-    """Whether everyone's own domain is all there is."""
-    figures = [line.figures for line in comparison.lines]
+    """Return whether everyone's own domain is all there is."""
+    figures = [method.figures for method in comparison.methods]
     return all(own["cdp"] is None and own["wdp"] == own["acc"] for own in figures)
 
 
 def cells(comparison: Comparison) -> list[list[str]]:
+    """Return the rows of the table, one a method."""
     found = []
-    for line in comparison.lines:
-        figures = [figure(line.figures[name]) for name in columns(comparison)]
-        if line.diverged and line.figures[comparison.metric] is None:
+    for method in comparison.methods:
+        figures = [figure(method.figures[name]) for name in columns(comparison)]
+        if method.diverged and method.figures[comparison.metric] is None:
             figures[0] = "diverged"
-        p = "best" if line.label == comparison.best else "-" if line.p is None else p_text(line.p)
-        rest = [str(line.rounds), size(line.bytes), _seconds(line.clock), _seconds(line.seconds)]
-        found.append([line.label, *figures, *rest, *([p] if tested(comparison) else [])])
+        row = [method.label, *figures, str(method.rounds), size(method.bytes)]
+        row += [_seconds(method.clock), _seconds(method.seconds)]
+        if tested(comparison):
+            row.append(_p(method, comparison.best))
+        found.append(row)
     return found
 
 
+def _p(method: Compared, best: str | None) -> str:
+    """Return the cell with a method's p against the best."""
+    if method.label == best:
+        return "best"
+    return "-" if method.p is None else p_text(method.p)
+
+
 def figure(found: Interval | None) -> str:
+    """Write a figure with its interval."""
     return "-" if found is None else found.text()
 
 
 def p_text(value: float) -> str:
+    """Write a p."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
@@ -254,28 +296,36 @@ def _seconds(value: float | None) -> str:
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown: names to the left, figures to the right."""
+    """Write a table in Markdown: names to the left, figures to the right."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return [f"| {' | '.join(row)} |" for row in (head, rule, *rows)]
 
 
 def note(comparison: Comparison) -> str:
-    """What the figures mean."""
-    seeds = f"seed{'s' if len(comparison.seeds) > 1 else ''} {', '.join(map(str, comparison.seeds))}"
+    """Say what the figures mean."""
+    several = len(comparison.seeds) > 1
     title = TITLES.get(comparison.metric, comparison.metric)
     where = "" if one_domain(comparison) else " of all, the own and the others' domains"
-    text = f"Per cent on test data{where}, last round, {seeds}"
-    if len(comparison.seeds) > 1:
-        text += ": mean and half of the 95 % interval (t)"
-    among = f" of {len(comparison.seeds)} seeds" if len(comparison.seeds) > 1 else ""
-    lost = [
-        line.label + (f" in {len(line.diverged)}{among}" if among else "") for line in comparison.lines if line.diverged
-    ]
-    if lost:
-        text += f"; outputs are no numbers any more (a lower learning rate may help): {', '.join(lost)}"
-    if skipped := [f"{line.label} {line.skipped}" for line in comparison.lines if line.skipped]:
-        text += f"; merges skipped for want of sound answers (`heterophony ledger` has why): {', '.join(skipped)}"
+    seeds = f"seed{'s' if several else ''} {', '.join(map(str, comparison.seeds))}"
+    parts = [f"Per cent on test data{where}, last round, {seeds}"]
+    if several:
+        parts[0] += ": mean and half of the 95 % interval (t)"
+    if lost := _lost(comparison):
+        parts.append(f"outputs are no numbers any more (a lower learning rate may help): {', '.join(lost)}")
+    if skipped := [f"{method.label} {method.skipped}" for method in comparison.methods if method.skipped]:
+        parts.append(f"merges skipped for want of sound answers (`heterophony ledger` has why): {', '.join(skipped)}")
     if comparison.best is None:
-        return text + f"; none is best by {title}, which none of them has"
-    tests = f"; p: paired t test by seed, with Holm's correction, against the best by {title}"
-    return text + (tests if tested(comparison) else "")
+        parts.append(f"none is best by {title}, which none of them has")
+    elif tested(comparison):
+        parts.append(f"p: paired t test by seed, with Holm's correction, against the best by {title}")
+    return "; ".join(parts)
+
+
+def _lost(comparison: Comparison) -> list[str]:
+    """Name the methods whose runs diverged, and in how many seeds."""
+    total, found = len(comparison.seeds), []
+    for method in comparison.methods:
+        if method.diverged:
+            how_many = f" in {len(method.diverged)} of {total} seeds" if total > 1 else ""
+            found.append(method.label + how_many)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from heterophony.base import toml
+from heterophony.base.wording import meant
 from heterophony.settings.setting import Strict
 
 
@@ -98,48 +99,57 @@ class Experiment(Strict):
     quick: Quick = Quick()
 
     @model_validator(mode="after")
-    def _names(self) -> Experiment:
+    def _check_labels(self) -> Experiment:
+        """Raise where two arms or two groups have one label."""
         arms, groups = [arm.label for arm in self.arms], [group.label for group in self.groups]
-        named = [*arms, *(arm.paper for arm in self.arms if arm.paper), *self.missing]
-        for what, names in (("arm", arms), ("group", groups)):
-            if twice := [name for name in names if names.count(name) > 1]:
+        for what, labels in (("arm", arms), ("group", groups)):
+            if twice := [label for label in labels if labels.count(label) > 1]:
                 raise ValueError(f"two {what}s are called {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_paper(self) -> Experiment:
+        """Raise where the paper's figures are of no arm, or of more columns than there are."""
+        known = {*self.missing}
+        for arm in self.arms:
+            known |= {arm.label, arm.paper or arm.label}
         for group in self.groups:
             for label, figures in group.paper.items():
-                if label not in named:
+                if label not in known:
                     raise ValueError(f"group {group.label!r}: paper has {label!r}, which is no arm")
                 if len(figures) > len(self.columns):
                     raise ValueError(f"group {group.label!r}: {label} has {len(figures)} figures, more than columns")
-        known = {"arms": arms, "columns": list(self.columns), "groups": groups}
-        asked: list[tuple[tuple[str, ...], list[str]]] = [
-            (self.quick.groups, groups),
-            (self.quick.arms, arms),
-            *((g.arms, arms) for g in self.groups),
-        ]
+        return self
+
+    @model_validator(mode="after")
+    def _check_references(self) -> Experiment:
+        """Raise where groups, claims or the quick version name arms, groups or columns that there are not."""
+        arms, groups = [arm.label for arm in self.arms], [group.label for group in self.groups]
+        columns = list(self.columns)
+        _check_known(self.quick.groups, groups)
+        _check_known(self.quick.arms, arms)
+        for group in self.groups:
+            _check_known(group.arms, arms)
         for claim in self.claims:
-            asked.append(((claim.more, claim.less), known[claim.of]))
-            asked.append(((claim.column or next(iter(self.columns)),), known["columns"]))
-            asked.append(((claim.arm or arms[0],), arms))
-        for wanted, there in asked:
-            if wrong := [name for name in wanted if name not in there]:
-                raise ValueError(f"there is no {wrong[0]!r} among {', '.join(map(repr, there))}")
+            _check_known((claim.more, claim.less), {"arms": arms, "columns": columns, "groups": groups}[claim.of])
+            _check_known((claim.column,) if claim.column else (), columns)
+            _check_known((claim.arm,) if claim.arm else (), arms)
         return self
 
     @classmethod
     def load(cls, name: str) -> Experiment:
-        """A shipped experiment by name, or a TOML file by path."""
+        """Load a shipped experiment by name, or a TOML file by path."""
         path = Path(name)
         if path.suffix == ".toml" or "/" in name:
             return cls.read(toml.text(path, ExperimentError), path.stem)
         known = shipped()
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            meant = f", perhaps you meant {near[0]!r}" if near else ""
-            raise ExperimentError(f"there is no experiment {name!r}{meant}; there are {', '.join(known)}")
+            raise ExperimentError(f"there is no experiment {name!r}{meant(name, known)}; there are {', '.join(known)}")
         return cls.read(known[name], name)
 
     @classmethod
     def read(cls, text: str, name: str) -> Experiment:
+        """Make an experiment of the text of a TOML file. An error names the file and the field."""
         values = toml.parsed(text, f"{name}.toml", ExperimentError)
         if "name" in values:
             raise ExperimentError(f"{name}.toml: name: an experiment is called as its file is: leave it out")
@@ -150,6 +160,13 @@ class Experiment(Strict):
             where = ".".join(map(str, first["loc"]))
             text = first["msg"].removeprefix("Value error, ")
             raise ExperimentError(f"{name}.toml: {where + ': ' if where else ''}{text}") from None
+
+
+def _check_known(names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise where a name is not among those that there are."""
+    for name in names:
+        if name not in known:
+            raise ValueError(f"there is no {name!r} among {', '.join(map(repr, known))}")
 
 
 def shipped() -> dict[str, str]:

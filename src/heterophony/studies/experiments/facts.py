@@ -11,14 +11,14 @@ from typing import Any
 from heterophony.kernel.compute import Compute
 from heterophony.runs.run import Run
 from heterophony.runs.summary import Summary
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, Group, Quick
 from heterophony.studies.experiments.planning import Place, Version
 
 UNKNOWN = "a machine that was not written down"
 
 
-def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Sequence[Order]]) -> dict[str, Any]:
+def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Sequence[PlannedRun]]) -> dict[str, Any]:
     """Return what a reader must know of these runs, as plain values."""
     from heterophony import __version__
 
@@ -26,7 +26,7 @@ def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Seque
     done = {place: _done(runs) for place, runs in wanted.items()}
     finished = sum(map(len, done.values()))
     firsts = {place: runs[0][0] for place, runs in done.items() if runs}
-    specs = {place: Run.spec(order.folder) for place, order in firsts.items()}
+    specs = {place: Run.spec(planned.folder) for place, planned in firsts.items()}
     machines = {summary.machine or UNKNOWN for runs in done.values() for _, summary in runs}
     quick = version.smaller(experiment)
     return {
@@ -45,10 +45,10 @@ def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Seque
     }
 
 
-def _done(runs: Sequence[Order]) -> list[tuple[Order, Summary]]:
+def _done(runs: Sequence[PlannedRun]) -> list[tuple[PlannedRun, Summary]]:
     """Return those runs that are finished, with their summaries."""
-    found = ((order, order.finished()) for order in runs)
-    return [(order, summary) for order, summary in found if summary is not None]
+    found = ((planned, planned.finished()) for planned in runs)
+    return [(planned, summary) for planned, summary in found if summary is not None]
 
 
 def command(experiment: Experiment, version: Version, compute: Compute) -> str:
@@ -74,9 +74,9 @@ def _compute(specs: Sequence[Mapping[str, Any]]) -> Compute:
     return Compute(**same)
 
 
-def _run(place: Place, order: Order, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _run(place: Place, planned: PlannedRun, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return how an arm was run, with all that was decided for it."""
-    same = {"group": place[0], "arm": place[1], "method": order.method, "rounds": order.goal}
+    same = {"group": place[0], "arm": place[1], "method": planned.method, "rounds": planned.goal}
     same |= {"device": spec["device"], "precision": spec["precision"], "evaluate": spec["evaluate"]}
     return {**same, "options": spec["settings"], "setting": spec["recipe"]["setting"]}
 

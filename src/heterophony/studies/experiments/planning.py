@@ -14,7 +14,7 @@ from heterophony.kernel.compute import Compute
 from heterophony.runs.run import RunError
 from heterophony.settings import Setting
 from heterophony.settings.assemble import PARTS
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Arm, Experiment, ExperimentError, Group, Quick
 
 Place = tuple[str, str]  # labels of a group and an arm
@@ -45,9 +45,9 @@ class Version:
         return experiment.quick if self.quick else None
 
 
-def orders(
+def planned_runs(
     experiment: Experiment, version: Version, folder: Path, compute: Compute = Compute(), data: Path | None = None
-) -> dict[Place, list[Order]]:
+) -> dict[Place, list[PlannedRun]]:
     """Return the runs of every arm in every group. Their folders lie in this folder."""
     _check_keys(experiment)
     quick = version.smaller(experiment)
@@ -60,7 +60,7 @@ def orders(
         place = folder / slug(group.label) / slug(arm.label) if group.label else folder / slug(arm.label)
         wanted = arm.rounds or group.rounds or experiment.rounds or setting.plan(arm.method)[0]
         found[group.label, arm.label] = [
-            Order(
+            PlannedRun(
                 label=f"{group.label}: {arm.label}" if group.label else arm.label,
                 method=arm.method,
                 setting=setting,
@@ -78,21 +78,21 @@ def orders(
 
 def sources(experiment: Experiment) -> list[str]:
     """Return the data sets that the full version needs."""
-    wanted = orders(experiment, Version(seeds=1), Path())
+    wanted = planned_runs(experiment, Version(seeds=1), Path())
     found: dict[str, None] = {}
-    for order, *_ in wanted.values():
-        changes = {key: value for key, value in order.changes.items() if key.split(".")[0] in PARTS}
-        found |= dict.fromkeys(order.setting.changed(changes).sources)
+    for planned, *_ in wanted.values():
+        changes = {key: value for key, value in planned.changes.items() if key.split(".")[0] in PARTS}
+        found |= dict.fromkeys(planned.setting.changed(changes).sources)
     return list(found)
 
 
-def fits(order: Order) -> bool:
+def fits(planned: PlannedRun) -> bool:
     """Return whether the run's folder holds it, a part of it, or nothing.
 
     A folder that holds a run with other options, or of more rounds, does not fit.
     """
     try:
-        order.finished()
+        planned.finished()
     except RunError:
         return False
     return True

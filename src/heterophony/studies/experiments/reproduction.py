@@ -12,7 +12,7 @@ from heterophony.kernel.compute import Compute
 from heterophony.studies.experiments import facts, written
 from heterophony.studies.experiments.claims import claims
 from heterophony.studies.experiments.experiment import Experiment, ExperimentError
-from heterophony.studies.experiments.planning import Place, Version, fits, orders
+from heterophony.studies.experiments.planning import Place, Version, fits, planned_runs
 from heterophony.studies.experiments.rows import Row, gather, table
 
 
@@ -45,8 +45,8 @@ def reproduction(
     out.
     """
     whole = replace(version, only=())
-    every = orders(experiment, whole, folder, compute, data)
-    known = {place: [order for order in runs if place in made or fits(order)] for place, runs in every.items()}
+    every = planned_runs(experiment, whole, folder, compute, data)
+    known = {place: [planned for planned in runs if place in made or fits(planned)] for place, runs in every.items()}
     found = gather(experiment, known)
     rows, said = table(experiment, found), claims(experiment, found)
     if not rows:

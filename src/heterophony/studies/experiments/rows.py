@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import isclose
 
 from heterophony.runs.folder import Folder
-from heterophony.studies.campaign import Order
+from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, Group
 from heterophony.studies.experiments.measured import Measured, measured
 from heterophony.studies.experiments.planning import Place
@@ -36,15 +36,15 @@ class Row:
     by_seed: dict[int, float | None] = field(default_factory=dict)
 
 
-def gather(experiment: Experiment, wanted: Mapping[Place, Sequence[Order]]) -> Found:
+def gather(experiment: Experiment, wanted: Mapping[Place, Sequence[PlannedRun]]) -> Found:
     """Read the figures of what is finished."""
     found: Found = {}
     arms = {arm.label: arm for arm in experiment.arms}
     for place, runs in wanted.items():
         own = found.setdefault(place, {})
-        for order in runs:
-            if order.finished() is not None:
-                own[order.seed] = measured(experiment, arms[place[1]], Folder(order.folder))
+        for planned in runs:
+            if planned.finished() is not None:
+                own[planned.seed] = measured(experiment, arms[place[1]], Folder(planned.folder))
     return found
 
 

@@ -25,26 +25,34 @@ Gaps = Mapping[str, Interval | None]  # ours less another arm's, seed by seed, b
 
 
 def verdict(own: Interval | None, printed: float | None, gaps: Gaps, papers: Mapping[str, float]) -> str | None:
-    """Of one arm in one column, `papers` are the others' printed figures; None where there is nothing to compare."""
+    """Judge one arm in one column, whose printed figure is this; None: there is nothing to compare.
+
+    `gaps` are our differences to the other arms, `papers` their printed figures.
+    """
     if own is None or printed is None:
         return None
-    few = own.n < SEEDS
-    if not few and (said := disorder(printed, gaps, papers)) is not None:
-        return said
-    if not few and own.reach is not None and abs(own.mean - printed) <= own.reach:
-        return WITHIN
-    signs = [
-        (gap.mean > 0) == (printed > papers[name])
-        for name, gap in gaps.items()
-        if gap is not None and name in papers and abs(printed - papers[name]) >= POINT
-    ]
-    if few:
+    signs = _signs(printed, gaps, papers)
+    if own.n < SEEDS:
         return f"order {'as' if all(signs) else 'not as'} printed, {FEW}" if signs else FEW
+    said = disorder(printed, gaps, papers)
+    if said is not None:
+        return said
+    if own.reach is not None and abs(own.mean - printed) <= own.reach:
+        return WITHIN
     return ORDER if signs and all(signs) else DIFFERS
 
 
+def _signs(printed: float, gaps: Gaps, papers: Mapping[str, float]) -> list[bool]:
+    """Return whether ours lie as printed beside each arm that is printed a point or more above or below this one."""
+    signs = []
+    for name, gap in gaps.items():
+        if gap is not None and name in papers and abs(printed - papers[name]) >= POINT:
+            signs.append((gap.mean > 0) == (printed > papers[name]))
+    return signs
+
+
 def disorder(printed: float, gaps: Gaps, papers: Mapping[str, float]) -> str | None:
-    """With which arms the order is surely not the printed one, or there is one where none is printed."""
+    """Say with which arms the order is surely not the printed one, or there is one where none is printed."""
     turned, apart = [], []
     for name, gap in gaps.items():
         if name not in papers or gap is None or gap.n < SEEDS or gap.half is None or abs(gap.mean) <= gap.half:
@@ -60,8 +68,10 @@ def disorder(printed: float, gaps: Gaps, papers: Mapping[str, float]) -> str | N
 
 
 def probability(difference: Interval | None, margin: float | None = None) -> float | None:
-    """The two-sided p of a claim's difference being nothing (or the margin); None where seeds are too few, or do not
-    differ."""
+    """Return the two-sided p of a claim's difference being nothing (or the margin).
+
+    None: seeds are too few, or do not differ.
+    """
     if difference is None or difference.n < SEEDS or difference.half is None:
         return None
     by = _favour(difference, margin)
@@ -72,7 +82,7 @@ def probability(difference: Interval | None, margin: float | None = None) -> flo
 
 
 def claimed(difference: Interval | None, p: float | None, margin: float | None = None) -> str | None:
-    """Of a claim that one thing is more than another, or as much up to a margin; p is corrected for their number."""
+    """Judge a claim that one thing is more than another, or as much up to a margin. p is corrected for their number."""
     if difference is None:
         return None
     by = _favour(difference, margin)
