@@ -59,3 +59,15 @@ def test_a_module_has_a_room_and_imports_go_down_only(file):
     up -= {other for other in up if module == door and room(other) in through}
     up -= {other for other in up if room(module) == "methods" and other == "federation"}  # traffic formulas, for now
     assert not up, f"{file} imports {', '.join(sorted(up))} from rooms above"
+
+
+def test_every_file_of_tests_can_be_run_alone():
+    """A test that imports another test file is found only where that one's folder was collected before it."""
+    here = Path(__file__).parent
+    borrowed = [
+        f"{path.relative_to(here)}: {line}"
+        for path in sorted(here.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if line.startswith(("from test_", "import test_"))
+    ]
+    assert not borrowed

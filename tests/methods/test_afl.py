@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_limits import equal, server
 from torch import nn
 
 from heterophony import Data, Federation
@@ -17,6 +16,7 @@ from heterophony.kernel.topology import star
 from heterophony.methods import AFL, FedAvg
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
+from toys.by_hand import equal, server
 from toys.federations import B16, weights_star
 from toys.watched import sent
 from toys.world import certain, net, points

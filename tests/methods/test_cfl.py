@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_limits import equal, scalar_net, server, squared
 
 from heterophony import Data, Dropout, Federation
 from heterophony.engines import local
@@ -17,6 +16,7 @@ from heterophony.methods import CFL, FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, products
 from heterophony.parts.training import Training
+from toys.by_hand import equal, scalar_net, server, squared
 from toys.federations import B16, METHODS, weights_star
 from toys.watched import sent
 from toys.world import certain, net

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal
 from torch import nn
 
 from heterophony import Data, Federation, Model
@@ -19,6 +18,7 @@ from heterophony.parts.features import pooled
 from heterophony.parts.generator import Generator, likeness, made
 from heterophony.parts.heads import grouped, repeated, replaced
 from heterophony.parts.training import Training
+from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, SMALL, headed_star, own_star, weights_star
 from toys.watched import sent
 from toys.world import halves, net, private, unbiased, wide

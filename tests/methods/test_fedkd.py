@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal
 
 from heterophony import Data, Dropout, Federation, Kind, Model, Refused
 from heterophony.base.seeds import generator
@@ -20,6 +19,7 @@ from heterophony.parts.aggregate import mean
 from heterophony.parts.lowrank import compressed, restored
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
+from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent
 from toys.world import TESTS, halves, net, private, wide

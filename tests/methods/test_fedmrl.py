@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 import torch
-from test_limits import equal
 from torch import nn
 
 from heterophony import Data, Federation, Model
@@ -23,6 +22,7 @@ from heterophony.parts.training import Training
 from heterophony.runs import exported
 from heterophony.runs.population import population
 from heterophony.settings import Setting, assemble, reassemble
+from toys.by_hand import equal
 from toys.deployed import CASES
 from toys.federations import B16, CLIENTS, spliced_star
 from toys.watched import sent

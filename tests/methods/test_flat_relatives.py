@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal, scalar_net, server, squared
 
 from heterophony import Data, Federation, Profile
 from heterophony.engines import Network, local
@@ -17,6 +16,7 @@ from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
+from toys.by_hand import equal, scalar_net, server, squared
 from toys.federations import B16, buffered, contrasted, weights_star
 from toys.watched import sent
 from toys.world import halves, net, normed, private

@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.base.seeds import generator
@@ -10,16 +9,9 @@ from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.parts.training import Training
+from toys.by_hand import equal, scalar_net, server, squared
 from toys.federations import B16, mutual_star, weights_star
 from toys.world import net, private
-
-
-def server(result, node="server"):
-    return result.state(node)["models"]["model"]
-
-
-def equal(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 def test_fedprox_with_mu_zero_is_fedavg():
@@ -50,16 +42,6 @@ def test_fml_with_beta_one_is_unweighted_fedavg():
     fml = Federation(FML(beta=1.0, local=Training(batch=16, momentum=0.9)), fml.topology, fml.models, fml.data)
     avg = weights_star(FedAvg(local=Training(batch=16, momentum=0.9), weighted=False))
     assert equal(server(local(fml).run(3)), server(local(avg).run(3)))
-
-
-def scalar_net():
-    module = nn.Linear(1, 1, bias=False)
-    nn.init.zeros_(module.weight)
-    return module
-
-
-def squared(nets, batch):
-    return 0.5 * (nets["model"](batch.x) - batch.y).pow(2).mean()
 
 
 def test_golden_fedavg_on_one_number():

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from test_limits import equal, scalar_net, squared
 from torch import nn
 
 from heterophony import Data, Federation, Model, Refused
@@ -19,6 +18,7 @@ from heterophony.models.blocks import Halves
 from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import measure
+from toys.by_hand import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, headed_star, personal_star, weights_star
 from toys.world import halves, net, private, wide
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal
 from torch import nn
 
 from heterophony import Data, Federation
@@ -20,6 +19,7 @@ from heterophony.parts.aggregate import combine, filtered
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.public import public_rows
 from heterophony.parts.training import Training
+from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, logits_star
 from toys.watched import sent
 from toys.world import PUBLIC, TESTS, joined, net, private

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_limits import equal, scalar_net, squared
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.base.seeds import generator
@@ -20,6 +19,7 @@ from heterophony.parts.training import Training
 from heterophony.runs.run import Run
 from heterophony.runs.show import lines
 from heterophony.runs.summary import Summary
+from toys.by_hand import equal, scalar_net, squared
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
 from toys.world import TESTS, net, points, private
 

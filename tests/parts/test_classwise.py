@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal
 from torch import nn
 
 from heterophony import Data, Federation, Kind, Refused
@@ -23,6 +22,7 @@ from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototype
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import replaced
 from heterophony.parts.training import Training
+from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, FEW, own_star
 from toys.watched import sent
 from toys.world import halves, net, private, unbiased, wide

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_limits import equal
 from torch import nn
 
 from heterophony import Data, Federation
@@ -18,6 +17,7 @@ from heterophony.parts.losses import cross_entropy
 from heterophony.parts.retention import Remembering, Retention
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Chain, Proximal
+from toys.by_hand import equal
 from toys.federations import bhfl, drifting_ditto, forgetful, hierarchy, peers, personal_star, streaming
 from toys.world import net, normed, points
 

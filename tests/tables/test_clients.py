@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from test_levels import row
 from typer.testing import CliRunner
 
 from heterophony.cli import app
 from heterophony.tables.clients import gains, line, own
+from toys.by_hand import row
 
 HOMES = {"a": "A", "b": "B"}
 

@@ -2,14 +2,10 @@
 
 from heterophony.tables.levels import levels
 from heterophony.tables.table import Table
+from toys.by_hand import row
 
 PARENTS = {"m": "root", "a": "m", "b": "m", "c": "root"}
 HOMES = {"a": "A", "b": "B", "c": "C"}
-
-
-def row(node, name, right, n=10, split="test", round=0, quantity="accuracy"):
-    place = {"round": round, "time": float(round), "product": "x", "node": node, "set": name, "split": split}
-    return {**place, "quantity": quantity, "sum": right, "n": n}
 
 
 def table(*more):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from test_levels import row
 
 from heterophony.data import DataError, LeakageError
 from heterophony.runs import show
@@ -14,6 +13,7 @@ from heterophony.runs.summary import Summary
 from heterophony.settings import Setting, assemble
 from heterophony.settings.building import build
 from heterophony.tables.unseen import newcomers, unseen
+from toys.by_hand import row
 
 SMALL = """
 [data]
