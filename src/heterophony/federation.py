@@ -165,7 +165,8 @@ class Federation:
     @cached_property
     def unlike(self) -> Unlike | None:
         """Return what travels and is not of one shape, though the method averages it."""
-        return unlike(self)
+        models = {n: (role, self.of(self.models, n) or {}) for n, role in self.topology.roles.items()}
+        return unlike(self.method, models)
 
     def check_alike(self) -> None:
         """Raise where messages would not fit: every one would be refused, and the run stand still."""

@@ -271,9 +271,6 @@ class Twice(Method):
         yield Mark("local")
         peer.round += 1
 
-    def traffic(self, federation, rounds):
-        return {}
-
 
 @pytest.mark.parametrize("executor", ["branches", "stacked"])
 def test_what_runs_one_at_a_time_does_so_after_a_resume_too(executor, tmp_path):

@@ -20,6 +20,7 @@ from heterophony.methods import FedH2L, FedH2LAsync, Solo
 from heterophony.methods.fedh2l import TEACH, Mutual, Signal
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import conflicts
+from toys.bytes import formula
 from toys.federations import PEERS, STEP, peers, unhurried
 from toys.world import PUBLIC, net, points, private
 
@@ -232,7 +233,7 @@ def test_without_a_domain_of_its_own_a_peer_teaches_on_any_row():
     federation = peers()
     data = {name: {k: v for k, v in own.items() if k != "mine"} for name, own in federation.data.items()}
     result = local(replace(federation, data=data)).run(2)
-    assert result.ledger.bytes() == {"teach": replace(federation, data=data).method.traffic(federation, 2)["teach"]}
+    assert result.ledger.bytes() == {"teach": formula(federation, 2)["teach"]}
 
 
 # -- unlabelled public data ------------------------------------------------------------------------------------

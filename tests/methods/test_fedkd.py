@@ -20,6 +20,7 @@ from heterophony.parts.aggregate import mean
 from heterophony.parts.lowrank import compressed, restored
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent
 from toys.world import TESTS, halves, net, private, wide
@@ -255,7 +256,7 @@ def test_bytes_are_those_of_the_factors_and_grow_with_the_energy():
         assert local(federation).run(2).ledger.bytes()["update"] == 4 * numbers
         return numbers
 
-    most = mentored_star(FedKD(local=B16)).method.traffic(mentored_star(FedKD()), 2)["update"] // 4
+    most = formula(mentored_star(FedKD(local=B16)), 2)["update"] // 4
     assert cost(0.5) < cost(0.8) < cost(0.999) <= most == cost(1.0)
     assert cost(0.5) < cost(Ramp(0.5, 0.9, 1)) < cost(0.9)  # the second round has the higher share
 

@@ -16,6 +16,7 @@ from heterophony.methods.fedmatch import Unlabelled, nearest
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Sparse
 from heterophony.settings import SettingError, assemble
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, GENTLE, matched, weights_star
 from toys.world import PUBLIC, certain
 
@@ -183,7 +184,7 @@ def test_traffic_counts_helpers():
     federation = matched(FedMatch(local=B16, distil=GENTLE))
     size = federation.first("server").payload()
     expected = {"model": (3 * 3 * 2 + 2 * 3 * 2) * size, "update": 3 * 3 * (2 * size + 8)}
-    assert federation.method.traffic(federation, 3) == expected
+    assert formula(federation, 3) == expected
 
 
 def test_misfits_are_refused():

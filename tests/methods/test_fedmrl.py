@@ -23,6 +23,7 @@ from heterophony.parts.training import Training
 from heterophony.runs import exported
 from heterophony.runs.population import population
 from heterophony.settings import Setting, assemble, reassemble
+from toys.bytes import formula
 from toys.deployed import CASES
 from toys.federations import B16, CLIENTS, spliced_star
 from toys.watched import sent
@@ -174,7 +175,7 @@ def test_participants_with_different_classes_share_the_small_body_alone():
     federation = Federation(FedMRL(local=B16), star(["c0", "c1"]), models, private(["c0", "c1"]))
     found = local(federation).run(3)
     assert not found.ledger.incidents
-    assert found.ledger.bytes() == federation.method.traffic(federation, 3)
+    assert found.ledger.bytes() == formula(federation, 3)
     started = federation.node("c1").models["model"]
     for name, tensor in model(found, "c1").items():
         assert not torch.equal(tensor, started.state_dict()[name]), name

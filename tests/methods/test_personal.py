@@ -19,6 +19,7 @@ from heterophony.models.blocks import Halves
 from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import measure
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, headed_star, personal_star, weights_star
 from toys.world import halves, net, private, wide
 
@@ -200,7 +201,7 @@ def test_fedper_of_the_whole_is_fedavg_and_of_either_half_keeps_the_other():
             assert torch.equal(tensor, start[name]) == (not name.startswith(travels))  # the rest is nobody's there
             assert not torch.equal(others[0], others[1])
     made = [weights_star(method, ALIKE) for method in (FedPer(), lg_fedavg(), FedAvg())]
-    body, head, both = (federation.method.traffic(federation, 3)["global"] for federation in made)
+    body, head, both = (formula(federation, 3)["global"] for federation in made)
     assert body + head == both
 
 
@@ -374,7 +375,7 @@ def test_a_head_of_groups_is_averaged_for_networks_of_different_widths():
     parts = [grouped(loaded(method, found, c).head, 4) for c in CLIENTS]
     mean = sum(s * p.double() for s, p in zip((40.0, 48.0, 56.0), parts, strict=True)) / 144
     assert torch.allclose(torch.cat([common["head.weight"], common["head.bias"].unsqueeze(1)], 1).double(), mean)
-    assert after.ledger.bytes() == method.traffic(headed_star(method, wide), 3)
+    assert after.ledger.bytes() == formula(headed_star(method, wide), 3)
 
 
 def loaded(method, result, client):

@@ -20,6 +20,7 @@ from heterophony.parts.training import Training
 from heterophony.runs.run import Run
 from heterophony.runs.show import lines
 from heterophony.runs.summary import Summary
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
 from toys.world import TESTS, net, points, private
 
@@ -322,7 +323,7 @@ def test_cohorts_are_drawn_among_children():
     asked = [r["to"] for r in result.ledger.messages if r["kind"] == "down" and r["from"] == "e0"]
     assert len(asked) == 4 * 2
     assert set(asked) == {"l0", "l1"}
-    assert result.ledger.bytes() == {k: v for k, v in federation.method.traffic(federation, 4).items() if v}
+    assert result.ledger.bytes() == {k: v for k, v in formula(federation, 4).items() if v}
 
 
 shapes = st.recursive(st.just(0), lambda below: st.lists(below, min_size=1, max_size=3), max_leaves=7).filter(bool)
@@ -348,7 +349,7 @@ def test_a_tree_of_any_shape_sends_what_the_formula_says(shape, turns, data):
     federation = numbers(method, topology, {leaf: i for i, leaf in enumerate(leaves)})
     result = local(federation).run(2)
     sent = result.ledger.bytes()
-    assert {kind: size for kind, size in method.traffic(federation, 2).items() if size} == sent
+    assert {kind: size for kind, size in formula(federation, 2).items() if size} == sent
     for leaf in leaves:
         above = [node for node in topology.path(leaf) if node in inner]
         assert result.state(leaf)["round"] == 2 * turns ** len(above)

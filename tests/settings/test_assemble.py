@@ -12,6 +12,7 @@ from heterophony.cli import app
 from heterophony.data import DataError
 from heterophony.engines import Network, local
 from heterophony.settings import Setting, SettingError, assemble, reassemble, shipped
+from toys.bytes import formula
 
 DOMAINS = ["M0", "M20", "M40", "M60"]
 
@@ -168,7 +169,7 @@ def test_clients_with_different_tasks_share_a_body_and_nothing_else(store, tmp_p
     metrics = result.metrics()
     assert metrics.acc == metrics.wdp is not None
     assert metrics.cdp is None
-    assert federation.method.traffic(federation, 2) == result.ledger.bytes()
+    assert formula(federation, 2) == result.ledger.bytes()
 
 
 def test_a_model_of_another_task_is_exported_with_its_own_classes(store, tmp_path):
@@ -281,7 +282,7 @@ def test_fccl_between_participants_with_the_same_network():
         assert same_weights(server.weights(), client.weights())
     assert networks(federation)["M0"] == dict.fromkeys(("model", "previous", "pretrained"), "MLP")
     assert networks(assemble("fccl", setting()))["server"] == {}
-    assert federation.run(1).ledger.bytes() == federation.method.traffic(federation, 1)
+    assert federation.run(1).ledger.bytes() == formula(federation, 1)
     with pytest.raises(SettingError, match=r"fccl-homogeneous averages parameters.*models\.same"):
         assemble("fccl-homogeneous", "rotated-mnist-mixed")
     mixed = assemble("fccl-homogeneous", "rotated-mnist-mixed", changes={"models.same": "lenet5"})

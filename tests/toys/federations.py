@@ -77,7 +77,8 @@ class Row:
     drops: bool = True  # it copes with participants that miss a round
     waits: bool = True  # nothing happens out of step, so that a run of 2 + 1 rounds is a run of 3
     incidents: frozenset[str] = frozenset()  # what goes wrong in it, by design
-    lost: bool = False  # not all that its formula counts is sent
+    bytes: Callable[[Federation, int], dict[str, int]] | None = None  # what it sends; None: as `bytes.py` says
+    lost: bool = False  # not all that the formula counts is sent
     options: dict = field(default_factory=dict)  # for the engine
     crash_rounds: int = 2
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick, values
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import Need, Needy, OneLabelSpace, OneOutputPerRow, PublicData
 from heterophony.kernel.networks import NetworksByRole, misfit
 from heterophony.kernel.reaction import Count, Every, Reaction, Round
-
-if TYPE_CHECKING:
-    from heterophony.federation import Federation
 
 
 class MethodError(TypeError):
@@ -83,10 +80,6 @@ class Method:
     def sends(self) -> tuple[Kind, ...]:
         """The `kinds` that leave a node with these options."""
         return self.kinds
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
-        raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
 
     def setting(self, value: Any, *names: str) -> Any:
         """A trigger's number: as written, or the hyper-parameter of that name; of a table, the node's own entry."""

@@ -22,7 +22,6 @@ import math
 import torch
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -87,9 +86,3 @@ class AFL(Method):
             yield Note("mixture.largest", max(nearest))
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

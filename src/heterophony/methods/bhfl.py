@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.by_level import ByLevel, check_complete, pick, tables
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -39,7 +38,6 @@ from heterophony.parts.retention import Retention
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
-from heterophony.parts.tree_traffic import tree_messages
 from heterophony.parts.updates import norm, observe
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
@@ -212,16 +210,3 @@ class BHFL(Method):
 
     def of(self, value: Any, node: Node) -> Any:
         return pick(value, *names(node))
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        model = federation.first("root").payload()
-        extra = {"down": 16, "up": 8, "push": 8}
-        counts = tree_messages(
-            federation.topology,
-            rounds,
-            turns=self.turns,
-            fraction=self.fraction,
-            buffer=self.buffer,
-            residuals=(1 if self.averaged else self.largest) if self.far else 0,
-        )
-        return {kind.name: counts[kind.name] * (model + extra.get(kind.name, 0)) for kind in self.kinds}

@@ -25,7 +25,6 @@ from collections.abc import Generator
 from typing import Any
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -129,11 +128,6 @@ class CFL(Method):
 
     def shares(self, heard: list[Message]) -> list[float] | None:
         return [m.examples for m in heard] if self.weighted else None
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * server.payload(), "update": sent * (server.payload() + 8)}
 
 
 def known(server: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, int]]:

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -31,7 +30,7 @@ from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Fit, Mark, Steps
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import outputs, public_rows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -101,7 +100,3 @@ class DSFL(Method):
 
     def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
-        return {"ask": 0, "predictions": sent, "labels": sent}

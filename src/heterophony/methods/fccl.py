@@ -24,7 +24,6 @@ from torch import Tensor
 
 from heterophony import NetworksByRole, Own, Same
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits, Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -35,7 +34,7 @@ from heterophony.kernel.work import Mark, Note, Predict, Steps
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import outputs, public_rows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -196,15 +195,6 @@ class FCCL(Method):
 
     def sends(self) -> tuple[Kind, ...]:
         return self.kinds if self.averaging else (ASK, LOGITS, CONSENSUS)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = logits_traffic(server, self.fraction, rounds, self.sample, self.half)
-        clients = len(server.cohort(self.fraction))
-        models = 0
-        if self.averaging:
-            models = rounds // self.local_every * clients * server.payload()
-        return {"ask": 0, "logits": sent, "consensus": sent + 8 * rounds * clients, "model": models, "mean": models}
 
 
 def fccl_homogeneous(**fccl: Any) -> FCCL:

@@ -15,14 +15,11 @@ under Non-IID Private Data, 2018.
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -96,14 +93,6 @@ class FD(Method):
         logits = nets["model"](batch.x)
         taught = -(batch.mean * logits.log_softmax(-1)).sum(-1)
         return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * (batch.heard * taught).mean()}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        data, cohort = client.data[self.local.data], len(server.cohort(self.fraction))
-        with torch.no_grad():
-            outputs = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
-        table = 4 * int(data.classes or 0) * (outputs + 1)
-        return {"teachers": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
 
 
 def _others(tables: dict[str, Table], client: str) -> Table:

@@ -11,7 +11,6 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 from __future__ import annotations
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -67,9 +66,3 @@ class FedAvg(Method):
             move(server, mean([m.weights for m in mail], shares), self.server)
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from heterophony import Architectures, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -118,13 +117,6 @@ class FedDF(Method):
 
     def imitate(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         return {slot: {"kl": kl(batch.teacher, net(batch.x))} for slot, net in nets.items()}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        if self.fraction < 1:
-            raise NotImplementedError("which architectures are drawn depends on the seed")
-        clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
-        sizes = [client.payload() for client in clients]
-        return {"ask": 0, "model": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
 
 
 def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:

@@ -30,7 +30,6 @@ from torch import Tensor
 from heterophony import NetworksByRole, Own, Same
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -187,14 +186,3 @@ class FedGen(Method):
     def wide(self, node: Node) -> int:
         """How many numbers are generated for this node's head."""
         return biased_width(node.models["model"], "FedGen", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table, told = 4 * classes * (self.wide(client) + 1), 4 * classes
-        made = (rounds - 1) * cohort * self.generator.payload(classes, self.wide(client))
-        if self.whole:
-            sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
-            return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
-        sent = rounds * cohort * (table + told)
-        return {"global": sent + made, "head": sent, "model": 0, "update": 0}

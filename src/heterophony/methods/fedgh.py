@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from heterophony import Own
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -99,12 +98,6 @@ class FedGH(Method):
     def wide(self, client: Node) -> int:
         """How many numbers a representation of this client has."""
         return biased_width(client.models["model"], "FedGH", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table = 4 * classes * (self.wide(client) + 1)
-        return {"global": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
 
 
 def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from heterophony import Need, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities, Rows, Scalar
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message
@@ -181,9 +180,6 @@ class FedH2L(Method):
         yield Mark("local")
         peer.round += 1
 
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {"teach": _traffic(federation, rounds, self.sample)}
-
 
 class FedH2LAsync(Method):
     """FedH2L whose peers never wait: each learns from what it has heard, by age, at a pace of its own."""
@@ -210,9 +206,6 @@ class FedH2LAsync(Method):
         yield Mark("local")
         peer.round += 1
 
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {"teach": _traffic(federation, rounds, self.sample)}
-
 
 def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, dict[str, Any]]:
     """The newest signal of each teacher and the round in which it came, without the old ones; kept on the peer."""
@@ -220,15 +213,3 @@ def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, d
     peer.vars["heard"] = {sender: m for sender, m in sorted(known.items()) if peer.round - m["at"] <= forget}
     kept: dict[str, dict[str, Any]] = peer.vars["heard"]
     return kept
-
-
-def _traffic(federation: Federation, rounds: int, sample: int) -> int:
-    """Each peer to each neighbour in each round: rows times (float32 classes and a row number), and its accuracy."""
-    topology, total = federation.topology, 0
-    for name in topology.roles:
-        node = federation.node(name)
-        rows, classes = min(sample, len(own_rows(node))), int(node.data["public"].classes or 0)
-        drawn = range(rounds) if topology.pairs else (0,)
-        talks = sum(len(topology.links(name, round, federation.seed).peers) for round in drawn)
-        total += talks * (1 if topology.pairs else rounds) * (rows * (4 * classes + 8) + 8)
-    return total

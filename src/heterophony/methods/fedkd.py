@@ -25,7 +25,6 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import LowRank, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -134,16 +133,3 @@ class FedKD(Method):
                 apart = distance(pooled(features[other], width), pooled(features[own], width), "l2")
                 terms[own]["hidden"] = self.hidden * trust * apart
         return terms
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """The most it can be: changes that are not compressed, which is what `energy` 1 gives."""
-        server, before = federation.first("server"), set[str]()
-        sent = {"global": 0, "step": 0, "update": 0}
-        model = sum(tensor.nbytes for tensor in server.weights().values())
-        for server.round in range(rounds):
-            cohort = set(server.cohort(self.fraction))
-            sent["global"] += len(cohort - before) * model
-            sent["step"] += len(cohort & before) * model
-            sent["update"] += len(cohort) * model
-            before = cohort
-        return sent

@@ -30,7 +30,6 @@ from torch import Tensor
 from heterophony import NetworksByRole, Same
 from heterophony.data.augment import CropFlip
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -176,19 +175,6 @@ class FedMatch(Method):
             server.load(added(sigma, psi))
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """A model is two of its size; who has been heard gets helpers, as far as others have been."""
-        server = federation.first("server")
-        model, heard, sent, helpers = server.payload(), set[str](), 0, 0
-        for round in range(rounds):
-            server.round = round
-            asked = set(server.cohort(self.fraction))
-            sent += len(asked)
-            if round % self.every == 0:
-                helpers += len(heard & asked) * min(self.helpers, max(0, len(heard) - 1))
-            heard |= asked
-        return {"model": (2 * sent + helpers) * model, "update": sent * (2 * model + 8)}
 
 
 def voted(scores: Tensor) -> Tensor:

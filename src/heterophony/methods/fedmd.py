@@ -20,7 +20,6 @@ from torch import Tensor
 
 from heterophony import Global, Need, Own, PublicLabels
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -30,7 +29,7 @@ from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Fit, Mark, Predict, Steps
 from heterophony.parts.aggregate import combine
 from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import outputs, public_rows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -125,10 +124,6 @@ class FedMD(Method):
         logits = nets["model"](batch.x)
         old = soft_cross_entropy(batch.kept, logits, self.rho)
         return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, self.half)
-        return {"ask": 0, "logits": sent, "consensus": sent}
 
 
 def fedmd_global(**fedmd: Any) -> FedMD:

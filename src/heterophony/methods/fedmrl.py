@@ -26,7 +26,6 @@ from torch import Tensor
 
 from heterophony import Built, Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -95,8 +94,3 @@ class FedMRL(Method):
         small = nets["model.small.head"](fused[..., : general.shape[-1]])
         logits = nets["model.own.head"](fused[..., : own.shape[-1]])
         return {"model": {"ce": ce(logits, batch.y), "inner": self.inner * ce(small, batch.y)}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * server.payload(), "update": sent * (server.payload() + 8)}

@@ -17,7 +17,6 @@ import torch
 
 from heterophony import Same
 from heterophony.data.errors import DataError
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Part, Scalar, within
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -112,9 +111,3 @@ class FedPer(Method):
             known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
             raise DataError(f"part = {self.part!r}, but of the network there travel only {known}: set part")
         return found
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        part = sum(tensor.nbytes for tensor in self.shared(server).values())
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * part, "update": sent * (part + 8)}

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -113,9 +112,3 @@ class FedProto(Method):
     def wide(self, client: Node) -> int:
         """How many numbers a prototype of this client has."""
         return width_of(client.models["model"], "FedProto", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table = 4 * classes * (self.wide(client) + 1)
-        return {"global": (rounds - 1) * cohort * table, "prototypes": rounds * cohort * table}

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -82,10 +81,3 @@ class FineTune(Method):
             how = replace(self.local, epochs=self.adapt, steps=None, lr=self.adapt_lr or self.local.lr)
             yield how.fit("own", self.loss)
         yield Mark("personalised", "own")
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        adapted = rounds // self.every * len(server.children)
-        return {"global": sent * model, "update": sent * (model + 8), "adapt": adapted * model}

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -87,9 +86,3 @@ class FML(Method):
             "model": {"ce": alpha * ce(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
             "meme": {"ce": beta * ce(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
         }
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction)) * model
-        return {"global": sent, "meme": sent}

@@ -13,7 +13,6 @@ Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning
 from __future__ import annotations
 
 from heterophony import NetworksByRole, Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -87,9 +86,3 @@ class IFCA(Method):
             yield Note(f"cluster-{i}.size", len(members))
             yield Mark(f"cluster-{i}", slot)
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"models": sent * self.clusters * model, "update": sent * (model + 16)}

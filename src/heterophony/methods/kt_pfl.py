@@ -25,7 +25,6 @@ from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -34,7 +33,7 @@ from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Mark, Note, Steps
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import outputs, public_rows
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 
@@ -112,10 +111,6 @@ class KTpFL(Method):
     def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         certain = torch.xlogy(batch.personal, batch.personal).sum(-1).mean()
         return {"model": {"kl": certain + soft_ce(batch.personal, nets["model"](batch.x) / self.temperature)}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
-        return {"ask": 0, "predictions": sent, "personal": sent}
 
 
 def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from heterophony import Same
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -89,9 +88,3 @@ class Moon(Method):
         near, away = (F.cosine_similarity(features, nets[n](batch.x), dim=-1) for n in ("common.body", "previous.body"))
         contrast = F.softplus((away - near) / self.tau).mean()
         return {"model": {"ce": ce(nets["model.head"](features), batch.y), "contrast": self.mu * contrast}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from heterophony import Need, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, Probabilities, Scalar
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
@@ -38,7 +37,7 @@ from heterophony.kernel.reaction import Each, Every, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import counted
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, logits_traffic, needed_for, outputs, public_rows
+from heterophony.parts.public import confidence, needed_for, outputs, public_rows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -124,13 +123,6 @@ class RCFL(Method):
     def labels(self, client: Node) -> Tensor:
         """Which labels it has rows of."""
         return counted(client.data[self.local.data]) > 0
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = logits_traffic(server, self.fraction, rounds, self.sample, half=False)
-        labels = 4 * int(server.data["public"].classes or 0)
-        beside = rounds * len(server.cohort(self.fraction)) * (labels + 8)
-        return {"ask": 0, "scores": sent + beside, "global": sent}
 
 
 def label_by_label(scores: list[Tensor], held: Tensor, accuracy: list[float]) -> Tensor:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
@@ -111,12 +110,6 @@ class Scaffold(Method):
             server.vars["heard"] = {**server.vars.get("heard", {}), **{m.sender: m.round for m in mail}}
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        messages = rounds * len(server.cohort(self.fraction))
-        return {"global": messages * (2 * model + 8), "update": messages * 2 * model}
 
 
 def reach(steps: int, momentum: float) -> float:

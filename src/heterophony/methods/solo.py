@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony import Own
-from heterophony.federation import Federation
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Round, on
@@ -43,9 +42,6 @@ class Solo(Method):
         yield from self.retain.train(peer, self.local, "model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {}
 
 
 def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:

@@ -15,13 +15,6 @@ from heterophony.kernel.node import Node
 from heterophony.kernel.work import Predict, Steps
 
 
-def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:
-    """Bytes of logits that one way of such an exchange costs."""
-    public = server.data["public"]
-    rows = len(public) if sample is None else min(sample, len(public))
-    return rounds * len(server.cohort(fraction)) * rows * int(public.classes or 0) * (2 if half else 4)
-
-
 def own_rows(node: Node) -> Tensor:
     """Which public rows are of the node's own domain, as the view "mine" says; without one, all of them."""
     return node.data["mine"].row if "mine" in node.data else torch.arange(len(node.data["public"]))
