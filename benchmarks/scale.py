@@ -33,6 +33,7 @@ from heterophony.engines import Engine, local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedMD
 from heterophony.parts.training import Training
+from heterophony.parts.cohort import Cohort
 
 CLIENTS, COHORT = (10, 100, 1_000, 10_000), 10
 WIDTHS, TRAINED = (86, 300, 980, 3_140), 10  # 1e4 to 1e7 parameters
@@ -56,7 +57,7 @@ def linear() -> nn.Module:
 
 
 def many(clients: int) -> Federation:
-    return averaging(clients, linear, 32, FedAvg(fraction=COHORT / clients))
+    return averaging(clients, linear, 32, FedAvg(cohort=Cohort(fraction=COHORT / clients)))
 
 
 def mlp(width: int) -> nn.Module:

@@ -108,9 +108,10 @@ def test_copes_with_participants_that_miss_rounds(row):
 def test_quorum_and_deadline_are_the_methods_own(row):
     """Rounds that a slow participant keeps from their quorum are skipped, and the run goes on."""
     federation = row.build()
-    if "c2" not in federation.topology.roles or not hasattr(federation.method, "deadline") or row.incidents:
+    if "c2" not in federation.topology.roles or not hasattr(federation.method, "cohort") or row.incidents:
         pytest.skip("nobody waits, or not by these options, or others are slow already")
-    hurried = replace(federation.method, deadline=2.0, quorum=1.0)
+    cohort = replace(federation.method.cohort, deadline=2.0, quorum=1.0)
+    hurried = replace(federation.method, cohort=cohort)
     result = local(replace(federation, method=hurried, profiles={"c2": Profile(seconds_per_sample=1.0)})).run(4)
     assert result.rounds == 4
     assert {"timeout", "skipped"} <= {incident["incident"] for incident in result.ledger.incidents}

@@ -18,6 +18,7 @@ from heterophony.kernel.topology import star
 from heterophony.methods import FedMRL, FedPer
 from heterophony.models import create
 from heterophony.models.blocks import Halves
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from heterophony.runs import exported
@@ -98,7 +99,9 @@ def test_golden_fedmrl_by_loops(small, own, weighted):
     rate, momentum, inner, labels = 0.3, 0.5, 0.7, {"c0": [0, 0, 1], "c1": [1, 0]}
     xs = {c: drawn(c, len(ys), 1) for c, ys in labels.items()}
     data = {c: {"train": Data(x=xs[c], y=torch.tensor(ys), classes=2)} for c, ys in labels.items()}
-    method = FedMRL(inner=inner, weighted=weighted, local=Training(batch=None, lr=rate, momentum=momentum))
+    method = FedMRL(
+        inner=inner, cohort=Cohort(weighted=weighted), local=Training(batch=None, lr=rate, momentum=momentum)
+    )
     models = {
         "server": {"model": lambda: lines(small)},
         "client": {"model": Model(partial(joined, small, own), "small")},
@@ -204,7 +207,7 @@ class Endless(Liar):
 @pytest.mark.parametrize("liar", [Wider, Endless])
 @pytest.mark.parametrize("share", [1.0, 0.34])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(liar, share):
-    found = local(spliced_star(FedMRL(local=B16, fraction=share)), network=liar).run(8)
+    found = local(spliced_star(FedMRL(local=B16, cohort=Cohort(fraction=share))), network=liar).run(8)
     assert found.rounds == 8
     assert {row["incident"] for row in found.ledger.incidents} <= {"refused", "skipped"}
     assert any(row["incident"] == "refused" for row in found.ledger.incidents)

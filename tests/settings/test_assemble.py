@@ -396,7 +396,7 @@ def test_changes_go_where_they_belong():
     assert len(federation.node("M0.0").data["public"]) == 400
     assert networks(federation)["M20.1"] == {"model": "CNN1"}
     method = federation.method
-    assert (method.fraction, method.local.lr, method.local.epochs, method.local.batch) == (0.5, 0.5, 7, 16)
+    assert (method.cohort.fraction, method.local.lr, method.local.epochs, method.local.batch) == (0.5, 0.5, 7, 16)
     # What changes the setting becomes part of it; the rest is kept as it was given.
     assert set(federation.recipe["changes"]) == {"fraction", "lr", "local.epochs", "batch"}
     assert federation.recipe["setting"]["data"]["clients"] == 2
@@ -406,9 +406,9 @@ def test_changes_go_where_they_belong():
 def test_defaults_come_from_local_then_the_methods_own_table_then_the_user():
     fedavg = assemble("fedavg", setting()).method
     assert (fedavg.local.epochs, fedavg.local.batch, fedavg.local.momentum) == (2, 64, 0.9)
-    assert (fedavg.weighted, fedavg.local.lr) == (False, 0.03)
+    assert (fedavg.cohort.weighted, fedavg.local.lr) == (False, 0.03)
     fedavg = assemble("fedavg", setting(), changes={"weighted": True, "local.lr": 0.4}).method
-    assert (fedavg.weighted, fedavg.local.lr) == (True, 0.4)
+    assert (fedavg.cohort.weighted, fedavg.local.lr) == (True, 0.4)
     # Other methods do not see that table; what the setting does not say of the optimiser is the same for all.
     solo, fml = (assemble(method, setting()).method for method in ("solo", "fml"))
     assert solo.local.lr == fml.local.lr == 0.05

@@ -55,7 +55,7 @@ def formula(federation, rounds):
 
 def asked(federation):
     """Return how many clients a round asks."""
-    return len(federation.first("server").cohort(federation.method.fraction))
+    return len(federation.method.cohort.draw(federation.first("server")))
 
 
 # -- weights ---------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def fedmatch(federation, rounds):
     model, heard, sent, helpers = server.payload(), set(), 0, 0
     for round in range(rounds):
         server.round = round
-        cohort = set(server.cohort(method.fraction))
+        cohort = set(method.cohort.draw(server))
         sent += len(cohort)
         if round % method.every == 0:
             helpers += len(heard & cohort) * min(method.helpers, max(0, len(heard) - 1))
@@ -115,7 +115,7 @@ def fedkd(federation, rounds):
     server, before = federation.first("server"), set()
     sent, model = {"global": 0, "step": 0, "update": 0}, server.payload()
     for server.round in range(rounds):
-        cohort = set(server.cohort(federation.method.fraction))
+        cohort = set(federation.method.cohort.draw(server))
         sent["global"] += len(cohort - before) * model
         sent["step"] += len(cohort & before) * model
         sent["update"] += len(cohort) * model
@@ -125,7 +125,7 @@ def fedkd(federation, rounds):
 
 def feddf(federation, rounds):
     """Where all are asked: which architectures are drawn among them depends on the seed."""
-    assert federation.method.fraction == 1
+    assert federation.method.cohort.fraction == 1
     clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
     sizes = [client.payload() for client in clients]
     updates = rounds * sum(size + SCALAR for size in sizes)
@@ -150,7 +150,7 @@ def fedbuff(federation, rounds):
 # -- outputs on public rows ------------------------------------------------------------------------------------
 def outputs(federation, rounds, half=False):
     """Return the bytes of logits or probabilities that one way of an exchange costs."""
-    public, sample = federation.first("server").data["public"], federation.method.sample
+    public, sample = federation.first("server").data["public"], federation.method.rows.sample
     rows = len(public) if sample is None else min(sample, len(public))
     return rounds * asked(federation) * rows * public.classes * (2 if half else 4)
 
@@ -231,7 +231,7 @@ def bhfl(federation, rounds):
         federation.topology,
         rounds,
         turns=method.turns,
-        fraction=method.fraction,
+        fraction=method.cohort.fraction,
         buffer=method.buffer,
         residuals=(1 if method.averaged else method.largest) if method.far else 0,
     )

@@ -35,6 +35,7 @@ class FedAsync(Method):
     memory = ("engaged",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("local.initial",)
 
     alpha: float = 0.6
     rho: float = 0.005

@@ -34,6 +34,7 @@ class FedBuff(Method):
     memory = ("engaged", "sum", "count", "states")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("local.initial",)
 
     buffer: int = 10
     concurrency: float = 1.0

@@ -29,9 +29,10 @@ from heterophony.kernel.message import Kind, Message
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.optimisers import Optimiser
-from heterophony.kernel.reaction import Every, Round, on
+from heterophony.kernel.reaction import Round, on
 from heterophony.kernel.work import Fit, Mark, Note, Predict, Steps, Transform
 from heterophony.parts.aggregate import dot
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy
 from heterophony.parts.public import confidence, needed_for, own_rows
 from heterophony.parts.training import Training
@@ -159,20 +160,24 @@ class FedH2L(Method):
     memory = ("g_loc",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    unused = ("cohort.fraction", "cohort.weighted", "local.initial")
     public = True
 
     local: Training = BETA
     mutual: Mutual = Mutual()
     sample: int = 32  # public rows in a signal, at most
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sample(self.sample)
 
     @on(Round)
     def teach(self, peer: Node) -> Steps:
         peer.vars["g_loc"] = yield from self.mutual.study(peer, self.local)
         return (yield from self.mutual.signal(peer, self.sample))
 
-    @on(Every(TEACH, of="peers", quorum="quorum", deadline="deadline", late="accept"))
+    @on(answers(TEACH, of="peers", late="accept"))
     def learn(self, peer: Node, mail: Inbox) -> Steps:
         newest = {m.sender: m for m in sorted(mail, key=lambda m: m.round)}
         signals = [Signal(m.probabilities, m.accuracy, m.rows, m.staleness) for m in newest.values()]
@@ -189,12 +194,17 @@ class FedH2LAsync(Method):
     memory = ("heard",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    unused = ("local.initial",)
     public = True
 
     local: Training = BETA
     mutual: Mutual = Mutual()
     sample: int = 32
     forget: int = 20  # rounds after which a signal is not used any more
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sample(self.sample)
 
     @on(Round(also=(TEACH,)))
     def step(self, peer: Node, mail: Inbox) -> Steps:
@@ -205,6 +215,11 @@ class FedH2LAsync(Method):
         yield from self.mutual.learn(signals, self.local, g_loc)
         yield Mark("local")
         peer.round += 1
+
+
+def _check_sample(sample: int) -> None:
+    if sample < 1:
+        raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
 
 def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, dict[str, Any]]:

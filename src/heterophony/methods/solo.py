@@ -34,11 +34,10 @@ class Solo(Method):
     local: Training = Training()
     loss: Loss = cross_entropy
     retain: Retention = Retention()  # against forgetting, where data come as a stream
-    initial_local: int = 0  # epochs before the first round
 
     @on(Round)
     def train(self, peer: Node) -> Steps:
-        yield from self.local.first(peer, self.loss, self.initial_local)
+        yield from self.local.first(peer, self.loss)
         yield from self.retain.train(peer, self.local, "model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1
