@@ -23,7 +23,7 @@ SMALL = {
     "local.batch": 32,
     "sample": 600,
     "initial_public": 4,
-    "initial_local": 4,
+    "local.initial": 4,
     "distil.epochs": 3,
     "distil.batch": 64,
 }

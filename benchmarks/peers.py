@@ -29,6 +29,8 @@ import time
 import types
 from datetime import date
 
+from heterophony.parts.cohort import Cohort
+
 CORES = len(os.sched_getaffinity(0))
 SYSTEMS = ("loop", "ours", "pfl", "fedjax", "flower")
 CASES = {"cifar": (1000, 50, 50, 0.1), "logistic": (1000, 10, 60, 0.1)}  # clients, cohort, rows, learning rate
@@ -143,7 +145,7 @@ def ours(case: str, rounds: int, device: str) -> list[float]:
             last[:] = time.perf_counter(), engine.boxes["server"].round
             engine.stop = len(times) == rounds
 
-    method = FedAvg(fraction=cohort / clients, local=Training(epochs=1, batch=BATCH, lr=lr))
+    method = FedAvg(cohort=Cohort(fraction=cohort / clients), local=Training(epochs=1, batch=BATCH, lr=lr))
     models = {role: {"model": partial(network, case)} for role in ("server", "client")}
     federation = Federation(
         method, star(names), models, views, evaluate=10**6,

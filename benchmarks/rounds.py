@@ -28,6 +28,8 @@ from heterophony.engines import Engine, local
 from heterophony.kernel.topology import star
 from heterophony.methods import FML, FedAvg, fedmd_global
 from heterophony.models import create
+from heterophony.parts.cohort import Cohort
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 
@@ -51,7 +53,7 @@ def pfl(device: str, users: int = 1000) -> Federation:
     """1,000 users of 50 images, a cohort of 50, batch 10, one epoch, SGD 0.1."""
     clients = [f"c{i}" for i in range(users)]
     data = {c: {"train": images(c, 50, 3, 32)} for c in clients}
-    method = FedAvg(fraction=50 / users, local=Training(epochs=1, batch=10, lr=0.1))
+    method = FedAvg(cohort=Cohort(fraction=50 / users), local=Training(epochs=1, batch=10, lr=0.1))
     models = {role: {"model": PflCnn} for role in ("server", "client")}
     return Federation(method, star(clients), models, data, compute=Compute(device=device), evaluate=1000)
 
@@ -90,7 +92,9 @@ def wrns(device: str) -> Federation:
     models: dict[str, Any] = {c: {"model": partial(wrn, d)} for c, d in zip(clients, depths, strict=True)}
     models["server"] = {"model": partial(wrn, 40)}
     method = fedmd_global(
-        sample=5000, distil=Training(epochs=5, batch=64, lr=0.1), local=Training(epochs=5, batch=128, lr=0.1)
+        rows=PublicRows(sample=5000),
+        distil=Training(epochs=5, batch=64, lr=0.1),
+        local=Training(epochs=5, batch=128, lr=0.1),
     )
     views = {**data, "server": {"public": public}}
     return Federation(method, star(clients), models, views, compute=Compute(device=device), evaluate=1000)

@@ -32,6 +32,7 @@ from heterophony.base.seeds import generator
 from heterophony.engines import Engine, local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedMD
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 
 CLIENTS, COHORT = (10, 100, 1_000, 10_000), 10
@@ -56,7 +57,7 @@ def linear() -> nn.Module:
 
 
 def many(clients: int) -> Federation:
-    return averaging(clients, linear, 32, FedAvg(fraction=COHORT / clients))
+    return averaging(clients, linear, 32, FedAvg(cohort=Cohort(fraction=COHORT / clients)))
 
 
 def mlp(width: int) -> nn.Module:

@@ -10,9 +10,6 @@ import heterophony
 ROOT = Path(heterophony.__file__).parent
 ROOMS = Path(__file__).parent.parent / "docs" / "rooms.txt"
 DOOR = ("federation", {"engines", "runs"})  # `Federation.run` and `resume`: the one way upward
-PENDING = {  # what is left to turn round
-    ("kernel/alike.py", "federation"), ("kernel/method.py", "federation"),
-}  # fmt: skip
 
 rows = [line.split(":") for line in ROOMS.read_text().splitlines() if ":" in line]
 ORDER = [name.strip() for name, _ in rows]
@@ -55,9 +52,7 @@ def test_a_module_has_a_room_and_imports_go_down_only(file):
     assert room(module) in ORDER, f"{file} is in no room of docs/rooms.txt"
     place, (door, through) = ORDER.index(room(module)), DOOR
     up = {other for other in imports(ROOT / file) if ORDER.index(room(other)) > place}
-    up -= {other for other in up if (file, other) in PENDING}
     up -= {other for other in up if module == door and room(other) in through}
-    up -= {other for other in up if room(module) == "methods" and other == "federation"}  # traffic formulas, for now
     assert not up, f"{file} imports {', '.join(sorted(up))} from rooms above"
 
 

@@ -17,6 +17,7 @@ from heterophony.base.seeds import seeded
 from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
 from heterophony.kernel.alike import Unlike, unlike
+from heterophony.kernel.by_level import values
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
@@ -115,21 +116,21 @@ class Federation:
             if not isinstance(reaction.trigger, Every) or reaction.trigger.of in {*LINKS} - {"children"}:
                 continue
             for node, role in self.topology.roles.items() if reaction.trigger.quorum != 1 else ():
-                asked = self._asked(node, reaction.trigger.of)
+                asked = self._asked(node, reaction.trigger)
                 wanted = self.method.setting(reaction.trigger.quorum, node, role)
                 if role in reaction.roles and isinstance(wanted, int) and wanted > asked > 0:
                     raise ValueError(
                         f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all"
                     )
 
-    def _asked(self, node: str, group: str) -> int:
-        """Return from how many children a node can hear in a round: of a cohort, from those drawn."""
+    def _asked(self, node: str, window: Every) -> int:
+        """Return from how many children a node can hear in a round: of a group, from those drawn."""
         children = len(self.topology.static[node].children)
-        if group in LINKS or not hasattr(self.method, "fraction"):
+        if window.of in LINKS:
             return children
         level = len(self.topology.path(node)) - 1
-        fraction = self.method.setting("fraction", node, str(level), self.topology.roles[node])
-        return share_of(children, 1.0 if fraction is None else fraction)
+        share = self.method.setting(window.share, node, str(level), self.topology.roles[node])
+        return share_of(children, 1.0 if share is None else share)
 
     def _check_dropouts(self) -> None:
         """Raise where a node that drops out is not known, or where its parent would wait for it for ever."""
@@ -165,7 +166,8 @@ class Federation:
     @cached_property
     def unlike(self) -> Unlike | None:
         """Return what travels and is not of one shape, though the method averages it."""
-        return unlike(self)
+        models = {n: (role, self.of(self.models, n) or {}) for n, role in self.topology.roles.items()}
+        return unlike(self.method, models)
 
     def check_alike(self) -> None:
         """Raise where messages would not fit: every one would be refused, and the run stand still."""
@@ -215,8 +217,9 @@ class Federation:
     @property
     def partial(self) -> bool:
         """Tell whether a participant may miss rounds, the last among them."""
-        share = getattr(self.method, "fraction", 1.0)  # or shares by node, level and role
-        return self.dropout.rate > 0 or min(share.values() if isinstance(share, Mapping) else [share], default=1.0) < 1
+        windows = [r.trigger for r in self.method.reactions if isinstance(r.trigger, Every)]
+        shares = [share for window in windows for share in values(self.method.option(window.share))]
+        return self.dropout.rate > 0 or min(shares, default=1.0) < 1
 
     def profile(self, node: str) -> Profile:
         """Return what a node's device and network are like."""

@@ -31,6 +31,7 @@ from heterophony.kernel.optimisers import Optimiser, adam, sgd
 from heterophony.kernel.topology import star
 from heterophony.kernel.work import Fit, Predict
 from heterophony.methods import FML, FedAvg, fedprox
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
@@ -284,7 +285,7 @@ def test_as_many_fits_are_captured_as_are_asked_at_once_not_as_there_are_partici
     clients = [f"c{i}" for i in range(40)]
     data = {c: {"train": points(c, 32)} for c in clients}
     models = {role: {"model": net()} for role in ("server", "client")}
-    method = FedAvg(fraction=0.1, local=Training(batch=16))
+    method = FedAvg(cohort=Cohort(fraction=0.1), local=Training(batch=16))
     federation = Federation(method, star(clients), models, data, TESTS)
     batched = Batched(federation.test_sets)
     result = local(federation, executor=batched).run(6)

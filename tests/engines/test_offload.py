@@ -10,6 +10,7 @@ from heterophony import Compute, Data, Federation
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.federations import METHODS
 
@@ -58,7 +59,7 @@ def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch
     clients = [f"c{i}" for i in range(400)]
     data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
     models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
-    method = FedAvg(fraction=0.05, local=Training(batch=8))
+    method = FedAvg(cohort=Cohort(fraction=0.05), local=Training(batch=8))
     federation = Federation(method, star(clients), models, {"client": {"train": data}}, compute=Compute(resident=0.0))
     engine = local(federation)
     engine.run(1)
@@ -88,7 +89,7 @@ def test_on_a_gpu_memory_follows_the_cohort():
     clients = [f"c{i}" for i in range(300)]
     data = Data(x=torch.randn(8, 1000), y=torch.randint(1000, (8,)), classes=1000)
     models = {role: {"model": lambda: nn.Linear(1000, 1000)} for role in ("server", "client")}
-    method = FedAvg(fraction=0.05, local=Training(batch=8))
+    method = FedAvg(cohort=Cohort(fraction=0.05), local=Training(batch=8))
     federation = Federation(
         method, star(clients), models, {"client": {"train": data}}, compute=Compute(device="cuda", resident=0.0)
     )

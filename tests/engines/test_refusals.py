@@ -61,7 +61,7 @@ class Tell(Method):
         yield Note("asked", 1.0)
         return ANSWER(weights=client.weights())
 
-    @on(Every(ANSWER, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(Every(ANSWER, of="cohort", quorum="quorum", deadline="deadline", share="fraction"), role="server")
     def hear(self, server, mail):
         server.round += 1
 

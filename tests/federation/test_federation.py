@@ -9,6 +9,7 @@ from heterophony import Dropout, Federation
 from heterophony.kernel.topology import complete, star, tree
 from heterophony.kernel.work import Fit
 from heterophony.methods import BHFL, FedAsync, FedAvg, FedBuff, Solo
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 from heterophony.runs import show
@@ -78,7 +79,7 @@ def test_a_product_that_there_is_not():
 
 
 def test_a_quorum_that_cannot_be_met_is_refused():
-    method = FedAvg(local=Training(batch=16), quorum=3)
+    method = FedAvg(local=Training(batch=16), cohort=Cohort(quorum=3))
     models = {role: {"model": net(12)} for role in ("server", "client")}
     data = {c: {"train": points(c)} for c in CLIENTS}
     with pytest.raises(ValueError, match="quorum is 3, but server can hear from 2"):
@@ -88,7 +89,7 @@ def test_a_quorum_that_cannot_be_met_is_refused():
 @pytest.mark.parametrize(("fraction", "quorum", "asked"), [(0.5, 3, 2), (0.1, 2, 1), (0.9, 4, 4)])
 def test_a_quorum_is_of_the_cohort_that_is_drawn(fraction, quorum, asked):
     clients = [f"c{i}" for i in range(4)]
-    method = FedAvg(local=Training(batch=16), fraction=fraction, quorum=quorum)
+    method = FedAvg(local=Training(batch=16), cohort=Cohort(fraction=fraction, quorum=quorum))
     models = {role: {"model": net(12)} for role in ("server", "client")}
     data = {c: {"train": points("c0")} for c in clients}
     if quorum <= asked:
@@ -102,10 +103,11 @@ def test_a_trees_quorum_is_of_the_cohort_of_its_level():
     shape = tree({"root": {"e0": ["l0", "l1"], "e1": ["l2", "l3"]}})
     models = {role: {"model": net(12)} for role in ("root", "inner", "leaf")}
     data = {leaf: {"train": points("c0")} for leaf in ("l0", "l1", "l2", "l3")}
-    method = BHFL(local=Training(batch=16), far=False, fraction={"1": 0.5, "*": 1.0}, quorum=2)
+    method = BHFL(local=Training(batch=16), far=False, cohort=Cohort(fraction={"1": 0.5, "*": 1.0}, quorum=2))
     with pytest.raises(ValueError, match="quorum is 2, but e0 can hear from 1"):
         Federation(method, shape, models, data, TESTS)
-    Federation(replace(method, quorum={"inner": 1, "*": 2}), shape, models, data, TESTS)
+    fitting = replace(method.cohort, quorum={"inner": 1, "*": 2})
+    Federation(replace(method, cohort=fitting), shape, models, data, TESTS)
 
 
 @pytest.mark.parametrize("method", [FedAsync(), FedBuff(buffer=1), BHFL(buffer=1)])

@@ -21,6 +21,7 @@ from heterophony.kernel.reaction import Round, on
 from heterophony.kernel.topology import complete, star
 from heterophony.kernel.work import Fit, Mark
 from heterophony.methods import FML, IFCA, FedAvg, FedDF, FedH2L, Solo, fedmd_global
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.retention import Remembering
 from heterophony.parts.training import Training
@@ -271,9 +272,6 @@ class Twice(Method):
         yield Mark("local")
         peer.round += 1
 
-    def traffic(self, federation, rounds):
-        return {}
-
 
 @pytest.mark.parametrize("executor", ["branches", "stacked"])
 def test_what_runs_one_at_a_time_does_so_after_a_resume_too(executor, tmp_path):
@@ -327,7 +325,7 @@ def test_nobody_who_was_heard_has_rows():
 def test_feddf_gives_whoever_was_away_the_present_model(monkeypatch):
     clients = ["c0", "c1", "c2", "c3"]
     training = Training(batch=16)
-    method = FedDF(fraction=0.25, local=training, distil=Training(batch=16, lr=1e-3, optimiser="adam"))
+    method = FedDF(cohort=Cohort(fraction=0.25), local=training, distil=Training(batch=16, lr=1e-3, optimiser="adam"))
     data = {c: {"train": points(c), "public": PUBLIC} for c in clients} | {"server": {"public": PUBLIC}}
     models = {"server": {"a": net()}, "client": {"model": net()}}
     engine = local(Federation(method, star(clients), models, data, TESTS))

@@ -59,7 +59,7 @@ SIDE = Kind("side", to="peers")
         ({"kinds": (DOWN, UP, Kind("up", to="peers"))}, "Toy declares a kind twice"),
         (
             {"gather": reaction(Every(UP, of="children", deadline="patients"), "server")},
-            "Toy.gather: deadline names 'patients', which is no hyper-parameter",
+            "Toy.gather: deadline names 'patients', which is no option",
         ),
         ({"gather": reaction(Count(UP, n="some"), "server")}, "Toy.gather: n names 'some'"),
         (

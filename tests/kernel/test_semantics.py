@@ -30,6 +30,7 @@ from heterophony.kernel.topology import random_pairs, star
 from heterophony.kernel.work import Note
 from heterophony.methods import FedAvg, FedH2L, fedmd_global
 from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.federations import (
     AWAY,
@@ -228,7 +229,7 @@ def test_a_node_that_returns_takes_part_again(engine):
 
 def test_peers_go_on_when_one_disappears(engine):
     gone = {"p1": Profile(available=((0.0, 0.03),))}
-    result = engine(peers(method=FedH2L(local=STEP, sample=8, deadline=0.05), profiles=gone)).run(4)
+    result = engine(peers(method=FedH2L(local=STEP, sample=8, cohort=Cohort(deadline=0.05)), profiles=gone)).run(4)
     rounds = {n: result.state(n)["round"] for n in ("p0", "p1", "p2")}
     assert rounds["p0"] == rounds["p2"] == 4
     assert rounds["p1"] < 4
@@ -316,7 +317,7 @@ def test_pending_work_is_computed_together():
 
 def test_idle_nodes_are_not_even_built():
     federation = Federation(
-        FedAvg(fraction=0.002), star(1000), {"server": {"model": net()}, "client": {"model": net()}},
+        FedAvg(cohort=Cohort(fraction=0.002)), star(1000), {"server": {"model": net()}, "client": {"model": net()}},
         {"client": {"train": points("all")}},
     )  # fmt: skip
     engine = local(federation)
@@ -666,7 +667,7 @@ def test_a_header_that_is_not_that_of_its_edge_is_refused(lie, monkeypatch):
 
 
 def test_a_newcomer_among_peers_starts_where_they_are(engine):
-    federation = peers(method=FedH2L(local=STEP, sample=8, deadline=0.5), joins={"p2": 0.03})
+    federation = peers(method=FedH2L(local=STEP, sample=8, cohort=Cohort(deadline=0.5)), joins={"p2": 0.03})
     result = engine(federation).run(5)
     rounds = sorted(r["round"] for r in result.ledger.messages if r["from"] == "p2")
     assert rounds[0] > 0

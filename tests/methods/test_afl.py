@@ -14,6 +14,7 @@ from heterophony import Data, Federation
 from heterophony.engines import Network, local
 from heterophony.kernel.topology import star
 from heterophony.methods import AFL, FedAvg
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 from toys.by_hand import equal, server
@@ -86,11 +87,12 @@ def test_every_row_has_a_projection_of_its_own():
 @pytest.mark.parametrize("options", [{}, {"fraction": 0.67}])
 def test_afl_that_does_not_move_its_mixture_is_fedavg_of_equals(options):
     for build in (net(), certain):
-        found = local(weights_star(AFL(local=B16, ascent=0.0, **options), build)).run(4)
-        plain = local(weights_star(FedAvg(local=B16, weighted=False, **options), build)).run(4)
+        found = local(weights_star(AFL(local=B16, ascent=0.0, cohort=Cohort(**options)), build)).run(4)
+        plain = local(weights_star(FedAvg(local=B16, cohort=Cohort(weighted=False, **options)), build)).run(4)
         assert equal(server(found), server(plain))
-    moved = local(weights_star(AFL(local=B16, **options))).run(4)
-    assert not equal(server(moved), server(local(weights_star(AFL(local=B16, ascent=0.0, **options))).run(4)))
+    moved = local(weights_star(AFL(local=B16, cohort=Cohort(**options)))).run(4)
+    still = local(weights_star(AFL(local=B16, ascent=0.0, cohort=Cohort(**options)))).run(4)
+    assert not equal(server(moved), server(still))
 
 
 def seven(method):
@@ -104,7 +106,7 @@ def seven(method):
 def test_equal_shares_are_fedavgs_whatever_their_number():
     assert sum([1 / 7] * 7) != 1
     found = local(seven(AFL(local=B16, ascent=0.0))).run(3)
-    assert equal(server(found), server(local(seven(FedAvg(local=B16, weighted=False))).run(3)))
+    assert equal(server(found), server(local(seven(FedAvg(local=B16, cohort=Cohort(weighted=False)))).run(3)))
 
 
 LABELS = {"c0": [1, 1], "c1": [1, 1, 1, 1], "c2": [0]}  # of rows that are all the same
@@ -158,7 +160,7 @@ def test_the_worst_client_gains():
     has half of the mixture."""
     training = Training(batch=None, lr=0.5)
     worst = {}
-    for method in (FedAvg(local=training, weighted=False), AFL(local=training, ascent=0.1)):
+    for method in (FedAvg(local=training, cohort=Cohort(weighted=False)), AFL(local=training, ascent=0.1)):
         found = local(leaning(method)).run(150)
         w = server(found)["w"].item()
         worst[type(method)] = max(math.log(1 + math.exp(-w)), math.log(1 + math.exp(w)))
@@ -172,7 +174,7 @@ def test_those_who_are_heard_count_for_all():
     At w = 0 all losses are log 2: lambda is P(1/3, 1/3, 1/3 + 3 ascent log 2), so that with 3 ascent log 2 = 1/2 it is
     raised by 1/3 and the others lowered by 1/6."""
     ascent = 1 / (6 * math.log(2))
-    found = local(leaning(AFL(ascent=ascent, fraction=0.34, local=Training(batch=None, lr=0.5)))).run(1)
+    found = local(leaning(AFL(ascent=ascent, cohort=Cohort(fraction=0.34), local=Training(batch=None, lr=0.5)))).run(1)
     (asked,) = {row["from"] for row in found.ledger.messages if row["kind"] == "update"}
     shares = found.state("server")["vars"]["mixture"]
     assert shares == pytest.approx({c: Fraction(2, 3) if c == asked else Fraction(1, 6) for c in LABELS})
@@ -181,7 +183,7 @@ def test_those_who_are_heard_count_for_all():
 
 def test_whoever_has_no_share_moves_nothing():
     """With a large step all goes to the worst; what comes from one without a share, alone in its cohort, is dropped."""
-    found = local(leaning(AFL(ascent=1e6, fraction=0.34, local=Training(batch=None, lr=0.5)))).run(12)
+    found = local(leaning(AFL(ascent=1e6, cohort=Cohort(fraction=0.34), local=Training(batch=None, lr=0.5)))).run(12)
     asked = [row["from"] for row in found.ledger.messages if row["kind"] == "update"]
     assert len(set(asked)) > 1
     assert sorted(found.state("server")["vars"]["mixture"].values()) == [0.0, 0.0, 1.0]

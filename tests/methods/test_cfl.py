@@ -15,6 +15,7 @@ from heterophony.kernel.topology import star
 from heterophony.methods import CFL, FedAvg
 from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, products
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared
 from toys.federations import B16, METHODS, weights_star
@@ -88,8 +89,8 @@ def clusters(result):
 @pytest.mark.parametrize("never", [{"eps1": 0.0}, {"eps1": 1e9, "eps2": 1e9}, {"eps1": 1e9, "eps2": 0.0, "gamma": 1.0}])
 def test_without_a_split_cfl_is_fedavg(options, never):
     for build in (net(), certain):
-        found = local(weights_star(CFL(local=B16, **never, **options), build)).run(3)
-        plain = local(weights_star(FedAvg(local=B16, **options), build)).run(3)
+        found = local(weights_star(CFL(local=B16, **never, cohort=Cohort(**options)), build)).run(3)
+        plain = local(weights_star(FedAvg(local=B16, cohort=Cohort(**options)), build)).run(3)
         assert equal(server(found), server(plain))
         assert found.clock == plain.clock
         assert len(found.state("server")["vars"]["clusters"]) == 1
@@ -173,14 +174,15 @@ def test_a_client_is_evaluated_with_the_model_that_its_cluster_has_come_to():
 def test_rest_is_of_the_mean_that_moves_the_model():
     """y = 4 once, y = -1 in four copies: by examples the mean update at 0 is 0, alike it is (2 - 1/2) / 2 = 3/4."""
     assert len(clusters(local(numbers([4.0, -1.0], copies=[1, 4])).run(1))) == 2
-    assert clusters(local(numbers([4.0, -1.0], copies=[1, 4], weighted=False)).run(1)) == [(["c0", "c1"], 0.75)]
+    alike = numbers([4.0, -1.0], copies=[1, 4], cohort=Cohort(weighted=False))
+    assert clusters(local(alike).run(1)) == [(["c0", "c1"], 0.75)]
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("lost", [{"fraction": 0.5}, {"dropout": Dropout(rate=0.2)}])
 def test_whoever_was_not_heard_at_a_split_still_comes_to_its_own(seed, lost):
     """Two kinds of four each end as two clusters, whoever was asked when they parted, and whatever was lost."""
-    made = numbers([8.0, -8.0] * 4, eps1=0.5, **{k: v for k, v in lost.items() if k == "fraction"})
+    made = numbers([8.0, -8.0] * 4, eps1=0.5, cohort=Cohort(fraction=lost.get("fraction", 1.0)))
     found = local(replace(made, seed=seed, dropout=lost.get("dropout", Dropout()))).run(40)
     parts = sorted(sorted(members) for members, _ in clusters(found))
     assert parts == [["c0", "c2", "c4", "c6"], ["c1", "c3", "c5", "c7"]]
@@ -192,7 +194,7 @@ def test_a_newcomer_goes_down_all_splits_and_counts_when_it_has_arrived():
     and their clusters come the way that they come without them. Who never answers is in none."""
     ys, late = [3.0, 1.0, -1.0, -3.0], [3.0, -3.0, 1.0, -1.0]
     alone = clusters(local(numbers(ys)).run(14))
-    made = numbers(ys + late, joins={f"c{i}": 0.01 for i in range(4, 8)}, deadline=1.0)
+    made = numbers(ys + late, joins={f"c{i}": 0.01 for i in range(4, 8)}, cohort=Cohort(deadline=1.0))
     found = local(replace(made, egress={"c7": ()})).run(14)
     joined = {row["to"] for row in found.ledger.messages if row["round"] < 5 and row["kind"] == "global"}
     assert joined == {"c0", "c1", "c2", "c3"}  # they parted in rounds 0 and 4

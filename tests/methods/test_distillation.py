@@ -19,7 +19,7 @@ from heterophony.methods.fccl import correlation_loss
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import cross_entropy, distance, soft_cross_entropy
-from heterophony.parts.public import public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
 from heterophony.runs.correlations import correlations
@@ -101,7 +101,7 @@ def test_a_participant_that_sends_enormous_logits_does_not_sink_the_others():
 
     distil, accuracy = Training(batch=16, epochs=20), {}
     for how in ("mean", "median"):
-        federation = logits_star(FedMD(local=B16, distil=distil, average=how, initial_local=30), seed=2)
+        federation = logits_star(FedMD(local=replace(B16, initial=30), distil=distil, average=how), seed=2)
         table = local(federation, network=Corrupt).run(3).table
         accuracy[how] = table.select(product="distilled", quantity="accuracy", set="here").last().mean()
     assert accuracy["median"] > accuracy["mean"] + 0.05
@@ -109,7 +109,7 @@ def test_a_participant_that_sends_enormous_logits_does_not_sink_the_others():
 
 # -- limits ----------------------------------------------------------------------------------------------------
 def test_lwof_with_beta_zero_is_fedmd_global():
-    options = {"local": B16, "distil": B16, "initial_local": 1}
+    options = {"local": replace(B16, initial=1), "distil": B16}
     plain = local(logits_star(fedmd_global(**options))).run(3)
     assert local(logits_star(fedmd_global(lwof=0.0, rho=5.0, **options))).run(3).digest == plain.digest
     assert local(logits_star(fedmd_global(lwof=1.0, **options))).run(3).digest != plain.digest
@@ -262,8 +262,8 @@ def test_a_new_optimiser_for_each_public_batch_by_a_plain_loop():
 
 def test_the_authors_code_by_name():
     made = fccl_code()
-    assert (made.sample, made.local_every, made.zbar, made.renew) == (512, 9, "others", True)
-    assert registry.lookup("fccl-code").build({"sample": 64}).sample == 64
+    assert (made.rows.sample, made.local_every, made.zbar, made.renew) == (512, 9, "others", True)
+    assert registry.lookup("fccl-code").build({"sample": 64}).rows.sample == 64
     with pytest.raises(registry.OptionError, match="zbar"):
         registry.lookup("fccl-code").build({"zbar": "all"})
     with pytest.raises(registry.OptionError, match="averaging"):
@@ -379,27 +379,28 @@ def test_bad_logits_from_one_client_are_refused_and_the_round_goes_on(harm):
 
 def test_public_rows_are_the_same_for_everyone_and_other_rows_each_round():
     nodes = [logits_star(FedMD()).node(name) for name in ("server", "c0", "c2")]
-    rows = [public_rows(node, 10) for node in nodes]
+    ten, once = PublicRows(sample=10), PublicRows(sample=10, fresh=False)
+    rows = [ten.of(node) for node in nodes]
     assert all(torch.equal(rows[0], other) for other in rows[1:])
     nodes[0].round = 1
-    assert not torch.equal(public_rows(nodes[0], 10), rows[0])
-    assert torch.equal(public_rows(nodes[0], 10, fresh=False), public_rows(nodes[1], 10, fresh=False))
-    assert public_rows(nodes[0], None) is public_rows(nodes[0], 10**6) is public_rows(nodes[0], len(PUBLIC)) is None
+    assert not torch.equal(ten.of(nodes[0]), rows[0])
+    assert torch.equal(once.of(nodes[0]), once.of(nodes[1]))
+    assert all(PublicRows(sample=n).of(nodes[0]) is None for n in (None, 10**6, len(PUBLIC)))
 
 
 @pytest.mark.parametrize(
-    ("module", "build"),
+    "build",
     [
-        ("fedmd", lambda: logits_star(fedmd_global(local=B16, distil=B16))),
-        ("feddf", distilled_star),
-        ("fccl", lambda: fccl_star(zbar="others")),
-        ("fccl", lambda: fccl_star(renew=True)),
+        lambda: logits_star(fedmd_global(local=B16, distil=B16)),
+        distilled_star,
+        lambda: fccl_star(zbar="others"),
+        lambda: fccl_star(renew=True),
     ],
 )
-def test_all_public_rows_need_not_be_named(monkeypatch, module, build):
+def test_all_public_rows_need_not_be_named(monkeypatch, build):
     """The view as it is gives the same bits as all of its rows by number, which are a copy."""
     expected = local(build()).run(2).digest
-    monkeypatch.setattr(f"heterophony.methods.{module}.public_rows", lambda *_: torch.arange(len(PUBLIC)))
+    monkeypatch.setattr(PublicRows, "of", lambda *_: torch.arange(len(PUBLIC)))
     assert local(build()).run(2).digest == expected
 
 
@@ -439,7 +440,7 @@ def test_a_newcomer_starts_from_the_present_global_model():
 
 
 def test_initial_epochs_of_fedmd_are_epochs_also_where_rounds_are_counted_in_steps():
-    method = FedMD(initial_public=2, initial_local=3, local=Training(batch=16, steps=1))
+    method = FedMD(initial_public=2, local=Training(batch=16, steps=1, initial=3))
     asked = []
 
     def watch(jobs):
@@ -463,7 +464,7 @@ def test_all_can_start_from_models_that_were_trained_alone(method):
         return Eager()(jobs)
 
     star = {FML: mutual_star(), FedDF: distilled_star(), FedAvg: weights_star(FedAvg())}[method]
-    local(replace(star, method=method(initial_local=3, local=Training(batch=16, steps=1))), executor=watch).run(2)
+    local(replace(star, method=method(local=Training(batch=16, steps=1, initial=3))), executor=watch).run(2)
     fits = [job.work for job in asked]
     whole = -(-len(asked[0].node.data["train"]) // 16)
     assert [len(fit.sizes(asked[0].node)) for fit in fits] == [3 * whole, 1, 1]

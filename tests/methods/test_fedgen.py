@@ -14,6 +14,7 @@ from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedGen, lg_fedavg
 from heterophony.models.blocks import Halves
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.features import pooled
 from heterophony.parts.generator import Generator, likeness, made
 from heterophony.parts.heads import grouped, repeated, replaced
@@ -157,7 +158,7 @@ def alike(method):
 def test_without_what_is_generated_it_is_lg_fedavg(build, width):
     """To the bit, with one head for different bodies, and with momentum, which begins anew with each head."""
     hidden = (8, 8, 8) if build is wide and width is None else (8, 12, 16)
-    options = {"local": Training(batch=16, momentum=0.9), "width": width, "initial_local": 1}
+    options = {"local": Training(batch=16, momentum=0.9, initial=1), "width": width}
     methods = FedGen(**options, generated=0.0), lg_fedavg(**options), FedGen(**options, generator=SMALL)
     quiet, plain, loud = (local(headed_star(m, build, hidden)).run(3) for m in methods)
     for client in CLIENTS:
@@ -184,7 +185,7 @@ def test_fedgen_begins_with_the_head_of_a_server_that_has_a_network():
 
 def test_whole_and_without_what_is_generated_it_is_fedavg():
     momentum = Training(batch=16, momentum=0.9)
-    for options in ({}, {"weighted": False}):
+    for options in ({}, {"cohort": Cohort(weighted=False)}):
         plain = local(weights_star(FedAvg(local=momentum, **options), halves())).run(3)
         quiet = local(weights_star(FedGen(local=momentum, whole=True, generated=0.0, **options), halves())).run(3)
         loud = local(weights_star(FedGen(local=momentum, whole=True, **options), halves())).run(3)
@@ -207,7 +208,7 @@ def test_the_generator_comes_with_the_second_round():
 @pytest.mark.parametrize("whole", [False, True])
 def test_epochs_before_the_first_round_are_epochs_of_the_network_alone(whole):
     early, longer = (
-        local(alike(FedGen(local=Training(batch=16, epochs=epochs), whole=whole, initial_local=first))).run(1)
+        local(alike(FedGen(local=Training(batch=16, epochs=epochs, initial=first), whole=whole))).run(1)
         for epochs, first in ((1, 1), (2, 0))
     )
     for client in CLIENTS:
@@ -233,7 +234,13 @@ def test_golden_fedgen_by_loops(features, weighted):
     rate, weight, labels = 0.3, 0.7, {"c0": [0, 0, 1], "c1": [1, 0]}
     xs = {c: drawn(c, len(ys), 1) for c, ys in labels.items()}
     data = {c: {"train": Data(x=xs[c], y=torch.tensor(ys), classes=2)} for c, ys in labels.items()}
-    method = FedGen(generated=weight, weighted=weighted, width=2, generator=SMALL, local=Training(batch=None, lr=rate))
+    method = FedGen(
+        generated=weight,
+        cohort=Cohort(weighted=weighted),
+        width=2,
+        generator=SMALL,
+        local=Training(batch=None, lr=rate),
+    )
     build = lambda: Halves(nn.Linear(1, features, bias=False), features, 2).double()  # noqa: E731
     models = {role: {"model": build} for role in ("server", "client")}
     federation = Federation(method, star(list(labels)), models, data)
@@ -339,7 +346,7 @@ class Nobody(Liar):
 @pytest.mark.parametrize("liar", [Wider, Flat, Fewer, Endless, Huge, Empty, Nobody])
 @pytest.mark.parametrize("share", [1.0, 0.34])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(liar, share):
-    method = FedGen(local=B16, generator=SMALL, fraction=share)
+    method = FedGen(local=B16, generator=SMALL, cohort=Cohort(fraction=share))
     found = local(headed_star(method), network=liar).run(6)
     assert found.rounds == 6
     refused = {row["incident"] for row in found.ledger.incidents} - {"skipped"}

@@ -18,8 +18,10 @@ from heterophony.kernel.message import Body, Message
 from heterophony.kernel.topology import complete, graph, ring
 from heterophony.methods import FedH2L, FedH2LAsync, Solo
 from heterophony.methods.fedh2l import TEACH, Mutual, Signal
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import conflicts
+from toys.bytes import formula
 from toys.federations import PEERS, STEP, peers, unhurried
 from toys.world import PUBLIC, net, points, private
 
@@ -232,7 +234,7 @@ def test_without_a_domain_of_its_own_a_peer_teaches_on_any_row():
     federation = peers()
     data = {name: {k: v for k, v in own.items() if k != "mine"} for name, own in federation.data.items()}
     result = local(replace(federation, data=data)).run(2)
-    assert result.ledger.bytes() == {"teach": replace(federation, data=data).method.traffic(federation, 2)["teach"]}
+    assert result.ledger.bytes() == {"teach": formula(federation, 2)["teach"]}
 
 
 # -- unlabelled public data ------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ def test_a_teachers_weight_may_be_its_accuracy_on_its_own_validation_data(monkey
 @pytest.mark.parametrize("gone", [some for n in (1, 2) for some in itertools.combinations(PEERS, n)], ids="-".join)
 def test_whoever_disappears_the_others_are_trained(gone):
     profiles = {name: Profile(available=((0.0, 0.07),)) for name in gone}
-    method = h2l(deadline=0.05)
+    method = h2l(cohort=Cohort(deadline=0.05))
     result = ran(method, rounds=12, profiles=profiles)
     staying = set(PEERS) - set(gone)
     assert {name for name in PEERS if result.state(name)["round"] == 12} == staying
@@ -292,7 +294,7 @@ def test_a_peer_that_returns_is_heard_again_and_hears_again():
     """
     away = {"p1": Profile(available=((0.0, 0.05), (0.3, math.inf)))}
     forever = {"p1": Profile(available=((0.0, 0.05),))}
-    rounds, method = 16, h2l(deadline=0.06)
+    rounds, method = 16, h2l(cohort=Cohort(deadline=0.06))
     result, without = (ran(method, rounds, profiles=profiles) for profiles in (away, forever))
     assert [result.state(name)["round"] for name in PEERS] == [rounds] * 3
     sent = [row["time"] for row in result.ledger.messages if (row["from"], row["status"]) == ("p1", "sent")]

@@ -16,10 +16,12 @@ from heterophony.kernel.topology import complete, star
 from heterophony.methods import FedAvg, FedKD, Solo
 from heterophony.methods.fedkd import LEAST
 from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.lowrank import compressed, restored
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training
 from toys.by_hand import equal
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, mentored_star
 from toys.watched import sent
 from toys.world import TESTS, halves, net, private, wide
@@ -159,7 +161,7 @@ def test_without_distillation_mentors_are_solo_and_the_mentee_is_fedavgs():
     models = {c: {"model": net(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     alone = local(Federation(Solo(local=MOMENTUM), complete(CLIENTS), models, private(CLIENTS), TESTS)).run(3)
     small = {"server": {"model": net(6)}, "client": {"model": net(6)}}
-    avg = Federation(FedAvg(local=MOMENTUM, weighted=False), star(CLIENTS), small, private(CLIENTS))
+    avg = Federation(FedAvg(local=MOMENTUM, cohort=Cohort(weighted=False)), star(CLIENTS), small, private(CLIENTS))
     average = model(local(avg).run(3), "server")
     for client in CLIENTS:
         assert equal(model(found, client), model(alone, client))
@@ -186,7 +188,11 @@ def test_epochs_before_the_first_round_are_the_mentors():
     quiet = FedKD(local=B16, distil=0.0, hidden=0.0, energy=1.0)
     began, longer, plain = (
         local(mentored_star(method, net)).run(1)
-        for method in (replace(quiet, initial_local=2), replace(quiet, local=replace(B16, epochs=3)), quiet)
+        for method in (
+            replace(quiet, local=replace(B16, initial=2)),
+            replace(quiet, local=replace(B16, epochs=3)),
+            quiet,
+        )
     )
     for client in CLIENTS:
         assert equal(model(began, client), model(longer, client))
@@ -208,7 +214,7 @@ def test_a_server_with_a_part_of_the_mentee_has_nothing_to_evaluate(share):
 @pytest.mark.parametrize("seed", range(3))
 def test_whoever_follows_stands_where_the_server_stands(seed):
     """Steps reach only those who have the mentee that they begin from, whoever drops out or is not asked."""
-    method = FedKD(local=B16, energy=0.7, fraction=0.67)
+    method = FedKD(local=B16, energy=0.7, cohort=Cohort(fraction=0.67))
     result = local(mentored_star(method, dropout=Dropout(rate=0.3), seed=seed)).run(6)
     kept = result.state("server")["vars"]
     assert {r["kind"] for r in result.ledger.messages} == {"global", "step", "update"}
@@ -227,7 +233,7 @@ def test_after_a_skipped_round_all_get_the_whole():
             seen.extend([message] if message.kind in ("global", "step") else [])
             return super().arrivals(message, *rest)
 
-    method = FedKD(local=B16, energy=0.7, quorum=3)
+    method = FedKD(local=B16, energy=0.7, cohort=Cohort(quorum=3))
     found = local(mentored_star(method, dropout=Dropout(rate=0.2)), network=Watched).run(10)
     skipped = {row["round"] for row in found.ledger.messages if row["status"] == "dropped"}  # the quorum is everyone
     kinds = {done: {m.kind for m in seen if (m.round - 1 in skipped) is done and m.round} for done in (True, False)}
@@ -255,7 +261,7 @@ def test_bytes_are_those_of_the_factors_and_grow_with_the_energy():
         assert local(federation).run(2).ledger.bytes()["update"] == 4 * numbers
         return numbers
 
-    most = mentored_star(FedKD(local=B16)).method.traffic(mentored_star(FedKD()), 2)["update"] // 4
+    most = formula(mentored_star(FedKD(local=B16)), 2)["update"] // 4
     assert cost(0.5) < cost(0.8) < cost(0.999) <= most == cost(1.0)
     assert cost(0.5) < cost(Ramp(0.5, 0.9, 1)) < cost(0.9)  # the second round has the higher share
 
@@ -284,7 +290,7 @@ class Endless(Liar):
 @pytest.mark.parametrize("share", [1.0, 0.34])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(liar, energy, share):
     """Factors whose product is no number are refused; what can only be added once is not added twice."""
-    federation = mentored_star(FedKD(local=B16, energy=energy, fraction=share, hidden=0.0))
+    federation = mentored_star(FedKD(local=B16, energy=energy, cohort=Cohort(fraction=share), hidden=0.0))
     found = local(federation, network=liar).run(8)
     assert found.rounds == 8
     assert all(torch.isfinite(t).all() for t in model(found, "server").values())

@@ -13,9 +13,12 @@ from heterophony.engines import Network, local
 from heterophony.kernel.fields import family
 from heterophony.methods import FedAvg, FedMatch
 from heterophony.methods.fedmatch import Unlabelled, nearest
+from heterophony.parts.cohort import Cohort
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Sparse
 from heterophony.settings import SettingError, assemble
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, GENTLE, matched, weights_star
 from toys.world import PUBLIC, certain
 
@@ -39,7 +42,7 @@ def same(a, b):
 @pytest.mark.parametrize("weighted", [True, False])
 def test_without_unlabelled_rows_it_is_fedavg(weighted):
     """psi begins as zero and nothing moves it: sigma is all there is, to the bit, BatchNorm's statistics too."""
-    options = {"local": B16, "weighted": weighted}
+    options = {"local": B16, "cohort": Cohort(weighted=weighted)}
     still = Training(epochs=0)
     ours = local(matched(FedMatch(distil=still, begin=0.0, **options), certain)).run(3)
     theirs = local(weights_star(FedAvg(**options), certain)).run(3)
@@ -100,7 +103,7 @@ def test_the_changed_rows_are_cropped_by_their_own_draw():
 def test_options_reach_the_unlabelled_phase():
     """Images are cropped, each by a draw of its own; points are taken as they are."""
     weights = {"confidence": 0.3, "consistency": 0.5, "agreement": 0.25, "l1": 0.1, "l2": 0.2}
-    method = FedMatch(crop=2, flip=True, sample=5, distil=GENTLE, **weights)
+    method = FedMatch(crop=2, flip=True, rows=PublicRows(sample=5), distil=GENTLE, **weights)
     client = matched(method).node("c0")
     order = next(method.match(client, client.weights(), ("helper-0",)))
     assert order.loss == Unlabelled(("helper-0",), 0.3, 0.5, 0.25, None)
@@ -183,7 +186,7 @@ def test_traffic_counts_helpers():
     federation = matched(FedMatch(local=B16, distil=GENTLE))
     size = federation.first("server").payload()
     expected = {"model": (3 * 3 * 2 + 2 * 3 * 2) * size, "update": 3 * 3 * (2 * size + 8)}
-    assert federation.method.traffic(federation, 3) == expected
+    assert formula(federation, 3) == expected
 
 
 def test_misfits_are_refused():

@@ -17,12 +17,14 @@ from heterophony.kernel.topology import star
 from heterophony.methods import FedMRL, FedPer
 from heterophony.models import create
 from heterophony.models.blocks import Halves
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from heterophony.runs import exported
 from heterophony.runs.population import population
 from heterophony.settings import Setting, assemble, reassemble
 from toys.by_hand import equal
+from toys.bytes import formula
 from toys.deployed import CASES
 from toys.federations import B16, CLIENTS, spliced_star
 from toys.watched import sent
@@ -97,7 +99,9 @@ def test_golden_fedmrl_by_loops(small, own, weighted):
     rate, momentum, inner, labels = 0.3, 0.5, 0.7, {"c0": [0, 0, 1], "c1": [1, 0]}
     xs = {c: drawn(c, len(ys), 1) for c, ys in labels.items()}
     data = {c: {"train": Data(x=xs[c], y=torch.tensor(ys), classes=2)} for c, ys in labels.items()}
-    method = FedMRL(inner=inner, weighted=weighted, local=Training(batch=None, lr=rate, momentum=momentum))
+    method = FedMRL(
+        inner=inner, cohort=Cohort(weighted=weighted), local=Training(batch=None, lr=rate, momentum=momentum)
+    )
     models = {
         "server": {"model": lambda: lines(small)},
         "client": {"model": Model(partial(joined, small, own), "small")},
@@ -174,7 +178,7 @@ def test_participants_with_different_classes_share_the_small_body_alone():
     federation = Federation(FedMRL(local=B16), star(["c0", "c1"]), models, private(["c0", "c1"]))
     found = local(federation).run(3)
     assert not found.ledger.incidents
-    assert found.ledger.bytes() == federation.method.traffic(federation, 3)
+    assert found.ledger.bytes() == formula(federation, 3)
     started = federation.node("c1").models["model"]
     for name, tensor in model(found, "c1").items():
         assert not torch.equal(tensor, started.state_dict()[name]), name
@@ -203,7 +207,7 @@ class Endless(Liar):
 @pytest.mark.parametrize("liar", [Wider, Endless])
 @pytest.mark.parametrize("share", [1.0, 0.34])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(liar, share):
-    found = local(spliced_star(FedMRL(local=B16, fraction=share)), network=liar).run(8)
+    found = local(spliced_star(FedMRL(local=B16, cohort=Cohort(fraction=share))), network=liar).run(8)
     assert found.rounds == 8
     assert {row["incident"] for row in found.ledger.incidents} <= {"refused", "skipped"}
     assert any(row["incident"] == "refused" for row in found.ledger.incidents)

@@ -12,6 +12,7 @@ from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
 from heterophony.methods.scaffold import reach
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.staleness import Staleness
@@ -163,7 +164,7 @@ def test_as_many_are_at_work_as_was_said():
 def test_scaffolds_first_round_is_fedavgs_and_later_ones_are_not():
     """No control variate is known yet; afterwards they say something, as clients take several steps."""
     for rounds in (1, 2):
-        plain = local(weights_star(FedAvg(local=B16, weighted=False))).run(rounds)
+        plain = local(weights_star(FedAvg(local=B16, cohort=Cohort(weighted=False)))).run(rounds)
         found = local(weights_star(Scaffold(local=B16))).run(rounds)
         assert equal(server(found), server(plain)) == (rounds == 1)
 
@@ -171,7 +172,7 @@ def test_scaffolds_first_round_is_fedavgs_and_later_ones_are_not():
 def test_scaffold_with_one_full_step_of_all_is_fedavg():
     """Then c_i is the gradient at x, and the corrections cancel in the mean."""
     one = Training(batch=None)
-    plain = server(local(weights_star(FedAvg(local=one, weighted=False))).run(4))
+    plain = server(local(weights_star(FedAvg(local=one, cohort=Cohort(weighted=False)))).run(4))
     found = server(local(weights_star(Scaffold(local=one))).run(4))
     assert all(torch.allclose(found[name], plain[name], atol=1e-6) for name in plain)
 
@@ -220,7 +221,9 @@ def test_scaffold_finds_the_optimum_of_all_where_fedavg_drifts():
     best = sum(x * y for x, y in CURVED.values()) / sum(x * x for x, _ in CURVED.values())
     training = Training(batch=None, epochs=5, lr=0.05)
     found = server(local(curved(Scaffold(local=training, loss=squared))).run(60))["weight"].item()
-    drifted = server(local(curved(FedAvg(local=training, loss=squared, weighted=False))).run(60))["weight"].item()
+    drifted = server(local(curved(FedAvg(local=training, loss=squared, cohort=Cohort(weighted=False)))).run(60))[
+        "weight"
+    ].item()
     assert found == pytest.approx(best, abs=1e-6)
     assert abs(drifted - best) > 0.05
 
@@ -246,7 +249,7 @@ SLOW = {"profiles": {"": Profile(seconds_per_sample=0.2)}}
 def test_scaffold_still_finds_it(more, share, network):
     """The server's control variate is the mean of the clients', whatever was lost, whoever came later."""
     best = sum(x * y for x, y in CURVED.values()) / sum(x * x for x, _ in CURVED.values())
-    method = Scaffold(local=Training(batch=None, epochs=5, lr=0.05), loss=squared, fraction=share)
+    method = Scaffold(local=Training(batch=None, epochs=5, lr=0.05), loss=squared, cohort=Cohort(fraction=share))
     found = local(curved(method, **more), network=network).run(400)
     assert server(found)["weight"].item() == pytest.approx(best, abs=1e-4)
     total = sum(found.state(c)["vars"]["control"]["weight"].item() for c in CURVED)
@@ -257,7 +260,7 @@ def test_scaffold_in_a_cohort_by_loops():
     """Two of three take part: c moves by the sum of their changes over all three."""
     steps, lr, rounds = 2, 0.05, 5
     training = Training(batch=None, epochs=steps, lr=lr)
-    federation = curved(Scaffold(local=training, loss=squared, fraction=0.67))
+    federation = curved(Scaffold(local=training, loss=squared, cohort=Cohort(fraction=0.67)))
     x, c, own = 0.0, 0.0, dict.fromkeys(CURVED, 0.0)
     cohorts = [m.sender for m in sent(federation, "update", rounds)]
     assert len(set(map(frozenset, zip(cohorts[::2], cohorts[1::2], strict=True)))) > 1  # not always the same two
@@ -272,7 +275,7 @@ def test_scaffold_in_a_cohort_by_loops():
             own[client] += changes[-1]
             ends.append(y)
         x, c = sum(ends) / 2, c + sum(changes) / 3
-    found = local(curved(Scaffold(local=training, loss=squared, fraction=0.67))).run(rounds)
+    found = local(curved(Scaffold(local=training, loss=squared, cohort=Cohort(fraction=0.67)))).run(rounds)
     assert server(found)["weight"].item() == pytest.approx(x, rel=1e-12)
 
 

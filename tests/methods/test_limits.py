@@ -8,6 +8,7 @@ from heterophony.base.seeds import generator
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import FML, FedAvg, fedprox
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared
 from toys.federations import B16, mutual_star, weights_star
@@ -40,7 +41,7 @@ def test_fml_with_beta_one_is_unweighted_fedavg():
     """With beta = 1 the meme never hears the private model; only the names of the models differ."""
     fml = mutual_star()
     fml = Federation(FML(beta=1.0, local=Training(batch=16, momentum=0.9)), fml.topology, fml.models, fml.data)
-    avg = weights_star(FedAvg(local=Training(batch=16, momentum=0.9), weighted=False))
+    avg = weights_star(FedAvg(local=Training(batch=16, momentum=0.9), cohort=Cohort(weighted=False)))
     assert equal(server(local(fml).run(3)), server(local(avg).run(3)))
 
 
@@ -55,7 +56,7 @@ def test_golden_fedavg_on_one_number():
     }
     models = {role: {"model": scalar_net} for role in ("server", "client")}
     for weighted, expected in ((True, [3.0, 4.5, 5.25]), (False, [2.0, 3.0, 3.5])):
-        method = FedAvg(local=Training(batch=None, lr=0.5), loss=squared, weighted=weighted)
+        method = FedAvg(local=Training(batch=None, lr=0.5), loss=squared, cohort=Cohort(weighted=weighted))
         for rounds, w in enumerate(expected, start=1):
             result = local(Federation(method, star(["c0", "c1"]), models, data)).run(rounds)
             assert server(result)["weight"].item() == w

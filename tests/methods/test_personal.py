@@ -15,10 +15,12 @@ from heterophony.kernel.profile import Dropout
 from heterophony.kernel.topology import complete, star
 from heterophony.methods import IFCA, Ditto, FedAvg, FedPer, FineTune, Solo, fedrep, lg_fedavg
 from heterophony.models.blocks import Halves
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.heads import grouped
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import measure
 from toys.by_hand import equal, scalar_net, squared
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, headed_star, personal_star, weights_star
 from toys.world import halves, net, private, wide
 
@@ -105,7 +107,7 @@ def test_finetuning_is_plain_training_of_the_last_global_model():
 
 
 def test_everyone_is_personalised_although_only_a_cohort_trains():
-    found = finetune(rounds=4, fraction=0.34, every=2)
+    found = finetune(rounds=4, cohort=Cohort(fraction=0.34), every=2)
     marked = [(row["round"], row["node"]) for row in found.table.select(product="personalised", quantity="loss")]
     assert {(r, c) for r in (1, 3) for c in CLIENTS} == set(marked)
     with pytest.raises(ValueError, match="needs every >= 1"):
@@ -200,15 +202,16 @@ def test_fedper_of_the_whole_is_fedavg_and_of_either_half_keeps_the_other():
             assert torch.equal(tensor, start[name]) == (not name.startswith(travels))  # the rest is nobody's there
             assert not torch.equal(others[0], others[1])
     made = [weights_star(method, ALIKE) for method in (FedPer(), lg_fedavg(), FedAvg())]
-    body, head, both = (federation.method.traffic(federation, 3)["global"] for federation in made)
+    body, head, both = (formula(federation, 3)["global"] for federation in made)
     assert body + head == both
 
 
 def test_fedpers_options_are_fedavgs_where_all_travels():
     """With the whole network as the part that travels: by examples or not, after epochs alone, marked when trained."""
-    for options in ({"weighted": False}, {"initial_local": 2}, {"fraction": 0.67}):
+    early, plain, some = replace(B16, initial=2), Cohort(weighted=False), Cohort(fraction=0.67)
+    for how, cohort in ((B16, plain), (early, Cohort()), (B16, some)):
         avg, whole = (
-            local(weights_star(kind(local=B16, **options, **more), ALIKE)).run(3)
+            local(weights_star(kind(local=how, cohort=cohort, **more), ALIKE)).run(3)
             for kind, more in ((FedAvg, {}), (FedPer, {"part": ""}))
         )
         assert equal(model(avg, "server"), model(whole, "server"))
@@ -339,7 +342,7 @@ def test_a_part_must_fit_the_receivers_part():
 
 
 # -- rounds that ask only some --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("changed", [{"fraction": 0.34}, {}])
+@pytest.mark.parametrize("changed", [{"cohort": Cohort(fraction=0.34)}, {}])
 def test_figures_of_partial_rounds_do_not_depend_on_how_often_models_are_evaluated(changed):
     """Who is not asked in the last round has its figures from when it last was: they are of its last model."""
     dropout = Dropout() if changed else Dropout(rate=0.5)
@@ -374,7 +377,7 @@ def test_a_head_of_groups_is_averaged_for_networks_of_different_widths():
     parts = [grouped(loaded(method, found, c).head, 4) for c in CLIENTS]
     mean = sum(s * p.double() for s, p in zip((40.0, 48.0, 56.0), parts, strict=True)) / 144
     assert torch.allclose(torch.cat([common["head.weight"], common["head.bias"].unsqueeze(1)], 1).double(), mean)
-    assert after.ledger.bytes() == method.traffic(headed_star(method, wide), 3)
+    assert after.ledger.bytes() == formula(headed_star(method, wide), 3)
 
 
 def loaded(method, result, client):

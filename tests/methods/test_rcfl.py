@@ -37,14 +37,14 @@ def test_votes_for_labels_that_one_claims_not_to_have_count_for_nothing():
 
 def test_with_all_labels_and_no_weights_it_is_ds_fl():
     """Scores are then plain means, and alpha = 0 distils them: DS-FL's simple aggregation, half a round further on."""
-    options = {"local": B16, "distil": B16}
-    ours = local(logits_star(RCFL(alpha=0.0, confidence="one", initial_local=1, **options))).run(2)
-    theirs = local(logits_star(DSFL(aggregation="sa", global_model=False, **options))).run(2)
+    early = {"local": replace(B16, initial=1), "distil": B16}
+    ours = local(logits_star(RCFL(alpha=0.0, confidence="one", **early))).run(2)
+    theirs = local(logits_star(DSFL(aggregation="sa", global_model=False, local=B16, distil=B16))).run(2)
     for row in theirs.table.select(product="distilled", quantity="loss").rows:
         place = {key: row[key] for key in ("round", "node", "set")}
         (same,) = ours.table.select(product="distilled", quantity="loss", **place).rows
         assert same["sum"] == pytest.approx(row["sum"], rel=1e-5)
-    weighted = local(logits_star(RCFL(alpha=0.0, initial_local=1, **options))).run(2)
+    weighted = local(logits_star(RCFL(alpha=0.0, **early))).run(2)
     assert weighted.digest != ours.digest  # the public points have labels
 
 

@@ -16,8 +16,9 @@ from heterophony.kernel.topology import complete, star
 from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
 from heterophony.methods.kt_pfl import divergence_slope
 from heterophony.parts.aggregate import combine, filtered
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.losses import soft_ce
-from heterophony.parts.public import public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, logits_star
@@ -121,7 +122,7 @@ def test_ds_fl_that_does_not_distil_is_solo():
 def test_ds_fl_of_one_is_fedmd_with_its_order_turned_round():
     """Update and distil, again and again, is FedMD after one update, looked at between its two steps, to the bit."""
     one = local(alone(DSFL(aggregation="sa", local=B16, distil=B16))).run(3).table
-    other = local(alone(FedMD(measure="ce", initial_local=1, local=B16, distil=B16))).run(3).table
+    other = local(alone(FedMD(measure="ce", local=replace(B16, initial=1), distil=B16))).run(3).table
     found, expected = ([row["sum"] for row in table.select(product="distilled")] for table in (one, other))
     assert len(found) >= 6
     assert found == expected
@@ -165,7 +166,7 @@ def test_the_servers_own_network_is_an_option_that_changes_nothing_for_the_clien
 
 @pytest.mark.parametrize("method", [DSFL, KTpFL])
 def test_epochs_before_the_first_round_come_first(method):
-    began = local(logits_star(method(initial_local=2, local=B16, distil=STILL))).run(1)
+    began = local(logits_star(method(local=replace(B16, initial=2), distil=STILL))).run(1)
     longer = local(logits_star(method(local=Training(batch=16, epochs=3), distil=STILL))).run(1)
     assert all(equal(model(began, c), model(longer, c)) for c in CLIENTS)
 
@@ -175,12 +176,13 @@ def test_public_rows_that_are_drawn_once_are_a_smaller_set(method):
     """To the bit, in predictions and in training; others are drawn in each round unless asked for once."""
     options = {"local": B16, **({} if method is Cronus else {"distil": B16})}
     made = logits_star(method(**options))
-    few = PUBLIC.take(public_rows(made.node("c0"), 10, fresh=False))
+    few = PUBLIC.take(PublicRows(sample=10, fresh=False).of(made.node("c0")))
     smaller = {n: {**own, "public": few} for n, own in made.data.items()}
     for client in CLIENTS:
         smaller[client]["all"] = joined(smaller[client]["train"], few)
     whole = local(replace(made, data=smaller)).run(3)
-    once, anew = (local(logits_star(method(sample=10, fresh=fresh, **options))).run(3) for fresh in (False, True))
+    ten = [PublicRows(sample=10, fresh=fresh) for fresh in (False, True)]
+    once, anew = (local(logits_star(method(rows=rows, **options))).run(3) for rows in ten)
     for client in CLIENTS:
         assert equal(model(once, client), model(whole, client))
         assert not equal(model(anew, client), model(once, client))
@@ -262,7 +264,7 @@ def test_without_rho_a_client_listens_to_itself_and_with_much_of_it_to_all():
 
 
 def test_coefficients_of_absent_clients_keep_their_share_and_newcomers_begin_equal():
-    some = local(logits_star(KTpFL(local=B16, distil=B16, fraction=0.67))).run(6)
+    some = local(logits_star(KTpFL(local=B16, distil=B16, cohort=Cohort(fraction=0.67)))).run(6)
     names, matrix = coefficients(some)
     assert sorted(names) == CLIENTS
     assert torch.allclose(matrix.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-12)
@@ -378,7 +380,7 @@ def test_the_filter_always_leaves_somebody():
 @pytest.mark.parametrize("average", ["filter", "mean"])
 def test_golden_cronus_by_loops(average):
     """Two clients, two rounds: the mean of two predictions labels four public rows, which join the private ones."""
-    hand = Hand(Cronus(average=average, initial_local=1, local=STEP), server=False)
+    hand = Hand(Cronus(average=average, local=replace(STEP, initial=1)), server=False)
     for c in LABELS:
         hand.step(c, *hand.private(c))
     for _ in range(2):
@@ -392,10 +394,12 @@ def test_golden_cronus_by_loops(average):
 
 def test_cronus_takes_its_part_of_the_public_rows():
     """With so many rows a round as there are, and with all, the bits are the same; with fewer it trains on fewer."""
-    every, named = (local(logits_star(Cronus(local=B16, sample=n))).run(2) for n in (None, len(PUBLIC)))
-    assert every.digest != local(logits_star(Cronus(local=B16, sample=10))).run(2).digest
+    every, named = (
+        local(logits_star(Cronus(local=B16, rows=PublicRows(sample=n)))).run(2) for n in (None, len(PUBLIC))
+    )
+    assert every.digest != local(logits_star(Cronus(local=B16, rows=PublicRows(sample=10)))).run(2).digest
     assert all(equal(model(every, c), model(named, c)) for c in CLIENTS)
-    steps = [Cronus(local=Training(batch=None), sample=n, initial_local=0) for n in (2, 3)]
+    steps = [Cronus(local=Training(batch=None, initial=0), rows=PublicRows(sample=n)) for n in (2, 3)]
     found = [local(logits_star(method)).run(1) for method in steps]
     assert not equal(model(found[0], "c0"), model(found[1], "c0"))
 
@@ -412,7 +416,7 @@ def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
                 seen.extend([message.body["probabilities"]] if message.kind == "labels" else [])
                 return super().arrivals(message, *rest)
 
-        method = Cronus(average=average, local=B16, initial_local=20)
+        method = Cronus(average=average, local=replace(B16, initial=20))
         federation = Federation(method, star(names), models, {**private(names), "server": {"public": PUBLIC}})
         local(federation, network=Watched).run(1)
         return seen[0]

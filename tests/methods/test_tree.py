@@ -14,12 +14,14 @@ from heterophony.base.seeds import generator
 from heterophony.engines import local, process
 from heterophony.kernel.topology import star, tree
 from heterophony.methods import BHFL, FedAsync, FedAvg, bhfl_async, hierfavg
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from heterophony.runs.run import Run
 from heterophony.runs.show import lines
 from heterophony.runs.summary import Summary
 from toys.by_hand import equal, scalar_net, squared
+from toys.bytes import formula
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
 from toys.world import TESTS, net, points, private
 
@@ -52,10 +54,10 @@ def weights(federation, rounds, *nodes):
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_tree_of_depth_one_with_full_replacement_is_fedavg(weighted):
     models = {role: {"model": Model(net(), common=True)} for role in ("root", "leaf")}
-    method = BHFL(down=PLAIN, weighted=weighted, local=B16)
+    method = BHFL(down=PLAIN, cohort=Cohort(weighted=weighted), local=B16)
     deep = local(Federation(method, tree({"root": CLIENTS}), models, private(CLIENTS))).run(3)
     flat_models = {role: {"model": Model(net(), common=True)} for role in ("server", "client")}
-    method = FedAvg(weighted=weighted, local=B16)
+    method = FedAvg(cohort=Cohort(weighted=weighted), local=B16)
     flat = local(Federation(method, star(CLIENTS), flat_models, private(CLIENTS))).run(3)
     assert equal(model(deep, "root"), model(flat, "server"))
 
@@ -234,7 +236,7 @@ def test_golden_notes():
     (2, -4), which point apart, and their mean is -1. Nothing is stale.
     """
     for y, mean, agreement in ((8.0, 3.0, 1.0), (-8.0, 1.0, -1.0)):
-        federation = numbers(BHFL(weighted=False), tree(TREE), {**SEVEN, "l1": y})
+        federation = numbers(BHFL(cohort=Cohort(weighted=False)), tree(TREE), {**SEVEN, "l1": y})
         notes = local(federation).run(1).table.select(product="note", node="e0")
         found = {row["quantity"]: (row["sum"], row["n"]) for row in notes}
         assert found == {"pseudo-gradient.norm": (mean, 1), "cosine": (agreement, 1), "staleness": (0, 2)}
@@ -302,13 +304,19 @@ def test_rates_by_node_level_and_role():
         ({"turns": {"inner": 2}}, "turns has no value for root"),
         ({"down": NodeOptimiser(rate={"root": 1.0})}, r"down\.rate has no value for inner"),
         ({"buffer": {"1": 2, "*": 0}}, "not by level"),
+        ({"fraction": {"root": 0.5}}, r"cohort\.fraction has no value for inner"),
         ({"fraction": {"root": 0.0, "*": 1.0}}, "fraction is a share"),
+        ({"quorum": {"1": 2, "*": 1}}, "not by level"),
         ({"deadline": {"root": -1.0}}, "deadline"),
     ],
 )
 def test_tables_that_cannot_work_are_refused(options, text):
+    def made():
+        ours = options.keys() <= vars(Cohort()).keys()
+        return BHFL(cohort=Cohort(**options)) if ours else BHFL(**options)
+
     with pytest.raises(ValueError, match=text):
-        BHFL(**options)
+        made()
 
 
 def test_a_buffer_larger_than_the_family_is_refused():
@@ -317,12 +325,12 @@ def test_a_buffer_larger_than_the_family_is_refused():
 
 
 def test_cohorts_are_drawn_among_children():
-    federation = hierarchy(bhfl(fraction={"inner": 0.5, "*": 1.0}), tree(TREE))
+    federation = hierarchy(bhfl(cohort=Cohort(fraction={"inner": 0.5, "*": 1.0})), tree(TREE))
     result = local(federation).run(4)
     asked = [r["to"] for r in result.ledger.messages if r["kind"] == "down" and r["from"] == "e0"]
     assert len(asked) == 4 * 2
     assert set(asked) == {"l0", "l1"}
-    assert result.ledger.bytes() == {k: v for k, v in federation.method.traffic(federation, 4).items() if v}
+    assert result.ledger.bytes() == {k: v for k, v in formula(federation, 4).items() if v}
 
 
 shapes = st.recursive(st.just(0), lambda below: st.lists(below, min_size=1, max_size=3), max_leaves=7).filter(bool)
@@ -348,7 +356,7 @@ def test_a_tree_of_any_shape_sends_what_the_formula_says(shape, turns, data):
     federation = numbers(method, topology, {leaf: i for i, leaf in enumerate(leaves)})
     result = local(federation).run(2)
     sent = result.ledger.bytes()
-    assert {kind: size for kind, size in method.traffic(federation, 2).items() if size} == sent
+    assert {kind: size for kind, size in formula(federation, 2).items() if size} == sent
     for leaf in leaves:
         above = [node for node in topology.path(leaf) if node in inner]
         assert result.state(leaf)["round"] == 2 * turns ** len(above)
@@ -403,7 +411,7 @@ def test_a_dead_edge_server_leaves_its_siblings_running_and_catches_up_when_it_r
     What the root has sent meanwhile reaches e0 together: it mixes in all of it, sets its children to work once, and
     answers the newest.
     """
-    method = bhfl(turns=1, deadline={"root": 0.2})
+    method = bhfl(turns=1, cohort=Cohort(deadline={"root": 0.2}))
     away = {"e0": Profile(available=((0.0, 0.15), (0.7, math.inf)))}
     result = engine(hierarchy(method, tree(TREE), profiles=away)).run(8)
     took = [r["round"] for r in result.ledger.messages if r["kind"] == "up" and r["from"] == "e0"]
@@ -419,7 +427,7 @@ def test_a_dead_edge_server_leaves_its_siblings_running_and_catches_up_when_it_r
 
 
 def test_an_edge_server_that_is_gone_for_good_is_done_without():
-    method = bhfl(turns=1, deadline={"root": 0.2})
+    method = bhfl(turns=1, cohort=Cohort(deadline={"root": 0.2}))
     result = local(hierarchy(method, tree(TREE), profiles={"e0": Profile(available=((0.0, 0.15),))})).run(4)
     assert result.rounds == 4
     assert result.state("l2")["round"] == 4

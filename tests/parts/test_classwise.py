@@ -18,6 +18,7 @@ from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
 from heterophony.methods.fedgh import taught
 from heterophony.models.blocks import Halves
 from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import replaced
@@ -359,7 +360,7 @@ def test_the_options_of_fedtgps_server_tell_and_divergence_leaves_means():
 
     for options in ({"epochs": 6}, {"batch": 5}, {"lr": 0.02}, {"margin": 0.01}):
         assert not torch.equal(sent_back(), sent_back(**options))
-    plain = sent(own_star(FedProto(local=B16, weighted=False), halves), "global", 2)[-1].body["means"]
+    plain = sent(own_star(FedProto(local=B16, cohort=Cohort(weighted=False)), halves), "global", 2)[-1].body["means"]
     assert torch.equal(sent_back(lr=1e200), plain)
     for options in ({"epochs": -1}, {"batch": 0}, {"lr": 0.0}, {"margin": -1.0}):
         with pytest.raises(ValueError, match="batch one >= 1 and lr a rate > 0, got"):
@@ -533,7 +534,7 @@ def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
 @pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_epochs_before_the_first_round_come_first(method):
     """One round after so many epochs alone is training alone for one more: nothing is known in a first round."""
-    began = local(own_star(replace(method, initial_local=2), halves)).run(1)
+    began = local(own_star(replace(method, local=replace(B16, initial=2)), halves)).run(1)
     alone = local(own_star(replace(method, local=replace(B16, epochs=3)), halves)).run(1)
     for client in CLIENTS:
         assert equal(model(began, client), model(alone, client))
@@ -551,7 +552,7 @@ def unequal(method):
 
 @pytest.mark.parametrize("weighted", [True, False])
 def test_prototypes_are_means_by_examples_or_by_clients(weighted):
-    method = FedProto(local=B16, weighted=weighted)
+    method = FedProto(local=B16, cohort=Cohort(weighted=weighted))
     up = [m.body for m in sent(unequal(method), "prototypes", 1)]
     down = sent(unequal(method), "global", 2)[-1].body
     for label in range(4):
@@ -581,7 +582,7 @@ def test_a_class_without_a_prototype_pulls_at_nothing():
 
 def test_prototypes_of_a_class_that_nobody_in_the_cohort_has_stay():
     """One of three a round: what the only one who has a class said of it is said again when others were asked."""
-    method = FedProto(local=B16, fraction=0.34)
+    method = FedProto(local=B16, cohort=Cohort(fraction=0.34))
     asked = [m.sender for m in sent(unequal(method), "prototypes", 9)]
     first = asked.index("c0")
     assert set(asked[first + 1 :]) != {"c0"}
@@ -591,7 +592,7 @@ def test_prototypes_of_a_class_that_nobody_in_the_cohort_has_stay():
 
 
 def test_whoever_is_not_in_a_cohort_teaches_with_what_it_said_last():
-    federation = lambda: own_star(FD(local=B16, gamma=0.5, fraction=0.34), halves)  # noqa: E731
+    federation = lambda: own_star(FD(local=B16, gamma=0.5, cohort=Cohort(fraction=0.34)), halves)  # noqa: E731
     up = {(m.sender, m.round): m.body["means"] for m in sent(federation(), "means", 6)}
     down = sent(federation(), "teachers", 6)
     assert len({sender for sender, _ in up}) > 1
@@ -659,7 +660,8 @@ class Double(Liar):
 @pytest.mark.parametrize("method", ALL, ids=["fd", "fedproto", "fedgh", "fedtgp"])
 def test_no_liar_ends_a_run_not_even_alone_in_its_cohort(method, share, liar):
     for seed in range(3):
-        federation = own_star(replace(method, fraction=share), halves, seed=seed)
+        cohort = replace(method.cohort, fraction=share)
+        federation = own_star(replace(method, cohort=cohort), halves, seed=seed)
         found = local(federation, network=liar).run(4)
         assert all(torch.isfinite(t).all() for c in ("c1", "c2") for t in model(found, c).values())
 
@@ -680,7 +682,8 @@ def test_what_is_known_stays_when_the_only_one_who_was_asked_lies(method, liar):
             down.extend([message] if message.kind == "global" else [])
             return super().arrivals(message, *rest)
 
-    local(own_star(replace(method, fraction=0.34), halves, seed=1), network=Watched).run(5)
+    cohort = replace(method.cohort, fraction=0.34)
+    local(own_star(replace(method, cohort=cohort), halves, seed=1), network=Watched).run(5)
     assert [m.receiver for m in down] == ["c2", "c2", "c2", "c0", "c1"]
     before, after = (next(iter(m.body.values())) for m in down[3:])
     assert len(before)

@@ -11,6 +11,7 @@ import pytest
 
 from heterophony.engines import local
 from heterophony.methods import FedAvg
+from heterophony.parts.cohort import Cohort
 from heterophony.runs.run import Run, RunError
 from toys.altering import altered
 from toys.federations import B16, weights_star
@@ -134,7 +135,7 @@ def test_only_touched_nodes_are_rewritten(tmp_path):
     disk = Counting()
     disk.names = []
     models = {role: {"model": net()} for role in ("server", "client")}
-    made = Federation(FedAvg(fraction=0.3), star(CLIENTS), models, private(CLIENTS))
+    made = Federation(FedAvg(cohort=Cohort(fraction=0.3)), star(CLIENTS), models, private(CLIENTS))
     with Run.create(tmp_path / "run", made.identity(), 2, disk=disk, cadence=0.0) as run:
         engine = local(made, record=run)
         engine.run(1)

@@ -12,6 +12,7 @@ from heterophony.cli import app
 from heterophony.data import DataError
 from heterophony.engines import Network, local
 from heterophony.settings import Setting, SettingError, assemble, reassemble, shipped
+from toys.bytes import formula
 
 DOMAINS = ["M0", "M20", "M40", "M60"]
 
@@ -168,7 +169,7 @@ def test_clients_with_different_tasks_share_a_body_and_nothing_else(store, tmp_p
     metrics = result.metrics()
     assert metrics.acc == metrics.wdp is not None
     assert metrics.cdp is None
-    assert federation.method.traffic(federation, 2) == result.ledger.bytes()
+    assert formula(federation, 2) == result.ledger.bytes()
 
 
 def test_a_model_of_another_task_is_exported_with_its_own_classes(store, tmp_path):
@@ -281,7 +282,7 @@ def test_fccl_between_participants_with_the_same_network():
         assert same_weights(server.weights(), client.weights())
     assert networks(federation)["M0"] == dict.fromkeys(("model", "previous", "pretrained"), "MLP")
     assert networks(assemble("fccl", setting()))["server"] == {}
-    assert federation.run(1).ledger.bytes() == federation.method.traffic(federation, 1)
+    assert federation.run(1).ledger.bytes() == formula(federation, 1)
     with pytest.raises(SettingError, match=r"fccl-homogeneous averages parameters.*models\.same"):
         assemble("fccl-homogeneous", "rotated-mnist-mixed")
     mixed = assemble("fccl-homogeneous", "rotated-mnist-mixed", changes={"models.same": "lenet5"})
@@ -395,7 +396,7 @@ def test_changes_go_where_they_belong():
     assert len(federation.node("M0.0").data["public"]) == 400
     assert networks(federation)["M20.1"] == {"model": "CNN1"}
     method = federation.method
-    assert (method.fraction, method.local.lr, method.local.epochs, method.local.batch) == (0.5, 0.5, 7, 16)
+    assert (method.cohort.fraction, method.local.lr, method.local.epochs, method.local.batch) == (0.5, 0.5, 7, 16)
     # What changes the setting becomes part of it; the rest is kept as it was given.
     assert set(federation.recipe["changes"]) == {"fraction", "lr", "local.epochs", "batch"}
     assert federation.recipe["setting"]["data"]["clients"] == 2
@@ -405,9 +406,9 @@ def test_changes_go_where_they_belong():
 def test_defaults_come_from_local_then_the_methods_own_table_then_the_user():
     fedavg = assemble("fedavg", setting()).method
     assert (fedavg.local.epochs, fedavg.local.batch, fedavg.local.momentum) == (2, 64, 0.9)
-    assert (fedavg.weighted, fedavg.local.lr) == (False, 0.03)
+    assert (fedavg.cohort.weighted, fedavg.local.lr) == (False, 0.03)
     fedavg = assemble("fedavg", setting(), changes={"weighted": True, "local.lr": 0.4}).method
-    assert (fedavg.weighted, fedavg.local.lr) == (True, 0.4)
+    assert (fedavg.cohort.weighted, fedavg.local.lr) == (True, 0.4)
     # Other methods do not see that table; what the setting does not say of the optimiser is the same for all.
     solo, fml = (assemble(method, setting()).method for method in ("solo", "fml"))
     assert solo.local.lr == fml.local.lr == 0.05

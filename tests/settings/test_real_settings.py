@@ -9,6 +9,7 @@ from heterophony.data import LeakageError, load
 from heterophony.data.augment import CropFlip
 from heterophony.settings import Setting, assemble
 from heterophony.settings.building import build
+from toys.bytes import formula
 
 
 def small(name, rows=None, **changes):
@@ -64,7 +65,7 @@ def one_round_of_fml(setting):
     federation = assemble("fml", setting, changes={"epochs": 1})
     result = federation.run(1)
     assert all(row["sum"] is not None for row in result.table)
-    assert result.ledger.bytes() == federation.method.traffic(federation, 1)
+    assert result.ledger.bytes() == formula(federation, 1)
     assert all(federation.node(name).data["train"].augment == CropFlip() for name in federation.homes)
     return federation, result
 
@@ -211,5 +212,5 @@ def test_pacs_peers_teach_each_other(need):
     whole = {"photo": 1670, "art_painting": 2048, "cartoon": 2344, "sketch": 3929}
     assert sizes == {name: pytest.approx(0.65 * count, abs=1) for name, count in whole.items()}
     result = federation.run(2)
-    assert result.ledger.bytes() == federation.method.traffic(federation, 2)
+    assert result.ledger.bytes() == formula(federation, 2)
     assert {row["node"] for row in result.table.select(product="local", quantity="accuracy")} == set(federation.homes)

@@ -174,7 +174,7 @@ def test_options_differ_by_level_from_a_file_and_from_the_command_line():
     assert method.turns == {"inner": 2, "*": 1}
     assert method.down.rate == {"edge-M0": 0.1, "1": 0.2, "*": 0.5}
     assert (method.up.kind, method.up.tau, method.up.rate) == ({"root": "adam", "*": "sgd"}, 0.1, 1.0)
-    assert method.fraction == {"inner": 0.5, "*": 1.0}
+    assert method.cohort.fraction == {"inner": 0.5, "*": 1.0}
 
 
 @pytest.mark.parametrize(

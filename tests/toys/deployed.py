@@ -12,6 +12,7 @@ from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import Plan
 from heterophony.kernel.topology import complete, star, tree
 from heterophony.methods import FCCL, FML, FedAvg, FedH2L, fedmd_global, hierfavg
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from toys import world
 
@@ -111,7 +112,7 @@ def fml(**options: Any) -> Federation:
 
 def fedmd(**options: Any) -> Federation:
     models = {n: {"model": world.net(HIDDEN[n])} for n in NAMES}
-    method = fedmd_global(local=B16, distil=B16, sample=20)
+    method = fedmd_global(local=B16, distil=B16, rows=PublicRows(sample=20))
     return _star(method, models, {"model": world.net(12)}, public=True, **options)
 
 

@@ -56,9 +56,11 @@ from heterophony.methods import (
     lg_fedavg,
 )  # fmt: skip
 from heterophony.methods.fedh2l import Mutual
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
 from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp
 from heterophony.parts.spliced import Spliced
@@ -77,12 +79,15 @@ class Row:
     drops: bool = True  # it copes with participants that miss a round
     waits: bool = True  # nothing happens out of step, so that a run of 2 + 1 rounds is a run of 3
     incidents: frozenset[str] = frozenset()  # what goes wrong in it, by design
-    lost: bool = False  # not all that its formula counts is sent
+    bytes: Callable[[Federation, int], dict[str, int]] | None = None  # what it sends; None: as `bytes.py` says
+    lost: bool = False  # not all that the formula counts is sent
     options: dict = field(default_factory=dict)  # for the engine
     crash_rounds: int = 2
 
 
 B16 = Training(batch=16)
+SOME = Cohort(fraction=0.67)
+TWENTY = PublicRows(sample=20)
 FEW = Contrast(epochs=5, batch=4)
 SMALL = Generator(noise=3, hidden=7, steps=5, batch=6)
 ADAM = Training(batch=16, lr=0.01, optimiser="adam")
@@ -242,8 +247,8 @@ def learned_hierarchy(**options):
     """Leaves that learn from their parent instead of mixing, edge servers that train, adaptive rules, cohorts."""
     adaptive = NodeOptimiser({"root": "adam", "e0": "yogi", "*": "adagrad"}, rate={"root": 0.1, "*": 0.05})
     method = bhfl(
-        up=adaptive, merge={"l0": "l2", "leaf": "mutual", "*": "mix"}, pull=0.3, largest=2, per_link=False,
-        weighted=False, turns=1, fraction={"root": 1.0, "*": 0.5}, overlap={"e0": True, "*": False},
+        up=adaptive, merge={"l0": "l2", "leaf": "mutual", "*": "mix"}, pull=0.3, largest=2, per_link=False, turns=1,
+        cohort=Cohort(fraction={"root": 1.0, "*": 0.5}, weighted=False), overlap={"e0": True, "*": False},
     )  # fmt: skip
     made = deep_hierarchy(method, **options)
     return replace(made, data={**made.data, "e0": {"train": points("proxy 0")}, "e1": {"train": points("proxy 1")}})
@@ -286,19 +291,21 @@ def spoiled(**options):
 
 
 def timed(quorum, deadline, profiles, **options):
-    return weights_star(FedAvg(local=B16, quorum=quorum, deadline=deadline), profiles=profiles, **options)
+    return weights_star(
+        FedAvg(local=B16, cohort=Cohort(quorum=quorum, deadline=deadline)), profiles=profiles, **options
+    )
 
 
 def mourning(**options):
     """A peer that disappears: the others wait for it until a deadline, then learn without it."""
     gone = {"p1": Profile(available=((0.0, 0.03),))}
-    return peers(method=FedH2L(local=STEP, sample=8, deadline=0.05), profiles=gone, **options)
+    return peers(method=FedH2L(local=STEP, sample=8, cohort=Cohort(deadline=0.05)), profiles=gone, **options)
 
 
 def returning(**options):
     """A peer that is away for a while: done without, then heard again."""
     away = {"p1": Profile(available=((0.0, 0.05), (0.2, math.inf)))}
-    return peers(method=FedH2L(local=STEP, sample=8, deadline=0.06), profiles=away, **options)
+    return peers(method=FedH2L(local=STEP, sample=8, cohort=Cohort(deadline=0.06)), profiles=away, **options)
 
 
 def unhurried(**options):
@@ -335,23 +342,23 @@ def drifting_ditto(**options):
 ASYNCHRONOUS = {"rounds": 4, "drops": False, "waits": False, "crash_rounds": 1}
 METHODS = [
     Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
-    Row("fedavg-sampled", lambda **o: weights_star(FedAvg(local=B16, fraction=0.67), **o), rounds=4),
+    Row("fedavg-sampled", lambda **o: weights_star(FedAvg(local=B16, cohort=SOME), **o), rounds=4),
     Row(
         "fedavg-normed", lambda **o: weights_star(FedAvg(local=Training(batch=16, lr=0.05, momentum=0.9)), normed, **o)
     ),
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
-    Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, fraction=0.67), **o), rounds=4),
+    Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),
     Row(
         "scaffold-normed",
         lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
     ),
     Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
-    Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, fraction=0.67), **o), rounds=4),
-    Row("moon", lambda **o: contrasted(Moon(local=B16, fraction=0.67), **o), rounds=4),
+    Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, cohort=SOME), **o), rounds=4),
+    Row("moon", lambda **o: contrasted(Moon(local=B16, cohort=SOME), **o), rounds=4),
     Row("fedmatch", lambda **o: matched(FedMatch(local=B16, distil=GENTLE, confidence=0.3), normed, **o)),
     Row(
         "fedmatch-sampled",
-        lambda **o: matched(FedMatch(local=B16, distil=GENTLE, every=2, sample=20, fraction=0.67), **o),
+        lambda **o: matched(FedMatch(local=B16, distil=GENTLE, every=2, rows=TWENTY, cohort=SOME), **o),
         rounds=4,
     ),
     Row("solo", lambda **o: peers(method=Solo(local=Training(batch=16, momentum=0.9)), **o), drops=False),
@@ -359,81 +366,115 @@ METHODS = [
     Row("solo-stream", forgetful, rounds=4, drops=False),
     Row("ditto-stream", drifting_ditto, rounds=4),
     Row("fedmd", lambda **o: logits_star(FedMD(local=B16, distil=B16, half=True), **o)),
-    Row("fedmd-global", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, sample=20, initial_local=1), **o)),
+    Row(
+        "fedmd-global",
+        lambda **o: logits_star(fedmd_global(local=replace(B16, initial=1), distil=B16, rows=TWENTY), **o),
+    ),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
     Row("ds-fl", lambda **o: logits_star(DSFL(local=B16, distil=B16), **o)),
-    Row("ds-fl-sampled", lambda **o: logits_star(DSFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4),
+    Row(
+        "ds-fl-sampled",
+        lambda **o: logits_star(DSFL(local=B16, distil=B16, rows=TWENTY, cohort=SOME), **o),
+        rounds=4,
+    ),
     Row("kt-pfl", lambda **o: logits_star(KTpFL(local=B16, distil=B16, temperature=2.0), **o)),
     Row(
-        "kt-pfl-sampled", lambda **o: logits_star(KTpFL(local=B16, distil=B16, sample=20, fraction=0.67), **o), rounds=4
+        "kt-pfl-sampled",
+        lambda **o: logits_star(KTpFL(local=B16, distil=B16, rows=TWENTY, cohort=SOME), **o),
+        rounds=4,
     ),
-    Row("cronus", lambda **o: logits_star(Cronus(local=B16, initial_local=1), **o)),
+    Row("cronus", lambda **o: logits_star(Cronus(local=replace(B16, initial=1)), **o)),
     Row(
         "cronus-sampled",
-        lambda **o: logits_star(Cronus(local=B16, average="median", sample=20, fraction=0.67), **o),
+        lambda **o: logits_star(Cronus(local=replace(B16, initial=5), average="median", rows=TWENTY, cohort=SOME), **o),
         rounds=4,
     ),
     Row("rcfl", lambda **o: unlike_star(RCFL(local=B16, distil=B16), **o)),
     Row(
         "rcfl-sampled",
-        lambda **o: logits_star(RCFL(local=B16, distil=B16, alpha=0.5, sample=20, fraction=0.67), **o),
+        lambda **o: logits_star(RCFL(local=B16, distil=B16, alpha=0.5, rows=TWENTY, cohort=SOME), **o),
         rounds=4,
     ),
     Row("fml", mutual_star),
     Row("fedkd", lambda **o: mentored_star(FedKD(local=B16, energy=Ramp(0.6, 0.9, 2)), **o), lost=True),
     Row(
         "fedkd-whole",
-        lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, fraction=0.67), net, **o),
+        lambda **o: mentored_star(FedKD(local=B16, hidden=0.0, energy=1.0, cohort=SOME), net, **o),
         rounds=4,
     ),
     Row("fedmrl", lambda **o: spliced_star(FedMRL(local=Training(batch=16, momentum=0.9)), **o)),
     Row(
         "fedmrl-sampled",
-        lambda **o: spliced_star(FedMRL(local=B16, inner=0.5, weighted=False, fraction=0.67), **o),
+        lambda **o: spliced_star(FedMRL(local=B16, inner=0.5, cohort=Cohort(weighted=False, fraction=0.67)), **o),
         rounds=4,
     ),
     Row("feddf", distilled_star),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
-    Row("fedtgp", lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row(
+        "fedtgp",
+        lambda **o: own_star(fedtgp(local=B16, server=FEW, width=4, cohort=SOME), wide, **o),
+        rounds=4,
+    ),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row("fedgen", lambda **o: headed_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), **o)),
     Row(
         "fedgen-pooled",
-        lambda **o: headed_star(FedGen(local=B16, generator=SMALL, width=4, weighted=False, fraction=0.67), wide, **o),
+        lambda **o: headed_star(
+            FedGen(local=B16, generator=SMALL, width=4, cohort=Cohort(weighted=False, fraction=0.67)), wide, **o
+        ),
         rounds=4,
     ),
     Row(
         "fedgen-whole",
-        lambda **o: weights_star(FedGen(local=B16, generator=SMALL, whole=True, fraction=0.67), halves(), **o),
+        lambda **o: weights_star(FedGen(local=B16, generator=SMALL, whole=True, cohort=SOME), halves(), **o),
         rounds=4,
     ),
-    Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, fraction=0.67), **o), rounds=4),
-    Row("fedproto-pooled", lambda **o: own_star(FedProto(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
-    Row("fedgh-pooled", lambda **o: own_star(FedGH(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, cohort=SOME), **o), rounds=4),
+    Row(
+        "fedproto-pooled",
+        lambda **o: own_star(FedProto(local=B16, width=4, cohort=SOME), wide, **o),
+        rounds=4,
+    ),
+    Row(
+        "fedgh-pooled",
+        lambda **o: own_star(FedGH(local=B16, width=4, cohort=SOME), wide, **o),
+        rounds=4,
+    ),
     Row(
         "ditto", lambda **o: personal_star(Ditto(local=Training(batch=16, momentum=0.9)), client=("model", "fork"), **o)
     ),
     Row(
         "finetune",
-        lambda **o: personal_star(FineTune(local=B16, adapt=2, fraction=0.67, every=2), client=("model", "own"), **o),
+        lambda **o: personal_star(FineTune(local=B16, adapt=2, cohort=SOME, every=2), client=("model", "own"), **o),
         rounds=4,
     ),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
-    Row("cfl-sampled", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1, fraction=0.67), **o), rounds=4),
+    Row(
+        "cfl-sampled",
+        lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1, cohort=SOME), **o),
+        rounds=4,
+    ),
     Row("fedper", lambda **o: weights_star(FedPer(local=B16), Model(halves(), common=True), **o)),
     Row(
         "fedrep",
         lambda **o: weights_star(
-            fedrep(alone=2, local=Training(batch=16, momentum=0.9, weight_decay=0.01), fraction=0.67),
+            fedrep(alone=2, local=Training(batch=16, momentum=0.9, weight_decay=0.01), cohort=SOME),
             Model(halves(), common=True),
             **o,
         ),
         rounds=4,
     ),
-    Row("lg-fedavg", lambda **o: weights_star(lg_fedavg(local=B16, fraction=0.67), Model(halves(), common=True), **o)),
-    Row("lg-fedavg-pooled", lambda **o: headed_star(lg_fedavg(local=B16, width=4, fraction=0.67), wide, **o), rounds=4),
+    Row(
+        "lg-fedavg",
+        lambda **o: weights_star(lg_fedavg(local=B16, cohort=SOME), Model(halves(), common=True), **o),
+    ),
+    Row(
+        "lg-fedavg-pooled",
+        lambda **o: headed_star(lg_fedavg(local=B16, width=4, cohort=SOME), wide, **o),
+        rounds=4,
+    ),
     Row(
         "fccl",
         lambda **o: logits_star(FCCL(pretrain=ADAM, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o),
@@ -443,7 +484,10 @@ METHODS = [
     Row(
         "fccl-code",
         lambda **o: logits_star(
-            fccl_code(sample=16, local_every=2, collaborate=ADAM, local=ADAM), "previous", "pretrained", **o
+            fccl_code(rows=PublicRows(sample=16), local_every=2, collaborate=ADAM, local=ADAM),
+            "previous",
+            "pretrained",
+            **o,
         ),
         rounds=4,
     ),

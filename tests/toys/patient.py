@@ -31,8 +31,3 @@ class Patient(Method):
         for m in mail:
             yield Note("staleness", m.staleness)
         server.round += 1
-
-    def traffic(self, federation, rounds):
-        server = federation.node("server")
-        once = rounds * len(server.children) * sum(t.nbytes for t in server.weights().values())
-        return {"global": once, "update": once}

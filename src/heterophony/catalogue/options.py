@@ -1,30 +1,25 @@
-"""What a method's options mean: the comments beside them in the source, or what is common to many methods."""
+"""What a method's options mean.
+
+An option says it itself: `rate: Annotated[float, "how far a step goes"] = 0.1`. Where it does not, the comment beside
+it in the source says it, or what is common to many methods.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from heterophony.catalogue.registry import Entry
 
 # Where the method itself says nothing of them.
 COMMON = {
-    "fraction": "share of the clients that a round asks",
-    "quorum": "answers that are enough when the deadline has come: a count, or a share",
-    "deadline": "virtual seconds that a window stays open; none: until all have answered",
-    "weighted": "the mean counts a client by its examples",
     "epochs": "over the data, between two messages",
     "batch": "rows of a step",
     "lr": "learning rate",
-    "momentum": "of SGD",
-    "weight_decay": "L2 penalty",
-    "data": "what is seen: private rows, those and the own domain's public ones, or those and all public ones",
-    "refresh": "BatchNorm's running statistics are taken anew from the rows after training",
     "steps": "so many batches instead of whole epochs",
     "sample": "public rows of a round; none: all",
-    "fresh": "other public rows in each round",
     "half": "logits travel as float16",
     "average": "how logits are combined",
     "mu": "how strong the pull to the global model is",
@@ -47,7 +42,7 @@ class Option:
 
 def described(entry: Entry) -> list[Option]:
     """All options of a method, with what can be said of them."""
-    notes = {**_comments(entry.base), **_comments(entry.make)}
+    notes = {**_notes(entry.base), **_notes(entry.make)}
     found = []
     for name, (hint, default) in entry.options().items():
         note = notes.get(name, "") or _part_note(entry, name) or COMMON.get(name.rpartition(".")[2], "")
@@ -61,7 +56,21 @@ def _part_note(entry: Entry, name: str) -> str:
     """What the part itself says of the option: `local.steps` is a field of `Training`."""
     outer, _, inner = name.partition(".")
     part = entry.parts().get(outer, (None, None))[1]
-    return _comments(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
+    return _notes(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
+
+
+def _notes(thing: Any) -> dict[str, str]:
+    """Return what the fields of a class, or the parameters of a function, say of themselves."""
+    try:
+        hints = get_type_hints(thing, include_extras=True)
+    except (NameError, TypeError):  # an object that can be called, or names that nothing stands for
+        hints = {}
+    said = {}
+    for name, hint in hints.items():
+        texts = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
+        if texts:
+            said[name] = texts[0]
+    return {**_comments(thing), **said}
 
 
 def _comments(thing: Any) -> dict[str, str]:

@@ -119,7 +119,7 @@ class Entry:
     def options(self) -> dict[str, tuple[Any, Any]]:
         """name -> (type, default) of everything that can be set; parts are reached by a dot (`local.lr`)."""
         found: dict[str, tuple[Any, Any]] = {}
-        fixed = getattr(self.make, "fixed", ())  # what the function itself decides
+        fixed = {*getattr(self.make, "fixed", ()), *self.base.unused}  # what the function decides, or means nothing
         for name, (hint, default) in self.parts().items():
             if is_dataclass(default) and not isinstance(default, type):
                 hints = get_type_hints(type(default))

@@ -65,15 +65,14 @@ class Worker:
         self.switches.close()
 
     def describe(self, nodes: Sequence[str]) -> list[tuple[dict[str, Any], float]]:
-        """Return what a door must know of nodes' models, and parameters x rows, for a first guess at their cost."""
+        """Return what a door must know of models, and parameters x private rows as a first guess at their cost."""
         found = []
-        view = getattr(getattr(self.federation.method, "local", None), "data", "train")
         for name in nodes:
             node = self.station.host.node(name)
             parameters = sum(p.numel() for module in node.models.values() for p in module.parameters())
             rows = 1
             with suppress(Exception):  # what is wrong with the data is said by the reaction that needs them
-                rows = len(node.data[view]) if view in node.data else 1
+                rows = len(node.data["train"]) if "train" in node.data else 1
             found.append((dict(self.station.shape(name).weights), float(max(parameters, 1) * max(rows, 1))))
         return found
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from heterophony.base.seeds import seeded
 from heterophony.kernel.fields import Part, Shape, Weights
+from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, checked
 from heterophony.kernel.node import Slot
-
-if TYPE_CHECKING:
-    from heterophony.federation import Federation
-    from heterophony.kernel.method import Method
 
 NAMED = 3  # nodes of one shape that are named
 
@@ -27,9 +24,12 @@ class Unlike(NamedTuple):
     width: int  # the largest value of the method's option `width` that would make them alike; 0: none
 
 
-def unlike(federation: Federation) -> Unlike | None:
-    """Compare what travels of all networks that the method wants alike; nothing is built where there is one only."""
-    method, found = federation.method, _networks(federation)
+def unlike(method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Unlike | None:
+    """Compare what travels of all networks that the method wants alike; nothing is built where there is one only.
+
+    `models` has, by node, its role and its networks by slot.
+    """
+    found = _networks(method, models)
     for kind in method.sends() if len(found) > 1 else ():
         for field in kind.fields.values():
             if not isinstance(field, Weights) or field.model is None:
@@ -44,12 +44,13 @@ def unlike(federation: Federation) -> Unlike | None:
     return None
 
 
-def _networks(federation: Federation) -> dict[Hashable, tuple[list[str], Any]]:
-    """Each network that is to be as all others, and the nodes that have it."""
-    wanted = checked(federation.method.networks(), federation.method.roles)
+def _networks(
+    method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]
+) -> dict[Hashable, tuple[list[str], Any]]:
+    """Return each network that is to be as all others, and the nodes that have it."""
+    wanted = checked(method.networks(), method.roles)
     found: dict[Hashable, tuple[list[str], Any]] = {}
-    for node, role in federation.topology.roles.items():
-        given = federation.of(federation.models, node) or {}
+    for node, (role, given) in models.items():
         for slot, choice in wanted.get(role, {}).items():
             if choice.averaged and slot in given:
                 nodes, _ = found.setdefault(_key(given[slot]), ([], given[slot]))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from operator import attrgetter
+from typing import Any, ClassVar, dataclass_transform
 
-from heterophony.kernel.by_level import pick, values
+from heterophony.kernel.by_level import pick
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import Need, Needy, OneLabelSpace, OneOutputPerRow, PublicData
 from heterophony.kernel.networks import NetworksByRole, misfit
 from heterophony.kernel.reaction import Count, Every, Reaction, Round
-
-if TYPE_CHECKING:
-    from heterophony.federation import Federation
 
 
 class MethodError(TypeError):
@@ -37,6 +35,7 @@ class Method:
     public: ClassVar[bool] = False  # whether it needs public data
     tasks: ClassVar[bool] = False  # whether participants may have different classes
     correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
+    unused: ClassVar[tuple[str, ...]] = ()  # options of its parts that mean nothing to it, as "cohort.weighted"
     reactions: ClassVar[tuple[Reaction, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -48,22 +47,12 @@ class Method:
         _check(cls)
 
     def __post_init__(self) -> None:
-        """Numbers that many methods have, checked once for all."""
-        for fraction in values(getattr(self, "fraction", None)):
-            if fraction is not None and not 0 < fraction <= 1:
-                raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
-        for quorum in values(getattr(self, "quorum", None)):
-            if quorum is not None and (quorum < 0 or (isinstance(quorum, float) and not 0 < quorum <= 1)):
-                raise ValueError(f"quorum is a count >= 0 or a share in (0, 1], got {quorum}")
-        for deadline in values(getattr(self, "deadline", None)):
-            if deadline is not None and not deadline > 0:
-                raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
-        for name, least in (("initial_local", 0), ("initial_public", 0), ("local_every", 1)):
-            if (given := getattr(self, name, least)) < least:
-                raise ValueError(f"{name} is a whole number >= {least}, got {given}")
-        sample = getattr(self, "sample", None)
-        if sample is not None and sample < 1:
-            raise ValueError(f"sample is a number of rows >= 1, got {sample}")
+        """Raise where an option is set that means nothing to the method."""
+        for name in self.unused:
+            part, _, own = name.rpartition(".")
+            usual = next(field.default for field in fields(self.option(part)) if field.name == own)
+            if (given := self.option(name)) != usual:
+                raise ValueError(f"{type(self).__name__} does not use {name}, got {given}")
 
     def networks(self) -> NetworksByRole:
         """Return the `models` that it needs with these options."""
@@ -84,13 +73,13 @@ class Method:
         """The `kinds` that leave a node with these options."""
         return self.kinds
 
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """Payload bytes that an undisturbed run sends, per kind, as a closed formula."""
-        raise NotImplementedError(f"{type(self).__name__} declares no traffic formula")
+    def option(self, value: Any) -> Any:
+        """Return an option by its name, such as "lr" or "cohort.quorum"; what is no name is returned as it is."""
+        return attrgetter(value)(self) if isinstance(value, str) else value
 
     def setting(self, value: Any, *names: str) -> Any:
-        """A trigger's number: as written, or the hyper-parameter of that name; of a table, the node's own entry."""
-        return pick(getattr(self, value) if isinstance(value, str) else value, *names)
+        """Return what a trigger or a field says, a value or the name of an option; of a table, a node's own entry."""
+        return pick(self.option(value), *names)
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:
@@ -127,6 +116,9 @@ def _check(cls: type[Method]) -> None:
             if kind not in cls.kinds:
                 fail(f"{where}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
         _check_numbers(cls, reaction, fail)
+    for name in cls.unused:
+        if not _has(cls, name):
+            fail(f".unused names {name!r}, which is no option")
     if deaf := set(names) - {kind for _, kind in taken}:
         fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
     if wrong := misfit(cls.models, cls.roles):
@@ -139,9 +131,24 @@ def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
     trigger = reaction.trigger
     numbers: dict[str, Any] = {}
     if isinstance(trigger, Every):
-        numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline}
+        numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline, "share": trigger.share}
     elif isinstance(trigger, Count):
         numbers = {"n": trigger.n}
     for key, value in numbers.items():
-        if isinstance(value, str) and value not in {f.name for f in fields(cls)}:  # type: ignore[arg-type]
-            fail(f".{reaction.name}: {key} names {value!r}, which is no hyper-parameter")
+        if isinstance(value, str) and not _has(cls, value):
+            fail(f".{reaction.name}: {key} names {value!r}, which is no option")
+
+
+def _has(cls: type[Method], name: str) -> bool:
+    """Return whether there is an option of that name: a field, or, behind a dot, a field of the part that it holds."""
+    first, *inner = name.split(".")
+    if first not in {field.name for field in fields(cls)}:  # type: ignore[arg-type]
+        return False
+    part = getattr(cls, first, None)
+    for each in inner:
+        if part is None:  # a part without a default cannot be looked into
+            return True
+        if not hasattr(part, each):
+            return False
+        part = getattr(part, each)
+    return True

@@ -41,8 +41,9 @@ class Every:
     count, a float in (0, 1] a share of the group). A missing, refused or withheld message is the answer "absent".
     Below the quorum the window is re-armed once; then the reaction gets no mail and the round is recorded as skipped.
     Mail for a past window is dropped, or, with `late="accept"`, stands behind the mail of the next one and tells its
-    staleness. `quorum` and `deadline` may name a hyper-parameter of the method. The window of a link opens when the
-    node's round begins, that of a group when the reaction that set it ends.
+    staleness. The window of a link opens when the node's round begins, that of a group when the reaction that set it
+    ends. `share` says which share of its children the method draws for a group; it is read before a run, to see whether
+    a quorum can be reached and whether participants miss rounds. All three may name an option of the method.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Every:
     deadline: float | str | None = None
     late: Literal["drop", "accept"] = "drop"
     also: tuple[Kind, ...] = ()
+    share: float | str = 1.0
 
 
 @dataclass(frozen=True)

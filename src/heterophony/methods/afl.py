@@ -22,15 +22,14 @@ import math
 import torch
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Note, Predict, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import ce, cross_entropy
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
@@ -47,11 +46,10 @@ class AFL(Method):
     memory = ("mixture",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("cohort.weighted", "local.initial")
 
     ascent: float = 0.1  # gamma_lambda: how far a round moves the clients' weights
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
 
     def __post_init__(self) -> None:
@@ -61,7 +59,7 @@ class AFL(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -73,13 +71,13 @@ class AFL(Method):
         yield self.local.fit("model", cross_entropy)
         return UPDATE(weights=client.weights(), loss=loss)
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             known, everyone = server.vars.get("mixture", {}), server.children
             mixture = {client: known.get(client, 1 / len(everyone)) for client in everyone}
             if most := max(mixture[m.sender] for m in mail):  # by the largest: equal ones are ones, as in FedAvg
-                server.load(mean([m.weights for m in mail], [mixture[m.sender] / most for m in mail]))
+                server.load(self.cohort.mean(mail, by=[mixture[m.sender] / most for m in mail]))
             for m in mail:
                 mixture[m.sender] += self.ascent * m.loss * len(everyone) / len(mail)
             nearest = onto_simplex(torch.tensor([*mixture.values()], dtype=torch.float64)).tolist()
@@ -87,9 +85,3 @@ class AFL(Method):
             yield Note("mixture.largest", max(nearest))
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = sum(tensor.nbytes for tensor in server.weights().values())
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

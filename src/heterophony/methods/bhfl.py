@@ -22,16 +22,16 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from heterophony import Same
-from heterophony.federation import Federation
-from heterophony.kernel.by_level import ByLevel, check_complete, pick, tables
+from heterophony.kernel.by_level import ByLevel, check_complete, pick
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Count, Each, Every, Round, on
+from heterophony.kernel.reaction import Count, Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Named, Predict, Steps
 from heterophony.parts.aggregate import difference, mean, shifted
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.losses import Mutual, cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names
@@ -39,7 +39,6 @@ from heterophony.parts.retention import Retention
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
-from heterophony.parts.tree_traffic import tree_messages
 from heterophony.parts.updates import norm, observe
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
@@ -57,13 +56,11 @@ class BHFL(Method):
     memory = ("level", "above", "waits", "turn", "engaged", "examples", "states", "parent", "learned", "retained")
     models = {role: {"model": Same(start="alike")} for role in ("root", "inner", "leaf")}
     headline = "leaf"
+    unused = ("local.initial", "proxy.initial")
 
     turns: ByLevel[int] = 1  # T_q: merges (of a leaf, trainings) before the parent hears of it
-    fraction: ByLevel[float] = 1.0  # of the children, in every turn; of an asynchronous node, how many are at work
-    quorum: ByLevel[int | float] = 1
-    deadline: ByLevel[float] | None = None
+    cohort: Cohort = Cohort()  # of an asynchronous node, its fraction says how many are at work
     buffer: ByLevel[int] = 0  # 0 waits for the cohort; K merges every K answers, whoever sent them
-    weighted: bool = True
     up: NodeOptimiser = NodeOptimiser()
     down: NodeOptimiser = NodeOptimiser(rate=0.5)
     far_up: NodeOptimiser = NodeOptimiser(rate=0.1)
@@ -83,10 +80,9 @@ class BHFL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_complete(self, self.roles, optional=("deadline",))
-        for name, table in tables(self):
-            if name in ("quorum", "deadline", "buffer") and any(key.isdigit() for key in table):
-                raise ValueError(f"{name} can be given by node and by role, not by level")  # triggers know no level
+        check_complete(self, self.roles, optional=("cohort.deadline",))
+        if isinstance(self.buffer, dict) and any(key.isdigit() for key in self.buffer):  # triggers know no level
+            raise ValueError("buffer can be given by node and by role, not by level")
 
     @on(Round, role="root")
     def begin(self, root: Node) -> Steps:
@@ -117,8 +113,8 @@ class BHFL(Method):
 
     def descend(self, node: Node) -> Steps:
         """Train where there are data, then set the children to work: on what was learned, or already before that."""
-        waits, fraction = self.of(self.buffer, node) == 0, self.of(self.fraction, node)
-        to = node.cohort(fraction) if waits else engage(node, fraction)
+        waits = self.of(self.buffer, node) == 0
+        to = self.cohort.draw(node) if waits else engage(node, self.cohort.share(node))
         if self.of(self.buffer, node) > max(1, len(node.children)):
             raise ValueError(f"a buffer for {self.of(self.buffer, node)} answers, from {len(node.children)} children")
         learns, overlap = self.learns(node), self.of(self.overlap, node)
@@ -134,17 +130,16 @@ class BHFL(Method):
         node.vars["learned"] = moved(node, node.weights(), before)
         node.load(before)
 
-    @on(Every(UP, of="cohort", quorum="quorum", deadline="deadline", also=(FAR_UP,)), role=("root", "inner"))
+    @on(answers(UP, also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:
         sends: list[Send] = []
         if mail:
             here = node.weights()
             updates = [moved(node, m.weights, here) for m in mail]
-            examples = [m.examples for m in mail]
-            shares = examples if self.weighted and any(examples) else None
+            shares = self.cohort.shares(mail)
             yield from observe(updates, shares, mail)
             sends = self.select(node, mail, updates)
-            move(node, mean([self.timely(m, here) for m in mail], shares), self.up, "up")
+            move(node, self.cohort.together([self.timely(m, here) for m in mail], shares), self.up, "up")
             node.vars.setdefault("examples", {}).update({m.sender: m.examples for m in mail})
         self.residuals(node, mail.also, self.far_up, "far-up")
         if learned := node.vars.pop("learned", None):
@@ -212,16 +207,3 @@ class BHFL(Method):
 
     def of(self, value: Any, node: Node) -> Any:
         return pick(value, *names(node))
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        model = federation.first("root").payload()
-        extra = {"down": 16, "up": 8, "push": 8}
-        counts = tree_messages(
-            federation.topology,
-            rounds,
-            turns=self.turns,
-            fraction=self.fraction,
-            buffer=self.buffer,
-            residuals=(1 if self.averaged else self.largest) if self.far else 0,
-        )
-        return {kind.name: counts[kind.name] * (model + extra.get(kind.name, 0)) for kind in self.kinds}

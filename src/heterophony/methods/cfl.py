@@ -25,16 +25,15 @@ from collections.abc import Generator
 from typing import Any
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Named, Note, Steps
-from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, length, products
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import moving
 from heterophony.parts.training import Training
@@ -51,14 +50,12 @@ class CFL(Method):
     memory = ("clusters", "splits", "waiting")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "cluster"
+    unused = ("local.initial",)
 
     eps1: float = 0.4  # a cluster is at rest when its mean update is shorter
     eps2: float = 1.6  # and parts if a member's own is longer
     gamma: float = 0.0  # how unlike the parts must be, from 0 (anything) to 1 (never)
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
 
@@ -70,7 +67,7 @@ class CFL(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        cohort, sends = server.cohort(self.fraction), []
+        cohort, sends = self.cohort.draw(server), []
         clusters, splits, waiting = known(server)
         groups = [(set(cluster["members"]), cluster["weights"]) for cluster in clusters]
         groups += [({c for c, at in waiting.items() if at == i}, split["weights"]) for i, split in enumerate(splits)]
@@ -87,14 +84,14 @@ class CFL(Method):
         yield self.local.fit("model", self.loss)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         clusters, splits, waiting = known(server)
         for i, cluster in enumerate(list(clusters)):
             own, start = set(cluster["members"]), cluster["weights"]
             heard = [m for m in mail if m.sender in own]
             parts = (yield from self.part(server, i, start, heard)) if len(heard) > 1 else [heard]
-            merged = [mean([m.weights for m in part], self.shares(part)) if part else start for part in parts]
+            merged = [self.cohort.mean(part) if part else start for part in parts]
             cluster["weights"] = merged[0]
             if len(parts) == 2:
                 kept, new = ([m.sender for m in part] for part in parts)
@@ -116,7 +113,7 @@ class CFL(Method):
     def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
         """Those who were heard as one group, or as two."""
         names, updates = parameters(server), [m.weights for m in heard]
-        rest = length(mean(updates, self.shares(heard)), start, names)
+        rest = length(self.cohort.mean(heard), start, names)
         longest = max(length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)
@@ -126,14 +123,6 @@ class CFL(Method):
             if float(((1 - alike[one][:, other].max()) / 2).sqrt()) > self.gamma:
                 return [[heard[k] for k in one], [heard[k] for k in other]]
         return [heard]
-
-    def shares(self, heard: list[Message]) -> list[float] | None:
-        return [m.examples for m in heard] if self.weighted else None
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * server.payload(), "update": sent * (server.payload() + 8)}
 
 
 def known(server: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, int]]:

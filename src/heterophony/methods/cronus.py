@@ -2,7 +2,7 @@
 
 Leaves a client: its softmax outputs on public rows that everyone knows by seed. Leaves the server: their robust mean.
 No weights, no labels; the public rows need none.
-Equations: the paper's two phases. `initial_local` epochs on private data alone; then in each round predictions go to
+Equations: the paper's two phases. `local.initial` epochs on private data alone; then in each round predictions go to
 the server, which answers with their robust mean, and each client trains on one set of rows: its private ones with their
 labels and the public ones with the mean as soft labels, by cross-entropy. The mean is that of Diakonikolas et al. for
 bounded second moments, on which the paper builds: `filtered` of parts/aggregate.py. That it is applied to each public
@@ -26,22 +26,22 @@ from torch import Tensor
 from heterophony import Need, NoStream, Own
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
 from heterophony.parts.aggregate import combine, filtered
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
-PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
-LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "sample"))
+PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
+LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "rows.sample"))
 
 
 class Cronus(Method):
@@ -51,17 +51,14 @@ class Cronus(Method):
     kinds = (ASK, PREDICTIONS, LABELS)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    unused = ("cohort.weighted",)
     public = True
 
     average: Literal["filter", "mean", "median", "trimmed"] = "filter"
     sigma: float = 0.1  # of the filter: honest predictions have no standard deviation beyond it
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
-    local: Training = Training()
-    initial_local: int = 5  # epochs before a client's first round
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    rows: PublicRows = PublicRows()
+    local: Training = Training(initial=5)
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,16 +72,16 @@ class Cronus(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def predict(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy, self.initial_local)
-        logits = yield outputs(client, self.sample, self.fresh)
+        yield from self.local.first(client, cross_entropy)
+        logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
-    @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             spoken = [m.probabilities for m in mail]
@@ -102,7 +99,7 @@ class Cronus(Method):
         if "all" not in client.data:
             raise DataError("private and public rows are trained on together, which a stream does not allow")
         own, labels = client.data["train"].y, mail.probabilities.float()
-        chosen = public_rows(client, self.sample, self.fresh)
+        chosen = self.rows.of(client)
         rows = None if chosen is None else torch.cat([torch.arange(len(own)), len(own) + chosen])
         extra = {"labels": torch.cat([F.one_hot(own, labels.shape[-1]).float(), labels])}
         yield self.local.fit("model", self.labelled, data="all", rows=rows, extra=extra)
@@ -110,7 +107,3 @@ class Cronus(Method):
 
     def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         return {"model": {"ce": soft_ce(batch.labels, nets["model"](batch.x))}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
-        return {"ask": 0, "predictions": sent, "labels": sent}

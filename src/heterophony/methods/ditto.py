@@ -13,15 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
@@ -42,12 +41,10 @@ class Ditto(Method):
         "client": {"model": Same(start="alike"), "fork": Same(start="alike")},
     }
     headline = "personalised"
+    unused = ("local.initial",)
 
     pull: float = 0.1
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
     retain: Retention = Retention()  # against forgetting, where data come as a stream
@@ -59,7 +56,7 @@ class Ditto(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -70,15 +67,9 @@ class Ditto(Method):
         yield Mark("personalised")
         return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+            server.load(self.cohort.mean(mail))
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

@@ -21,22 +21,22 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Fit, Mark, Steps
 from heterophony.parts.aggregate import combine
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
-PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
-LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "sample"))
+PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
+LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "rows.sample"))
 
 
 class DSFL(Method):
@@ -46,19 +46,16 @@ class DSFL(Method):
     kinds = (ASK, PREDICTIONS, LABELS)
     models = {"server": {"model": Global()}, "client": {"model": Own()}}
     headline = "distilled"
+    unused = ("cohort.weighted", "distil.initial")
     public = True
 
     aggregation: Literal["era", "sa"] = "era"
     temperature: float = 0.1  # of ERA; below one it sharpens
     global_model: bool = True  # the server has a network of its own that learns the labels too
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
+    rows: PublicRows = PublicRows()
     local: Training = Training()
     distil: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,18 +64,18 @@ class DSFL(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def update(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
-        logits = yield outputs(client, self.sample, self.fresh)
+        logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
-    @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             labels = combine([m.probabilities for m in mail])
@@ -96,12 +93,8 @@ class DSFL(Method):
         yield Mark("distilled")
 
     def imitate(self, node: Node, labels: Tensor) -> Fit:
-        rows = public_rows(node, self.sample, self.fresh)
+        rows = self.rows.of(node)
         return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
 
     def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
-        return {"ask": 0, "predictions": sent, "labels": sent}

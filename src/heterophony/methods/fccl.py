@@ -24,25 +24,26 @@ from torch import Tensor
 
 from heterophony import NetworksByRole, Own, Same
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits, Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Note, Predict, Steps
-from heterophony.parts.aggregate import combine, mean
+from heterophony.parts.aggregate import combine
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
-LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))
-CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "sample"), heard=Scalar(low=1))
+LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))
+CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sample"), heard=Scalar(low=1))
 MODEL = Kind("model", to="parent", weights=Weights("model"))
 MEAN = Kind("mean", to="children", weights=Weights("model"))
+BATCH = PublicRows(sample=512)
 
 
 def correlation_loss(matrix: Tensor, weight: float) -> Tensor:
@@ -59,13 +60,13 @@ class FCCL(Method):
     models = {"client": {"model": Own(), "previous": Own(), "pretrained": Own()}}
     memory = ("pretrained",)
     headline = "local"
+    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial")
     public = True
     correlates = True
 
     lambda_col: float = 0.0051
     lambda_loc: float = 1.0
-    sample: int | None = None
-    fresh: bool = True
+    rows: PublicRows = PublicRows()
     average: Literal["mean", "median", "trimmed"] = "mean"
     half: bool = False
     zbar: Literal["all", "others"] = "all"  # "others": others' present logits and those of one's own previous model
@@ -75,15 +76,15 @@ class FCCL(Method):
     pretrain: Training = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
     collaborate: Training = Training(lr=1e-3, optimiser="adam", batch=512)
     local: Training = Training(lr=1e-3, optimiser="adam", batch=512)
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not min(self.lambda_col, self.lambda_loc) >= 0:
             given = f"{self.lambda_col} and {self.lambda_loc}"
             raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {given}")
+        if self.local_every < 1:
+            raise ValueError(f"local_every is a whole number >= 1, got {self.local_every}")
         if self.zbar == "others" and self.average != "mean":
             raise ValueError(f"zbar = 'others' is a mean, average is {self.average!r}")
 
@@ -97,7 +98,7 @@ class FCCL(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
@@ -109,10 +110,10 @@ class FCCL(Method):
             yield Mark("initial", once=True)
             for older in ("pretrained", "previous"):
                 client.copy("model", older)
-        logits = yield outputs(client, self.sample, self.fresh)
+        logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)
 
-    @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
@@ -125,7 +126,7 @@ class FCCL(Method):
 
     @on(Each(CONSENSUS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        rows, agreed = public_rows(client, self.sample, self.fresh), mail.logits.float()
+        rows, agreed = self.rows.of(client), mail.logits.float()
         if self.zbar == "others":
             present = yield Predict("model", "public", rows)
             agreed = agreed + ((yield Predict("previous", "public", rows)) - present) / mail.heard
@@ -140,10 +141,10 @@ class FCCL(Method):
             return MODEL(weights=client.weights())
         yield from self.practise(client)
 
-    @on(Every(MODEL, of="heard", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(MODEL, of="heard"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(mean([m.weights for m in mail]))
+            server.load(self.cohort.mean(mail, by=None))
             yield MEAN([m.sender for m in mail], weights=server.weights())
         server.round += 1
 
@@ -197,24 +198,15 @@ class FCCL(Method):
     def sends(self) -> tuple[Kind, ...]:
         return self.kinds if self.averaging else (ASK, LOGITS, CONSENSUS)
 
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = logits_traffic(server, self.fraction, rounds, self.sample, self.half)
-        clients = len(server.cohort(self.fraction))
-        models = 0
-        if self.averaging:
-            models = rounds // self.local_every * clients * server.payload()
-        return {"ask": 0, "logits": sent, "consensus": sent + 8 * rounds * clients, "model": models, "mean": models}
-
 
 def fccl_homogeneous(**fccl: Any) -> FCCL:
     """FCCL between participants with the same network: their parameters are averaged before local updates."""
     return FCCL(averaging=True, **fccl)
 
 
-def fccl_code(sample: int = 512, local_every: int = 9, **fccl: Any) -> FCCL:
+def fccl_code(rows: PublicRows = BATCH, local_every: int = 9, **fccl: Any) -> FCCL:
     """FCCL as in its authors' code: logits are exchanged for every public batch, so that nine rounds are one there."""
-    return FCCL(sample=sample, local_every=local_every, zbar="others", renew=True, **fccl)
+    return FCCL(rows=rows, local_every=local_every, zbar="others", renew=True, **fccl)
 
 
 fccl_homogeneous.fixed = ("averaging",)  # type: ignore[attr-defined]

@@ -15,22 +15,20 @@ under Non-IID Private Data, 2018.
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import torch
 from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Note, Predict, Steps
 from heterophony.parts.classwise import Table, by_label, fitting, merged, spread, unknown, usual
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
 
@@ -46,13 +44,11 @@ class FD(Method):
     memory = ("tables",)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    unused = ("cohort.weighted",)
 
     gamma: float = 0.1  # the weight of what the others say
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +58,14 @@ class FD(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
         known = usual({name: Table(*table) for name, table in server.vars.get("tables", {}).items()})
-        tables = {client: _others(known, client) for client in server.cohort(self.fraction)}
+        tables = {client: _others(known, client) for client in self.cohort.draw(server)}
         return [TEACHERS(c, means=t.means, held=t.counts.clamp(max=1)) for c, t in tables.items()]
 
     @on(Each(TEACHERS), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         data = client.data[self.local.data]
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         teachers, taught = Table(mail.means, mail.held), False
         if len(mail.means):
             one = yield Predict("model", self.local.data, torch.arange(min(1, len(data))))  # how many outputs it has
@@ -85,7 +81,7 @@ class FD(Method):
         own = by_label(outputs.softmax(-1), data)
         return MEANS(means=own.means, held=own.counts.clamp(max=1))
 
-    @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(MEANS), role="server")
     def gather(self, server: Node, mail: Inbox) -> None:
         heard = {m.sender: [m.means, m.held.clamp(max=1) * (m.means.sum(-1) > 0.5)] for m in mail}
         server.vars["tables"] = {**server.vars.get("tables", {}), **heard}
@@ -96,14 +92,6 @@ class FD(Method):
         logits = nets["model"](batch.x)
         taught = -(batch.mean * logits.log_softmax(-1)).sum(-1)
         return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * (batch.heard * taught).mean()}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        data, cohort = client.data[self.local.data], len(server.cohort(self.fraction))
-        with torch.no_grad():
-            outputs = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
-        table = 4 * int(data.classes or 0) * (outputs + 1)
-        return {"teachers": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
 
 
 def _others(tables: dict[str, Table], client: str) -> Table:

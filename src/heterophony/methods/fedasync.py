@@ -10,7 +10,6 @@ Reference: Xie et al., Asynchronous Federated Optimization, 2019.
 from __future__ import annotations
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
@@ -36,6 +35,7 @@ class FedAsync(Method):
     memory = ("engaged",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("local.initial",)
 
     alpha: float = 0.6
     rho: float = 0.005
@@ -68,10 +68,3 @@ class FedAsync(Method):
         yield Note("staleness", mail.staleness)
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """Those at work at first, and one more for each merge but the last."""
-        server = federation.first("server")
-        sent = len(engage(server, self.concurrency)) + rounds - 1
-        model = server.payload()
-        return {"global": sent * model, "update": sent * model}

@@ -11,15 +11,14 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 from __future__ import annotations
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Steps, Transform
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move
 from heterophony.parts.training import Training
@@ -37,39 +36,28 @@ class FedAvg(Method):
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
 
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
     transform: Transform | None = None  # is told the global weights as `anchor`
     server: NodeOptimiser = NodeOptimiser()
-    initial_local: int = 0  # epochs before a client's first round
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        yield from self.local.first(client, self.loss, self.initial_local)
+        yield from self.local.first(client, self.loss)
         anchor = {"anchor": mail.weights} if self.transform else {}
         yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:  # a skipped round brings none
-            shares = [m.examples for m in mail] if self.weighted else None
-            move(server, mean([m.weights for m in mail], shares), self.server)
+            move(server, self.cohort.mean(mail), self.server)
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

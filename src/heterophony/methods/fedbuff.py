@@ -10,7 +10,6 @@ Reference: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregat
 from __future__ import annotations
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
@@ -35,6 +34,7 @@ class FedBuff(Method):
     memory = ("engaged", "sum", "count", "states")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("local.initial",)
 
     buffer: int = 10
     concurrency: float = 1.0
@@ -79,10 +79,3 @@ class FedBuff(Method):
         move(server, target, self.server)
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """Those at work at first, and one more for each update absorbed but the last."""
-        server = federation.first("server")
-        sent = len(engage(server, self.concurrency)) + rounds * self.buffer - 1
-        model = server.payload()
-        return {"global": sent * model, "delta": sent * model}

@@ -17,17 +17,17 @@ from torch import Tensor
 
 from heterophony import Architectures, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.aggregate import combine, mean
+from heterophony.parts.aggregate import combine
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
@@ -44,25 +44,22 @@ class FedDF(Method):
     memory = ("kin", "informed")  # which of the server's models a client has, and who has its present weights
     models = {"server": {"*": Architectures()}, "client": {"model": Own(start="alike")}}
     headline = "fused"
+    unused = ("distil.initial",)
     public = True
 
     grouped: bool = True  # students start from the average of their architecture, else from their last state
-    sample: int | None = None
-    fresh: bool = True
+    rows: PublicRows = PublicRows()
     average: Literal["mean", "median", "trimmed"] = "mean"
     distil: Training = Training(lr=1e-3, optimiser="adam", batch=128)
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     @on(Round, role="server")
     def ask(self, server: Node) -> list[Send]:
         kin, informed = server.vars.get("kin", {}), server.vars.get("informed", [])
         behind: dict[str, list[str]] = {}
         asked = []
-        for client in server.cohort(self.fraction):
+        for client in self.cohort.draw(server):
             if client in kin and client not in informed:
                 behind.setdefault(kin[client], []).append(client)
             else:
@@ -81,12 +78,12 @@ class FedDF(Method):
 
     def _train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def fuse(self, server: Node, mail: Inbox) -> Steps:
         groups: dict[str, list[Message]] = {}
         for m in mail:
@@ -96,7 +93,7 @@ class FedDF(Method):
             kin = {m.sender: slot for slot, members in groups.items() for m in members}
             server.vars["kin"] = {**server.vars.get("kin", {}), **kin}
             server.vars["informed"] = list(kin)
-            rows = public_rows(server, self.sample, self.fresh)
+            rows = self.rows.of(server)
             before = {slot: server.weights(slot) for slot in groups}
             opinions = []
             for slot, members in groups.items():
@@ -105,7 +102,7 @@ class FedDF(Method):
                     opinions.append((yield Predict(slot, "public", rows)))
             teacher = combine(opinions, self.average)
             for slot, members in groups.items():
-                averaged = mean([m.weights for m in members], [m.examples for m in members])
+                averaged = self.cohort.mean(members)
                 server.load(averaged if self.grouped or server.round == 0 else before[slot], slot)
                 yield self.distil.fit(slot, self.imitate, data="public", rows=rows, extra={"teacher": teacher})
                 yield FUSED([m.sender for m in members], weights=server.weights(slot))
@@ -118,13 +115,6 @@ class FedDF(Method):
 
     def imitate(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         return {slot: {"kl": kl(batch.teacher, net(batch.x))} for slot, net in nets.items()}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        if self.fraction < 1:
-            raise NotImplementedError("which architectures are drawn depends on the seed")
-        clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
-        sizes = [client.payload() for client in clients]
-        return {"ask": 0, "model": 0, "update": rounds * sum(size + 8 for size in sizes), "fused": rounds * sum(sizes)}
 
 
 def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:

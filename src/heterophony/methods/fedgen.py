@@ -30,16 +30,15 @@ from torch import Tensor
 from heterophony import NetworksByRole, Own, Same
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import mean
 from heterophony.parts.classwise import Table, agreed, counted
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import head_of
 from heterophony.parts.generator import Generator, made
 from heterophony.parts.heads import biased_width, grouped, repeated, replaced
@@ -65,12 +64,8 @@ class FedGen(Method):
     generated: float = 1.0  # the weight of the loss on generated features
     whole: bool = False  # whether whole networks are averaged, which must be alike
     width: int | None = None  # features are in so many groups; none: taken as they are
-    weighted: bool = True
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
     generator: Generator = Generator()
 
     def __post_init__(self) -> None:
@@ -93,19 +88,19 @@ class FedGen(Method):
         if not self.whole:
             head = self.common(server)
             shares = server.vars.get("shares", torch.zeros(len(head)))
-            return GLOBAL(server.cohort(self.fraction), head=head, shares=shares, **known)
+            return GLOBAL(self.cohort.draw(server), head=head, shares=shares, **known)
         if self.wide(server) and "head.weight" not in server.slots["model"].form:
             raise DataError(
                 "FedGen's generator learns from heads, but of the network there travels none: share the whole"
             )
         shares = server.vars.get("shares", torch.zeros(0))
-        return MODEL(server.cohort(self.fraction, name="alike"), weights=server.weights(), shares=shares, **known)
+        return MODEL(self.cohort.draw(server, "alike"), weights=server.weights(), shares=shares, **known)
 
     @on(Each(GLOBAL), role="client")
     def take(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
         yield from replaced(client, mail.head, width, "FedGen")
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield from self.learn(client, mail)
         own = head_of(client.models["model"], "FedGen")
         return HEAD(head=grouped(own, width), counts=counted(client.data[self.local.data]).float())
@@ -114,7 +109,7 @@ class FedGen(Method):
     def take_whole(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield from self.learn(client, mail)
         return UPDATE(weights=client.weights(), counts=counted(client.data[self.local.data]).float())
 
@@ -137,22 +132,22 @@ class FedGen(Method):
         fits = len(mail.shares) == data.classes and self.generator.fits(mail.generator, data.classes, width)
         return fits and bool(mail.shares.sum() > 0)
 
-    @on(Every(HEAD, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(HEAD), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         tables = agreed(server, {m.sender: Table(m.head, m.counts) for m in mail})
         if tables and tables[0].means.shape[1] > 1:
-            examples = [float(table.counts.sum()) for table in tables] if self.weighted else None
-            head = mean([{"head": table.means} for table in tables], examples)["head"]
+            examples = [float(table.counts.sum()) for table in tables]
+            shares = examples if self.cohort.weighted else None
+            head = self.cohort.together([{"head": table.means} for table in tables], shares)["head"]
             if torch.isfinite(head).all():  # a liar's may be huge
                 server.vars["head"] = head
                 self.teach(server, head, [table.counts for table in tables])
         server.round += 1
 
-    @on(Every(UPDATE, of="alike", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE, of="alike"), role="server")
     def merge_whole(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            examples = [float(m.counts.sum()) for m in mail] if self.weighted else None
-            server.load(mean([m.weights for m in mail], examples))
+            server.load(self.cohort.mean(mail, by=[float(m.counts.sum()) for m in mail]))
             own = head_of(server.models["model"], "FedGen")
             counts = [m.counts for m in mail if len(m.counts) == own.out_features]
             self.teach(server, grouped(own, self.wide(server)), counts)
@@ -187,14 +182,3 @@ class FedGen(Method):
     def wide(self, node: Node) -> int:
         """How many numbers are generated for this node's head."""
         return biased_width(node.models["model"], "FedGen", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table, told = 4 * classes * (self.wide(client) + 1), 4 * classes
-        made = (rounds - 1) * cohort * self.generator.payload(classes, self.wide(client))
-        if self.whole:
-            sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
-            return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
-        sent = rounds * cohort * (table + told)
-        return {"global": sent + made, "head": sent, "model": 0, "update": 0}

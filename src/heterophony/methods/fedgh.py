@@ -27,15 +27,15 @@ import torch
 from torch import Tensor
 
 from heterophony import Own
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import Table, agreed, by_label
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import pooled
 from heterophony.parts.heads import biased_width, replaced
 from heterophony.parts.losses import cross_entropy
@@ -56,15 +56,13 @@ class FedGH(Method):
     memory = ("head", "shapes", "warned")
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    unused = ("cohort.weighted",)
 
     head_epochs: int = 100  # of the server, over what the clients have sent
     head_lr: float = 0.01  # of its steps, one for each mean
     width: int | None = None  # features are averaged in so many groups; none: taken as they are
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,12 +72,12 @@ class FedGH(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), head=server.vars.get("head", torch.zeros(0, 0)))
+        return GLOBAL(self.cohort.draw(server), head=server.vars.get("head", torch.zeros(0, 0)))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, self.wide(client)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield from replaced(client, mail.head, width, "FedGH")
         yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
@@ -87,7 +85,7 @@ class FedGH(Method):
         means, counts = by_label(pooled(features, width), client.data[self.local.data])
         return MEANS(means=means, held=counts.clamp(max=1))
 
-    @on(Every(MEANS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(MEANS), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
         if tables := agreed(server, {m.sender: Table(m.means, m.held) for m in mail}):
             classes, width = tables[0].means.shape
@@ -99,12 +97,6 @@ class FedGH(Method):
     def wide(self, client: Node) -> int:
         """How many numbers a representation of this client has."""
         return biased_width(client.models["model"], "FedGH", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table = 4 * classes * (self.wide(client) + 1)
-        return {"global": (rounds - 1) * cohort * table, "means": rounds * cohort * table}
 
 
 def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:

@@ -23,16 +23,16 @@ from torch import Tensor
 
 from heterophony import Need, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities, Rows, Scalar
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.optimisers import Optimiser
-from heterophony.kernel.reaction import Every, Round, on
+from heterophony.kernel.reaction import Round, on
 from heterophony.kernel.work import Fit, Mark, Note, Predict, Steps, Transform
 from heterophony.parts.aggregate import dot
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy
 from heterophony.parts.public import confidence, needed_for, own_rows
 from heterophony.parts.training import Training
@@ -160,29 +160,30 @@ class FedH2L(Method):
     memory = ("g_loc",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    unused = ("cohort.fraction", "cohort.weighted", "local.initial")
     public = True
 
     local: Training = BETA
     mutual: Mutual = Mutual()
     sample: int = 32  # public rows in a signal, at most
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sample(self.sample)
 
     @on(Round)
     def teach(self, peer: Node) -> Steps:
         peer.vars["g_loc"] = yield from self.mutual.study(peer, self.local)
         return (yield from self.mutual.signal(peer, self.sample))
 
-    @on(Every(TEACH, of="peers", quorum="quorum", deadline="deadline", late="accept"))
+    @on(answers(TEACH, of="peers", late="accept"))
     def learn(self, peer: Node, mail: Inbox) -> Steps:
         newest = {m.sender: m for m in sorted(mail, key=lambda m: m.round)}
         signals = [Signal(m.probabilities, m.accuracy, m.rows, m.staleness) for m in newest.values()]
         yield from self.mutual.learn(signals, self.local, peer.vars.pop("g_loc"))
         yield Mark("local")
         peer.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {"teach": _traffic(federation, rounds, self.sample)}
 
 
 class FedH2LAsync(Method):
@@ -193,12 +194,17 @@ class FedH2LAsync(Method):
     memory = ("heard",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    unused = ("local.initial",)
     public = True
 
     local: Training = BETA
     mutual: Mutual = Mutual()
     sample: int = 32
     forget: int = 20  # rounds after which a signal is not used any more
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sample(self.sample)
 
     @on(Round(also=(TEACH,)))
     def step(self, peer: Node, mail: Inbox) -> Steps:
@@ -210,8 +216,10 @@ class FedH2LAsync(Method):
         yield Mark("local")
         peer.round += 1
 
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {"teach": _traffic(federation, rounds, self.sample)}
+
+def _check_sample(sample: int) -> None:
+    if sample < 1:
+        raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
 
 def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, dict[str, Any]]:
@@ -220,15 +228,3 @@ def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, d
     peer.vars["heard"] = {sender: m for sender, m in sorted(known.items()) if peer.round - m["at"] <= forget}
     kept: dict[str, dict[str, Any]] = peer.vars["heard"]
     return kept
-
-
-def _traffic(federation: Federation, rounds: int, sample: int) -> int:
-    """Each peer to each neighbour in each round: rows times (float32 classes and a row number), and its accuracy."""
-    topology, total = federation.topology, 0
-    for name in topology.roles:
-        node = federation.node(name)
-        rows, classes = min(sample, len(own_rows(node))), int(node.data["public"].classes or 0)
-        drawn = range(rounds) if topology.pairs else (0,)
-        talks = sum(len(topology.links(name, round, federation.seed).peers) for round in drawn)
-        total += talks * (1 if topology.pairs else rounds) * (rows * (4 * classes + 8) + 8)
-    return total

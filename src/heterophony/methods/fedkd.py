@@ -25,15 +25,15 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import LowRank, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import difference, mean, shifted
+from heterophony.parts.aggregate import difference, shifted
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import features_of, pooled
 from heterophony.parts.losses import Nets, ce, cross_entropy, distance, kl
 from heterophony.parts.lowrank import compressed, restored
@@ -55,15 +55,13 @@ class FedKD(Method):
     memory = ("step", "heard")
     models = {"server": {"model": Global()}, "client": {"model": Own(), "mentee": Global()}}
     headline = "personalised"
+    unused = ("cohort.weighted",)
 
     distil: float = 1.0  # the weight of the adaptive KL
     hidden: float = 1.0  # the weight of the adaptive hidden loss; 0: networks need no body and head
     energy: Scheduled = Ramp(0.95, 0.98, over=100)
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
-    initial_local: int = 0  # epochs of the mentor before its first round
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,7 +72,7 @@ class FedKD(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        cohort, heard = server.cohort(self.fraction), set(server.vars.get("heard", ()))
+        cohort, heard = self.cohort.draw(server), set(server.vars.get("heard", ()))
         along, anew = ([c for c in cohort if (c in heard) is known] for known in (True, False))
         sent = [STEP(along, update=server.vars["step"])] if along else []
         return [*sent, GLOBAL(anew, weights=server.weights())] if anew else sent
@@ -96,7 +94,7 @@ class FedKD(Method):
             for name in PAIR:
                 features_of(client.models[name], "FedKD")
         before = client.weights("mentee")
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         # the mentor's optimiser is kept, the mentee's begins anew, as its weights do
         parts = tuple(f"{name}.{part}" for name in PAIR for part in ("body", "head")) if self.hidden else ()
         yield self.local.fit(PAIR, self.mutual, parts=parts, keep={"model": "own"})
@@ -105,12 +103,13 @@ class FedKD(Method):
         client.load(before, "mentee")  # until the server says where all go
         return UPDATE(update=compressed(update, at(self.energy, round)))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         server.vars.update(step=None, heard=[])
         if mail:
             model = server.weights()
-            step = compressed(mean([restored(m.update, model) for m in mail]), at(self.energy, server.round))
+            update = self.cohort.together([restored(m.update, model) for m in mail])
+            step = compressed(update, at(self.energy, server.round))
             moved = shifted(model, restored(step, model))
             if all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):  # or a liar has gone too far
                 server.load(moved)
@@ -134,16 +133,3 @@ class FedKD(Method):
                 apart = distance(pooled(features[other], width), pooled(features[own], width), "l2")
                 terms[own]["hidden"] = self.hidden * trust * apart
         return terms
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """The most it can be: changes that are not compressed, which is what `energy` 1 gives."""
-        server, before = federation.first("server"), set[str]()
-        sent = {"global": 0, "step": 0, "update": 0}
-        model = sum(tensor.nbytes for tensor in server.weights().values())
-        for server.round in range(rounds):
-            cohort = set(server.cohort(self.fraction))
-            sent["global"] += len(cohort - before) * model
-            sent["step"] += len(cohort & before) * model
-            sent["update"] += len(cohort) * model
-            before = cohort
-        return sent

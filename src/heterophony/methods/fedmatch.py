@@ -30,17 +30,16 @@ from torch import Tensor
 from heterophony import NetworksByRole, Same
 from heterophony.data.augment import CropFlip
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Named, Predict, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Sparse
 
@@ -86,6 +85,7 @@ class FedMatch(Method):
     kinds = (MODEL, UPDATE)
     memory = ("sigma", "psi", "known")  # the means; and by client its psi and what it answers to the probe
     headline = "global"
+    unused = ("local.initial", "distil.initial")
     public = True
 
     helpers: int = 2
@@ -99,12 +99,8 @@ class FedMatch(Method):
     begin: float = 0.2  # psi begins as so much of sigma
     crop: int = 4  # pixels around an image that is cropped; 0: not changed
     flip: bool = False
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    rows: PublicRows = PublicRows()
+    cohort: Cohort = Cohort()
     local: Training = Training()  # on labelled rows
     distil: Training = Training(lr=1e-3)  # on unlabelled rows
 
@@ -131,7 +127,7 @@ class FedMatch(Method):
             sigma = sigma_of(server, {name: share * w for name, w in server.weights().items()})
             server.vars.update({"sigma": sigma, "psi": psi_of(server, sigma)})
         sigma, psi = server.vars["sigma"], server.vars["psi"]
-        known, asked = server.vars.get("known", {}), server.cohort(self.fraction)
+        known, asked = server.vars.get("known", {}), self.cohort.draw(server)
         if server.round % self.every:
             known = {}
         advice = {client: family([known[name][0] for name in nearest(known, client, self.helpers)]) for client in asked}
@@ -151,7 +147,7 @@ class FedMatch(Method):
 
     def match(self, client: Node, sigma: Named, helpers: tuple[str, ...]) -> Steps:
         """The unsupervised phase, which moves psi."""
-        rows, public = public_rows(client, self.sample, self.fresh), client.data["public"]
+        rows, public = self.rows.of(client), client.data["public"]
         crop, extra = None, {}
         if self.crop and public.x.dim() == 4:
             crop = CropFlip(self.crop, self.flip)
@@ -161,7 +157,7 @@ class FedMatch(Method):
         options = {"rows": rows, "extra": extra, "teachers": helpers, "aux": {"sigma": learnt}}
         yield self.distil.fit("model", loss, data="public", transform=Sparse(self.l1, self.l2), **options)
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             known = dict(server.vars.get("known", {}))
@@ -170,25 +166,11 @@ class FedMatch(Method):
                 server.load(added(m.sigma, m.psi))
                 answer = yield Predict("model", "public", rows)
                 known[m.sender] = [dict(m.psi), answer.softmax(-1).flatten()]
-            shares = [m.examples for m in mail] if self.weighted else None
-            sigma, psi = mean([m.sigma for m in mail], shares), mean([m.psi for m in mail], shares)
+            sigma, psi = self.cohort.mean(mail, "sigma"), self.cohort.mean(mail, "psi")
             server.vars.update({"sigma": sigma, "psi": psi, "known": known})
             server.load(added(sigma, psi))
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        """A model is two of its size; who has been heard gets helpers, as far as others have been."""
-        server = federation.first("server")
-        model, heard, sent, helpers = server.payload(), set[str](), 0, 0
-        for round in range(rounds):
-            server.round = round
-            asked = set(server.cohort(self.fraction))
-            sent += len(asked)
-            if round % self.every == 0:
-                helpers += len(heard & asked) * min(self.helpers, max(0, len(heard) - 1))
-            heard |= asked
-        return {"model": (2 * sent + helpers) * model, "update": sent * (2 * model + 8)}
 
 
 def voted(scores: Tensor) -> Tensor:

@@ -20,22 +20,22 @@ from torch import Tensor
 
 from heterophony import Global, Need, Own, PublicLabels
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Logits
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Fit, Mark, Predict, Steps
 from heterophony.parts.aggregate import combine
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
-LOGITS = Kind("logits", to="parent", logits=Logits("public", "sample"))
-CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "sample"))
+LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))
+CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sample"))
 
 
 class FedMD(Method):
@@ -46,27 +46,26 @@ class FedMD(Method):
     models = {"server": {"model": Global()}, "client": {"model": Own()}}
     memory = ("initialised",)
     headline = "personalised"
+    unused = ("cohort.weighted", "distil.initial")
     public = True
 
     global_model: bool = False  # the server has a network of its own that learns the average too
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
+    rows: PublicRows = PublicRows()
     measure: Literal["l1", "l2", "ce"] = "l1"
     reduction: Literal["mean", "sum"] = "mean"  # of l1 and l2 over a row's outputs; Eq. 1 prints a norm, which is a sum
     average: Literal["mean", "median", "trimmed"] = "mean"
     half: bool = False  # logits travel as float16
     initial_public: int = 0  # epochs before the first round, on labelled public data
-    initial_local: int = 0  # and then on local data
     distil: Training = Training()
     local: Training = Training()
     lwof: float = 0.0  # beta of Eq. 4; 0 is off
     rho: float = 2.0
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.initial_public < 0:
+            raise ValueError(f"initial_public is a whole number >= 0, got {self.initial_public}")
         if not self.lwof >= 0 or not self.rho > 0:
             raise ValueError(f"lwof is a weight >= 0 and rho a temperature > 0, got {self.lwof} and {self.rho}")
 
@@ -76,7 +75,7 @@ class FedMD(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
@@ -86,12 +85,12 @@ class FedMD(Method):
             if self.initial_public:
                 on_public = {"data": "public", "epochs": self.initial_public, "steps": None}
                 yield self.local.fit("model", cross_entropy, once=True, **on_public)
-            yield from self.local.first(client, cross_entropy, self.initial_local)
+            yield from self.local.first(client, cross_entropy)
             yield Mark("initial", once=True)
-        logits = yield outputs(client, self.sample, self.fresh)
+        logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)
 
-    @on(Every(LOGITS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             agreed = combine([m.logits for m in mail], self.average)
@@ -114,7 +113,7 @@ class FedMD(Method):
 
     def match(self, node: Node, agreed: Tensor) -> Fit:
         """Eq. 1 on this round's public rows."""
-        rows = public_rows(node, self.sample, self.fresh)
+        rows = self.rows.of(node)
         return self.distil.fit("model", self.distance, data="public", rows=rows, extra={"agreed": agreed})
 
     def distance(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
@@ -125,10 +124,6 @@ class FedMD(Method):
         logits = nets["model"](batch.x)
         old = soft_cross_entropy(batch.kept, logits, self.rho)
         return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, self.half)
-        return {"ask": 0, "logits": sent, "consensus": sent}
 
 
 def fedmd_global(**fedmd: Any) -> FedMD:

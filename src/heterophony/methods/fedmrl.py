@@ -26,15 +26,14 @@ from torch import Tensor
 
 from heterophony import Built, Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, ce
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
@@ -54,13 +53,11 @@ class FedMRL(Method):
         "client": {"model": Built(Spliced, {"small": Global(), "own": Own()}, travels="small")},
     }
     headline = "personalised"
+    unused = ("local.initial",)
     tasks = True  # where what is shared ends before the outputs
 
     inner: float = 1.0  # the weight of the small head's loss; the private head's is 1
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
 
     def __post_init__(self) -> None:
@@ -71,7 +68,7 @@ class FedMRL(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
         small = {f"small.{name}": tensor for name, tensor in server.weights().items()}  # what it is to a client
-        return GLOBAL(server.cohort(self.fraction), weights=small)
+        return GLOBAL(self.cohort.draw(server), weights=small)
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -82,10 +79,10 @@ class FedMRL(Method):
         small = {name.removeprefix("small."): tensor for name, tensor in client.weights().items()}
         return UPDATE(weights=small, examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         if mail:
-            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+            server.load(self.cohort.mean(mail))
         server.round += 1
 
     def nested(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
@@ -95,8 +92,3 @@ class FedMRL(Method):
         small = nets["model.small.head"](fused[..., : general.shape[-1]])
         logits = nets["model.own.head"](fused[..., : own.shape[-1]])
         return {"model": {"ce": ce(logits, batch.y), "inner": self.inner * ce(small, batch.y)}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * server.payload(), "update": sent * (server.payload() + 8)}

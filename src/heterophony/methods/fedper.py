@@ -17,15 +17,14 @@ import torch
 
 from heterophony import Same
 from heterophony.data.errors import DataError
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Part, Scalar, within
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Named, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import head_of
 from heterophony.parts.heads import biased_width, grouped, replaced
 from heterophony.parts.losses import cross_entropy
@@ -47,13 +46,9 @@ class FedPer(Method):
 
     part: str = "body"  # the sub-module that travels
     width: int | None = None  # features of a head that travels are in so many groups; none: taken as they are
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
-    initial_local: int = 0  # epochs before a client's first round
     alone: int | None = None  # epochs in which only what stays is trained, before only the part is; None: both together
 
     def __post_init__(self) -> None:
@@ -65,13 +60,13 @@ class FedPer(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=self.shared(server))
+        return GLOBAL(self.cohort.draw(server), weights=self.shared(server))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield from self.put(client, mail.weights)
-        yield from self.local.first(client, self.loss, self.initial_local)
+        yield from self.local.first(client, self.loss)
         if self.alone is None:
             yield self.local.fit("model", self.loss)
         else:
@@ -83,11 +78,10 @@ class FedPer(Method):
         yield Mark("personalised")
         return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            shares = [m.examples for m in mail] if self.weighted else None
-            common = mean([m.weights for m in mail], shares)
+            common = self.cohort.mean(mail)
             yield from self.put(server, common)
             if self.width is not None:  # a head of groups would change in its last bits in the server's network
                 server.vars["head"] = common
@@ -112,9 +106,3 @@ class FedPer(Method):
             known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
             raise DataError(f"part = {self.part!r}, but of the network there travel only {known}: set part")
         return found
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        part = sum(tensor.nbytes for tensor in self.shared(server).values())
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * part, "update": sent * (part + 8)}

@@ -24,15 +24,15 @@ from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, PerClass
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import Table, agreed, by_label, fitting, merged, renewed, spread, unknown
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import misfit, pooled, width_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
@@ -58,12 +58,8 @@ class FedProto(Method):
 
     pull: float = 1.0  # lambda of Eq. 7
     width: int | None = None  # features are averaged in so many groups; none: taken as they are
-    weighted: bool = True
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
     server: Combine = averaged  # one table of all
 
     def __post_init__(self) -> None:
@@ -74,13 +70,13 @@ class FedProto(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
         known = Table(*server.vars.get("prototypes", unknown()))
-        return GLOBAL(server.cohort(self.fraction), means=known.means, held=known.counts.clamp(max=1))
+        return GLOBAL(self.cohort.draw(server), means=known.means, held=known.counts.clamp(max=1))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         data, width = client.data[self.local.data], self.wide(client)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         prototypes = Table(mail.means, mail.held)
         if fitting(prototypes, data, width):
             parts = ("model.body", "model.head")
@@ -92,11 +88,11 @@ class FedProto(Method):
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
         own = by_label(pooled(features, width), data)
-        return PROTOTYPES(means=own.means, counts=own.counts if self.weighted else own.counts.clamp(max=1))
+        return PROTOTYPES(means=own.means, counts=own.counts if self.cohort.weighted else own.counts.clamp(max=1))
 
-    @on(Every(PROTOTYPES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(PROTOTYPES), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        tables = {m.sender: Table(m.means, m.counts if self.weighted else m.counts.clamp(max=1)) for m in mail}
+        tables = {m.sender: Table(m.means, m.counts if self.cohort.weighted else m.counts.clamp(max=1)) for m in mail}
         if together := agreed(server, tables):
             found = self.server(server, together)
             before = Table(*server.vars.get("prototypes", unknown()))
@@ -113,9 +109,3 @@ class FedProto(Method):
     def wide(self, client: Node) -> int:
         """How many numbers a prototype of this client has."""
         return width_of(client.models["model"], "FedProto", self.width)
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server, client = federation.first("server"), federation.first("client")
-        classes, cohort = int(client.data[self.local.data].classes or 0), len(server.cohort(self.fraction))
-        table = 4 * classes * (self.wide(client) + 1)
-        return {"global": (rounds - 1) * cohort * table, "prototypes": rounds * cohort * table}

@@ -17,15 +17,20 @@ Learning for Data and Model Heterogeneity in Federated Learning, AAAI 2024.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from heterophony.methods.fedproto import FedProto
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 
+ALIKE = Cohort(weighted=False)
+CONTRAST = Contrast()
 
-def fedtgp(pull: float = 10.0, server: Contrast = Contrast(), **fedproto: Any) -> FedProto:  # noqa: B008
+
+def fedtgp(pull: float = 10.0, server: Contrast = CONTRAST, cohort: Cohort = ALIKE, **fedproto: Any) -> FedProto:
     """FedProto with prototypes that the server trains contrastively, with an adaptive margin between classes."""
-    return FedProto(pull=pull, server=server, weighted=False, **fedproto)
+    return FedProto(pull=pull, server=server, cohort=replace(cohort, weighted=False), **fedproto)
 
 
-fedtgp.fixed = ("weighted",)  # type: ignore[attr-defined]
+fedtgp.fixed = ("cohort.weighted",)  # type: ignore[attr-defined]

@@ -15,15 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.training import Training
 
@@ -39,14 +38,12 @@ class FineTune(Method):
     kinds = (GLOBAL, UPDATE, ADAPT)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "own": Same()}}
     headline = "personalised"
+    unused = ("local.initial",)
 
     adapt: int = 1  # epochs
     adapt_lr: float | None = None  # None: the rate of local training
     every: int = 1
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
 
@@ -57,7 +54,7 @@ class FineTune(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -66,10 +63,10 @@ class FineTune(Method):
         yield self.local.fit("model", self.loss)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+            server.load(self.cohort.mean(mail))
         yield Mark("global")
         done, server.round = server.round, server.round + 1
         return ADAPT(round=done, weights=server.weights()) if server.round % self.every == 0 else []
@@ -82,10 +79,3 @@ class FineTune(Method):
             how = replace(self.local, epochs=self.adapt, steps=None, lr=self.adapt_lr or self.local.lr)
             yield how.fit("own", self.loss)
         yield Mark("personalised", "own")
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        adapted = rounds // self.every * len(server.children)
-        return {"global": sent * model, "update": sent * (model + 8), "adapt": adapted * model}

@@ -17,15 +17,14 @@ from torch import Tensor
 
 from heterophony import Global, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, ce, cross_entropy, kl
 from heterophony.parts.schedules import Scheduled, at, ends
 from heterophony.parts.training import Training
@@ -41,15 +40,13 @@ class FML(Method):
     kinds = (GLOBAL, MEME)
     models = {"server": {"model": Global()}, "client": {"model": Own(), "meme": Global()}}
     headline = "personalised"
+    unused = ("cohort.weighted",)
     tasks = True  # where what is shared ends before the outputs
 
     alpha: Scheduled = 0.5  # Eq. 5; Section 6: larger early and smaller late, or the other way round
     beta: Scheduled = 0.5
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
-    initial_local: int = 0  # epochs of the private model before its first round
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,23 +56,23 @@ class FML(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "meme")
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         # the private model's optimiser is kept, the meme's begins anew at each fork
         loss = partial(self.mutual, alpha=at(self.alpha, client.round), beta=at(self.beta, client.round))
         yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})
         yield Mark("personalised")
         return MEME(weights=client.weights("meme"))
 
-    @on(Every(MEME, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(MEME), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(mean([m.weights for m in mail]))
+            server.load(self.cohort.mean(mail, by=None))
         if server.slots["model"].whole:  # the rest of a part is at the clients: here it has learnt nothing
             yield Mark("global")
         server.round += 1
@@ -87,9 +84,3 @@ class FML(Method):
             "model": {"ce": alpha * ce(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
             "meme": {"ce": beta * ce(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
         }
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction)) * model
-        return {"global": sent, "meme": sent}

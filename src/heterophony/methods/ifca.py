@@ -13,15 +13,14 @@ Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning
 from __future__ import annotations
 
 from heterophony import NetworksByRole, Same
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Note, Predict, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import ce, cross_entropy
 from heterophony.parts.training import Training
 
@@ -35,12 +34,10 @@ class IFCA(Method):
     roles = ("server", "client")
     kinds = (MODELS, UPDATE)
     headline = "cluster"
+    unused = ("local.initial",)
 
     clusters: int = 2
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
 
@@ -59,7 +56,7 @@ class IFCA(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return MODELS(server.cohort(self.fraction), weights=family([server.weights(slot) for slot in self.slots]))
+        return MODELS(self.cohort.draw(server), weights=family([server.weights(slot) for slot in self.slots]))
 
     @on(Each(MODELS), role="client")
     def choose(self, client: Node, mail: Message) -> Steps:
@@ -77,19 +74,12 @@ class IFCA(Method):
         examples = len(client.data[self.local.data])
         return UPDATE(weights=client.weights(), cluster=chosen, examples=examples)
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         for i, slot in enumerate(self.slots):
             members = [m for m in mail if m.cluster == i]
             if members:
-                shares = [m.examples for m in members] if self.weighted else None
-                server.load(mean([m.weights for m in members], shares), slot)
+                server.load(self.cohort.mean(members), slot)
             yield Note(f"cluster-{i}.size", len(members))
             yield Mark(f"cluster-{i}", slot)
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"models": sent * self.clusters * model, "update": sent * (model + 16)}

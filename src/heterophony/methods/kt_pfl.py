@@ -25,22 +25,22 @@ from torch import Tensor
 
 from heterophony import Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Probabilities
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Note, Steps
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import logits_traffic, outputs, public_rows
+from heterophony.parts.public import PublicRows
 from heterophony.parts.simplex import onto_simplex
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
-PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "sample"))
-PERSONAL = Kind("personal", to="children", probabilities=Probabilities("public", "sample"))
+PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
+PERSONAL = Kind("personal", to="children", probabilities=Probabilities("public", "rows.sample"))
 
 
 class KTpFL(Method):
@@ -51,19 +51,16 @@ class KTpFL(Method):
     memory = ("coefficients",)  # whose they are, and the matrix
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    unused = ("cohort.weighted", "distil.initial")
     public = True
 
     rho: float = 0.7  # how strongly coefficients are held at 1/N
     rate: float = 0.01  # of their step; 0: they stay equal
     temperature: float = 1.0  # of predictions
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
+    rows: PublicRows = PublicRows()
     local: Training = Training()
     distil: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,18 +70,18 @@ class KTpFL(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy, self.initial_local)
+        yield from self.local.first(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
-        logits = yield outputs(client, self.sample, self.fresh)
+        logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=(logits / self.temperature).softmax(-1))
 
-    @on(Every(PREDICTIONS, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(PREDICTIONS), role="server")
     def transfer(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             names, matrix = known(server, [m.sender for m in mail])
@@ -105,17 +102,13 @@ class KTpFL(Method):
 
     @on(Each(PERSONAL), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        rows, extra = public_rows(client, self.sample, self.fresh), {"personal": mail.probabilities.float()}
+        rows, extra = self.rows.of(client), {"personal": mail.probabilities.float()}
         yield self.distil.fit("model", self.follow, data="public", rows=rows, extra=extra)
         yield Mark("personalised")
 
     def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         certain = torch.xlogy(batch.personal, batch.personal).sum(-1).mean()
         return {"model": {"kl": certain + soft_ce(batch.personal, nets["model"](batch.x) / self.temperature)}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        sent = logits_traffic(federation.first("server"), self.fraction, rounds, self.sample, half=False)
-        return {"ask": 0, "predictions": sent, "personal": sent}
 
 
 def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:

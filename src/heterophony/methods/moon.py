@@ -17,15 +17,14 @@ from torch import Tensor
 
 from heterophony import Same
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import mean
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.features import features_of
 from heterophony.parts.losses import Nets, ce, cross_entropy
 from heterophony.parts.training import Training
@@ -43,13 +42,11 @@ class Moon(Method):
     memory = ("trained",)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "common": Same(), "previous": Same()}}
     headline = "global"
+    unused = ("local.initial",)
 
     mu: float = 1.0  # the weight of the contrastive loss
     tau: float = 0.5  # its temperature
-    fraction: float = 1.0
-    weighted: bool = True
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
 
     def __post_init__(self) -> None:
@@ -59,7 +56,7 @@ class Moon(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(server.cohort(self.fraction), weights=server.weights())
+        return GLOBAL(self.cohort.draw(server), weights=server.weights())
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -76,10 +73,10 @@ class Moon(Method):
             yield self.local.fit("model", cross_entropy)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(mean([m.weights for m in mail], [m.examples for m in mail] if self.weighted else None))
+            server.load(self.cohort.mean(mail))
         yield Mark("global")
         server.round += 1
 
@@ -89,9 +86,3 @@ class Moon(Method):
         near, away = (F.cosine_similarity(features, nets[n](batch.x), dim=-1) for n in ("common.body", "previous.body"))
         contrast = F.softplus((away - near) / self.tau).mean()
         return {"model": {"ce": ce(nets["model.head"](features), batch.y), "contrast": self.mu * contrast}}
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        sent = rounds * len(server.cohort(self.fraction))
-        return {"global": sent * model, "update": sent * (model + 8)}

@@ -28,24 +28,24 @@ from torch import Tensor
 
 from heterophony import Need, Own
 from heterophony.data.table import Data
-from heterophony.federation import Federation
 from heterophony.kernel.fields import Counts, Probabilities, Scalar
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Mark, Predict, Steps
 from heterophony.parts.classwise import counted
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, logits_traffic, needed_for, outputs, public_rows
+from heterophony.parts.public import PublicRows, confidence, needed_for
 from heterophony.parts.training import Training
 
 ASK = Kind("ask", to="children")
 SCORES = Kind(
-    "scores", to="parent", scores=Probabilities("public", "sample"), held=Counts, accuracy=Scalar(low=0, high=1)
+    "scores", to="parent", scores=Probabilities("public", "rows.sample"), held=Counts, accuracy=Scalar(low=0, high=1)
 )
-GLOBAL = Kind("global", to="children", scores=Probabilities("public", "sample"))
+GLOBAL = Kind("global", to="children", scores=Probabilities("public", "rows.sample"))
 
 
 class RCFL(Method):
@@ -55,18 +55,15 @@ class RCFL(Method):
     kinds = (ASK, SCORES, GLOBAL)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    unused = ("cohort.weighted", "distil.initial")
     public = True
 
     alpha: float | None = None  # the weight of one's own scores beside the global ones; None: private / public rows
     confidence: Literal["public", "validation", "one"] = "public"  # what beta is a participant's accuracy on
-    sample: int | None = None  # public rows a round; None: all
-    fresh: bool = True  # other rows each round
+    rows: PublicRows = PublicRows()
     distil: Training = Training()
     local: Training = Training()
-    initial_local: int = 0  # epochs before a client's first round
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,19 +75,19 @@ class RCFL(Method):
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
-        return ASK(server.cohort(self.fraction))
+        return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
     def score(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         known = self.labels(client)
-        yield from self.local.first(client, cross_entropy, self.initial_local)
-        asked = outputs(client, self.sample, self.fresh)
+        yield from self.local.first(client, cross_entropy)
+        asked = self.rows.outputs(client)
         logits = yield asked
         accuracy = yield from confidence(client, self.confidence, asked.rows, logits, any_of(known))
         return SCORES(scores=masked(logits, any_of(known)).softmax(-1), held=known.float(), accuracy=accuracy)
 
-    @on(Every(SCORES, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(SCORES), role="server")
     def update(self, server: Node, mail: Inbox) -> Steps:
         fit = [m for m in mail if len(m.held) == m.scores.shape[-1]]
         if fit and any(m.held.any() for m in fit):
@@ -101,7 +98,7 @@ class RCFL(Method):
 
     @on(Each(GLOBAL), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        rows, known = public_rows(client, self.sample, self.fresh), any_of(self.labels(client))
+        rows, known = self.rows.of(client), any_of(self.labels(client))
         alpha = self.alpha
         if alpha is None:
             alpha = len(client.data[self.local.data]) / max(1, len(client.data["public"]))
@@ -124,13 +121,6 @@ class RCFL(Method):
     def labels(self, client: Node) -> Tensor:
         """Which labels it has rows of."""
         return counted(client.data[self.local.data]) > 0
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        sent = logits_traffic(server, self.fraction, rounds, self.sample, half=False)
-        labels = 4 * int(server.data["public"].classes or 0)
-        beside = rounds * len(server.cohort(self.fraction)) * (labels + 8)
-        return {"ask": 0, "scores": sent + beside, "global": sent}
 
 
 def label_by_label(scores: list[Tensor], held: Tensor, accuracy: list[float]) -> Tensor:

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from heterophony import Same
-from heterophony.federation import Federation
 from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Scalar, Weights
 from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Kind, Message, Send
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Every, Round, on
+from heterophony.kernel.reaction import Each, Round, on
 from heterophony.kernel.work import Loss, Mark, Named, Steps
-from heterophony.parts.aggregate import difference, mean, shifted
+from heterophony.parts.aggregate import difference, shifted
+from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser, move
 from heterophony.parts.training import Training
@@ -61,10 +61,9 @@ class Scaffold(Method):
     memory = ("control", "counted", "sent", "heard", "states")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    unused = ("cohort.weighted", "local.initial")
 
-    fraction: float = 1.0
-    quorum: int | float = 1
-    deadline: float | None = None
+    cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
     server: NodeOptimiser = NodeOptimiser()
@@ -79,7 +78,7 @@ class Scaffold(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
         heard, groups = server.vars.get("heard", {}), dict[int, list[str]]()
-        for client in server.cohort(self.fraction):
+        for client in self.cohort.draw(server):
             groups.setdefault(heard.get(client, -1), []).append(client)
         weights, total = server.weights(), _kept(server, "control")
         control = {name: tensor / len(server.children) for name, tensor in total.items()}
@@ -103,20 +102,15 @@ class Scaffold(Method):
         client.vars.update(control=control, counted=counted, sent=mail.round)
         return UPDATE(weights=client.weights(), control=difference(control, counted))
 
-    @on(Every(UPDATE, of="cohort", quorum="quorum", deadline="deadline"), role="server")
+    @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            move(server, mean([m.weights for m in mail]), self.server)
-            server.vars["control"] = shifted(_kept(server, "control"), mean([m.control for m in mail]), len(mail))
+            move(server, self.cohort.mean(mail, by=None), self.server)
+            change = self.cohort.mean(mail, "control", by=None)
+            server.vars["control"] = shifted(_kept(server, "control"), change, len(mail))
             server.vars["heard"] = {**server.vars.get("heard", {}), **{m.sender: m.round for m in mail}}
         yield Mark("global")
         server.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        server = federation.first("server")
-        model = server.payload()
-        messages = rounds * len(server.cohort(self.fraction))
-        return {"global": messages * (2 * model + 8), "update": messages * 2 * model}
 
 
 def reach(steps: int, momentum: float) -> float:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony import Own
-from heterophony.federation import Federation
 from heterophony.kernel.method import Method
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Round, on
@@ -35,17 +34,13 @@ class Solo(Method):
     local: Training = Training()
     loss: Loss = cross_entropy
     retain: Retention = Retention()  # against forgetting, where data come as a stream
-    initial_local: int = 0  # epochs before the first round
 
     @on(Round)
     def train(self, peer: Node) -> Steps:
-        yield from self.local.first(peer, self.loss, self.initial_local)
+        yield from self.local.first(peer, self.loss)
         yield from self.retain.train(peer, self.local, "model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1
-
-    def traffic(self, federation: Federation, rounds: int) -> dict[str, int]:
-        return {}
 
 
 def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:

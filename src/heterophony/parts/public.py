@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -15,35 +16,40 @@ from heterophony.kernel.node import Node
 from heterophony.kernel.work import Predict, Steps
 
 
-def logits_traffic(server: Node, fraction: float, rounds: int, sample: int | None, half: bool) -> int:
-    """Bytes of logits that one way of such an exchange costs."""
-    public = server.data["public"]
-    rows = len(public) if sample is None else min(sample, len(public))
-    return rounds * len(server.cohort(fraction)) * rows * int(public.classes or 0) * (2 if half else 4)
-
-
 def own_rows(node: Node) -> Tensor:
     """Which public rows are of the node's own domain, as the view "mine" says; without one, all of them."""
     return node.data["mine"].row if "mine" in node.data else torch.arange(len(node.data["public"]))
 
 
-def public_rows(node: Node, count: int | None, fresh: bool = True, view: str = "public") -> Tensor | None:
-    """`count` rows of the public view, drawn anew each round or once; the same on every node.
+@dataclass(frozen=True)
+class PublicRows:
+    """Which public rows a round uses: the same on every node, because they follow from the seed."""
 
-    None is all of them, for `count` and as the answer: work then reads the view itself, not a copy of its rows.
-    """
-    total = len(node.data[view])
-    if count is None or count >= total:
-        return None
-    when = node.round if fresh else "once"
-    return torch.randperm(total, generator=generator(node.seed, "public rows", when))[:count].sort().values
+    sample: Annotated[int | None, "public rows of a round; none: all"] = None
+    fresh: Annotated[bool, "other public rows in each round"] = True
 
+    def __post_init__(self) -> None:
+        if self.sample is not None and self.sample < 1:
+            raise ValueError(f"sample is a number of rows >= 1, got {self.sample}")
 
-def outputs(node: Node, count: int | None, fresh: bool = True) -> Predict:
-    """The work order for what a node's network says of such rows."""
-    if node.data["public"].classes is None:  # the door could not tell outputs that go together from others
-        raise DataError("public data need `classes`, as many as networks have outputs: what is sent is checked by it")
-    return Predict("model", "public", public_rows(node, count, fresh))
+    def of(self, node: Node) -> Tensor | None:
+        """Return the round's rows of a node's view "public".
+
+        None is all of them: work then reads the view itself, not a copy of its rows.
+        """
+        total = len(node.data["public"])
+        if self.sample is None or self.sample >= total:
+            return None
+        when = node.round if self.fresh else "once"
+        return torch.randperm(total, generator=generator(node.seed, "public rows", when))[: self.sample].sort().values
+
+    def outputs(self, node: Node) -> Predict:
+        """Return the work order for what a node's network says of these rows."""
+        if node.data["public"].classes is None:  # the door could not tell outputs that go together from others
+            raise DataError(
+                "public data need `classes`, as many as networks have outputs: what is sent is checked by it"
+            )
+        return Predict("model", "public", self.of(node))
 
 
 def needed_for(on: Literal["public", "validation", "one"]) -> list[Need]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels
 from heterophony.kernel.optimisers import Optimiser, adam, sgd
@@ -12,6 +12,8 @@ from heterophony.kernel.work import Fit, Loss, Steps
 
 if TYPE_CHECKING:
     from heterophony.kernel.node import Node
+
+SEEN = "what is seen: private rows, those and the own domain's public ones, or those and all public ones"
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,22 @@ class Training:
     those and all public rows ("all").
     """
 
-    epochs: int = 1
-    batch: int | None = 32
-    lr: float = 0.1
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    epochs: Annotated[int, "over the data, between two messages"] = 1
+    batch: Annotated[int | None, "rows of a step"] = 32
+    lr: Annotated[float, "learning rate"] = 0.1
+    momentum: Annotated[float, "of SGD"] = 0.0
+    weight_decay: Annotated[float, "L2 penalty"] = 0.0
     optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
-    data: Literal["train", "own", "all"] = "train"
-    steps: int | None = None
-    refresh: bool = False
+    data: Annotated[Literal["train", "own", "all"], SEEN] = "train"
+    steps: Annotated[int | None, "so many batches instead of whole epochs"] = None
+    refresh: Annotated[bool, "BatchNorm's running statistics are taken anew from the rows after training"] = False
+    initial: Annotated[int, "epochs before a participant's first round"] = 0
 
     def __post_init__(self) -> None:
         if self.epochs < 0 or (self.batch is not None and self.batch < 1):
             raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
+        if self.initial < 0:
+            raise ValueError(f"initial is a whole number >= 0, got {self.initial}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"training needs steps >= 1, or none for whole epochs, got {self.steps}")
         if not self.lr > 0 or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
@@ -59,10 +64,10 @@ class Training:
         order["refresh"] = self.refresh
         return Fit(models, loss, **{**order, "optimiser": self.build(), **more})
 
-    def first(self, node: Node, loss: Loss, epochs: int) -> Steps:
-        """So many epochs before a node's first round of it: papers that compare start all methods from such models."""
-        if epochs and not node.epochs.get(self.data):
-            yield self.fit("model", loss, steps=None, epochs=epochs, once=True)
+    def first(self, node: Node, loss: Loss) -> Steps:
+        """Train for `initial` epochs before a node's first round: papers that compare begin with such models."""
+        if self.initial and not node.epochs.get(self.data):
+            yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
 
 
 @lru_cache(maxsize=1024)

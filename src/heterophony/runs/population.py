@@ -16,6 +16,7 @@ from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.data.table import Data
 from heterophony.federation import Federation
+from heterophony.models.description import shown
 
 FILE = "population.json"
 MOST = 100  # participants; the views of more would be built only for a picture that nobody can read
@@ -47,7 +48,8 @@ def population(federation: Federation) -> dict[str, dict[str, Any]]:
         if not isinstance(data, Data) or "y" not in data.columns:
             continue
         network = next(iter(networks.get(name, {}).values()), None)
-        about = {"domain": federation.homes[name], "network": network, "rows": len(data), "classes": _classes(data)}
+        named = None if network is None else shown(network)
+        about = {"domain": federation.homes[name], "network": named, "rows": len(data), "classes": _classes(data)}
         found[name] = about
     return found
 

@@ -1,0 +1,304 @@
+"""What an undisturbed run of each method sends: payload bytes by kind, as closed formulas.
+
+A formula is `(federation, rounds) -> {kind: bytes}`. A row of the conformance table may bring its own as `bytes`;
+otherwise that of its method's class counts.
+"""
+
+from collections import Counter
+from copy import deepcopy
+
+import torch
+
+from heterophony.kernel.by_level import pick
+from heterophony.methods import (
+    AFL,
+    BHFL,
+    CFL,
+    DSFL,
+    FCCL,
+    FD,
+    FML,
+    IFCA,
+    RCFL,
+    Cronus,
+    Ditto,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    FedDF,
+    FedGen,
+    FedGH,
+    FedH2L,
+    FedH2LAsync,
+    FedKD,
+    FedMatch,
+    FedMD,
+    FedMRL,
+    FedPer,
+    FedProto,
+    FineTune,
+    KTpFL,
+    Moon,
+    Scaffold,
+    Solo,
+)  # fmt: skip
+from heterophony.parts.engagement import engage
+from heterophony.parts.public import own_rows
+
+SCALAR = 8  # bytes of one number in a message
+
+
+def formula(federation, rounds):
+    """Return what a run of this federation sends, by the formula of its method's class."""
+    return FORMULAS[type(federation.method)](federation, rounds)
+
+
+def asked(federation):
+    """Return how many clients a round asks."""
+    return len(federation.method.cohort.draw(federation.first("server")))
+
+
+# -- weights ---------------------------------------------------------------------------------------------------
+def nothing(federation, rounds):
+    return {}
+
+
+def weights_both_ways(down, up, more=0):
+    """The server's model to each client that is asked, and one from each, with so many bytes beside it."""
+
+    def both(federation, rounds):
+        model, sent = federation.first("server").payload(), rounds * asked(federation)
+        return {down: sent * model, up: sent * (model + more)}
+
+    return both
+
+
+def scaffold(federation, rounds):
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    return {"global": sent * (2 * model + SCALAR), "update": sent * 2 * model}
+
+
+def fedmatch(federation, rounds):
+    """A model is two of its size. Who has been heard gets helpers, as far as others have been heard."""
+    server, method = federation.first("server"), federation.method
+    model, heard, sent, helpers = server.payload(), set(), 0, 0
+    for round in range(rounds):
+        server.round = round
+        cohort = set(method.cohort.draw(server))
+        sent += len(cohort)
+        if round % method.every == 0:
+            helpers += len(heard & cohort) * min(method.helpers, max(0, len(heard) - 1))
+        heard |= cohort
+    return {"model": (2 * sent + helpers) * model, "update": sent * (2 * model + SCALAR)}
+
+
+def finetune(federation, rounds):
+    server = federation.first("server")
+    adapted = rounds // federation.method.every * len(server.children)
+    return {**weights_both_ways("global", "update", SCALAR)(federation, rounds), "adapt": adapted * server.payload()}
+
+
+def ifca(federation, rounds):
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    return {"models": sent * federation.method.clusters * model, "update": sent * (model + 2 * SCALAR)}
+
+
+def fedper(federation, rounds):
+    server = federation.first("server")
+    part = sum(tensor.nbytes for tensor in federation.method.shared(server).values())
+    sent = rounds * asked(federation)
+    return {"global": sent * part, "update": sent * (part + SCALAR)}
+
+
+def fedkd(federation, rounds):
+    """The most it can be: changes that are not compressed, which is what `energy` 1 gives."""
+    server, before = federation.first("server"), set()
+    sent, model = {"global": 0, "step": 0, "update": 0}, server.payload()
+    for server.round in range(rounds):
+        cohort = set(federation.method.cohort.draw(server))
+        sent["global"] += len(cohort - before) * model
+        sent["step"] += len(cohort & before) * model
+        sent["update"] += len(cohort) * model
+        before = cohort
+    return sent
+
+
+def feddf(federation, rounds):
+    """Where all are asked: which architectures are drawn among them depends on the seed."""
+    assert federation.method.cohort.fraction == 1
+    clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
+    sizes = [client.payload() for client in clients]
+    updates = rounds * sum(size + SCALAR for size in sizes)
+    return {"ask": 0, "model": 0, "update": updates, "fused": rounds * sum(sizes)}
+
+
+# -- without waiting -------------------------------------------------------------------------------------------
+def fedasync(federation, rounds):
+    """Those at work at first, and one more for each merge but the last."""
+    server = federation.first("server")
+    sent = len(engage(server, federation.method.concurrency)) + rounds - 1
+    return dict.fromkeys(("global", "update"), sent * server.payload())
+
+
+def fedbuff(federation, rounds):
+    """Those at work at first, and one more for each update absorbed but the last."""
+    server, method = federation.first("server"), federation.method
+    sent = len(engage(server, method.concurrency)) + rounds * method.buffer - 1
+    return dict.fromkeys(("global", "delta"), sent * server.payload())
+
+
+# -- outputs on public rows ------------------------------------------------------------------------------------
+def outputs(federation, rounds, half=False):
+    """Return the bytes of logits or probabilities that one way of an exchange costs."""
+    public, sample = federation.first("server").data["public"], federation.method.rows.sample
+    rows = len(public) if sample is None else min(sample, len(public))
+    return rounds * asked(federation) * rows * public.classes * (2 if half else 4)
+
+
+def outputs_both_ways(up, down):
+    def both(federation, rounds):
+        sent = outputs(federation, rounds, getattr(federation.method, "half", False))
+        return {"ask": 0, up: sent, down: sent}
+
+    return both
+
+
+def rcfl(federation, rounds):
+    labels = 4 * federation.first("server").data["public"].classes
+    sent, beside = outputs(federation, rounds), rounds * asked(federation) * (labels + SCALAR)
+    return {"ask": 0, "scores": sent + beside, "global": sent}
+
+
+def fccl(federation, rounds):
+    method, clients = federation.method, asked(federation)
+    sent, models = outputs(federation, rounds, method.half), 0
+    if method.averaging:
+        models = rounds // method.local_every * clients * federation.first("server").payload()
+    consensus = sent + SCALAR * rounds * clients
+    return {"ask": 0, "logits": sent, "consensus": consensus, "model": models, "mean": models}
+
+
+def fedh2l(federation, rounds):
+    """Each peer to each neighbour in each round: rows times (float32 classes and a row number), and its accuracy."""
+    topology, total = federation.topology, 0
+    for name in topology.roles:
+        node = federation.node(name)
+        rows, classes = min(federation.method.sample, len(own_rows(node))), node.data["public"].classes
+        drawn = range(rounds) if topology.pairs else (0,)
+        talks = sum(len(topology.links(name, round, federation.seed).peers) for round in drawn)
+        total += talks * (1 if topology.pairs else rounds) * (rows * (4 * classes + 8) + SCALAR)
+    return {"teach": total}
+
+
+# -- a row a class ---------------------------------------------------------------------------------------------
+def tables(down, up):
+    """A table with a row a class from each client, and one to each from the second round on."""
+
+    def both(federation, rounds):
+        method, client = federation.method, federation.first("client")
+        table = 4 * client.data[method.local.data].classes * (method.wide(client) + 1)
+        return {down: (rounds - 1) * asked(federation) * table, up: rounds * asked(federation) * table}
+
+    return both
+
+
+def fd(federation, rounds):
+    client = federation.first("client")
+    data = client.data[federation.method.local.data]
+    with torch.no_grad():
+        width = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
+    table = 4 * data.classes * (width + 1)
+    return {"teachers": (rounds - 1) * asked(federation) * table, "means": rounds * asked(federation) * table}
+
+
+def fedgen(federation, rounds):
+    method, server, client = federation.method, federation.first("server"), federation.first("client")
+    classes, cohort = client.data[method.local.data].classes, asked(federation)
+    table, told = 4 * classes * (method.wide(client) + 1), 4 * classes
+    made = (rounds - 1) * cohort * method.generator.payload(classes, method.wide(client))
+    if method.whole:
+        sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
+        return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
+    sent = rounds * cohort * (table + told)
+    return {"global": sent + made, "head": sent, "model": 0, "update": 0}
+
+
+# -- trees -----------------------------------------------------------------------------------------------------
+def bhfl(federation, rounds):
+    method, model = federation.method, federation.first("root").payload()
+    beside = {"down": 2 * SCALAR, "up": SCALAR, "push": SCALAR}
+    counts = tree_messages(
+        federation.topology,
+        rounds,
+        turns=method.turns,
+        fraction=method.cohort.fraction,
+        buffer=method.buffer,
+        residuals=(1 if method.averaged else method.largest) if method.far else 0,
+    )
+    return {kind.name: counts[kind.name] * (model + beside.get(kind.name, 0)) for kind in method.kinds}
+
+
+def tree_messages(topology, rounds, *, turns, fraction, buffer, residuals):
+    """Return the messages of an undisturbed run of a tree by kind, each counted on every link it uses.
+
+    `residuals` is how many go up a residual link at most; 0: these links are not used.
+    """
+
+    def of(value, node, level):
+        return pick(value, node, str(level), topology.roles[node])
+
+    def cost_of(node, level, times):
+        """Return what so many turns of a node cost, all that happens below it included."""
+        links = topology.static[node]
+        n, merges = len(links.children), of(buffer, node, level)
+        if not n:
+            return Counter()
+        if merges and level:
+            raise NotImplementedError("how often an asynchronous inner node merges depends on the clock")
+        cohort = max(1, round(of(fraction, node, level) * n))
+        executions = [cost_of(c, level + 1, of(turns, c, level + 1)) for c in links.children]
+        everyone = cohort == n and not merges
+        if not everyone and any(cost != executions[0] for cost in executions):
+            raise NotImplementedError("which subtree is asked how often depends on the clock and the seed")
+        sent = cohort + (times - 1) * merges if merges else times * cohort
+        chosen = min(residuals, merges or cohort)
+        cost = Counter({"down": sent, "push" if merges else "up": sent})
+        down = 1 if residuals else 0
+        cost["far-down"] = times * sum(len(topology.route(node, end)) - 1 for end in links.descendants) * down
+        cost["far-up"] = times * sum(len(topology.route(node, end)) - 1 for end in links.ancestors) * chosen
+        for execution in executions if everyone else executions[:1]:
+            for kind, count in execution.items():
+                cost[kind] += count * (times if everyone else sent)
+        return cost
+
+    root = next(node for node, role in topology.roles.items() if role == "root")
+    return cost_of(root, 0, rounds)
+
+
+averaged = weights_both_ways("global", "update", SCALAR)
+FORMULAS = {
+    Solo: nothing,
+    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL), averaged),
+    Scaffold: scaffold,
+    FedMatch: fedmatch,
+    FineTune: finetune,
+    IFCA: ifca,
+    FedPer: fedper,
+    FML: weights_both_ways("global", "meme"),
+    FedKD: fedkd,
+    FedDF: feddf,
+    FedAsync: fedasync,
+    FedBuff: fedbuff,
+    FedMD: outputs_both_ways("logits", "consensus"),
+    DSFL: outputs_both_ways("predictions", "labels"),
+    Cronus: outputs_both_ways("predictions", "labels"),
+    KTpFL: outputs_both_ways("predictions", "personal"),
+    RCFL: rcfl,
+    FCCL: fccl,
+    **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
+    FD: fd,
+    FedProto: tables("global", "prototypes"),
+    FedGH: tables("global", "means"),
+    FedGen: fedgen,
+    BHFL: bhfl,
+}
