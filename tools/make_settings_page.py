@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from heterophony.catalogue.options import COMMON
+from heterophony.catalogue.options import notes
 from heterophony.parts.training import Training
 from heterophony.settings import setting
 
@@ -35,7 +35,6 @@ Made by `tools/make_settings_page.py` from the schema (`src/heterophony/settings
 LOCAL = """Every method's local training, where it has such options. What is not given is the method's own
 (`heterophony methods NAME`). If an `lr` is given here, `optimiser`, `momentum` and `weight_decay` are those below."""
 WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
-TRAINING = {"optimiser": "which steps; `lr` is in its units", **COMMON}
 
 
 def page() -> str:
@@ -92,11 +91,11 @@ def _rows(table: type[BaseModel]) -> Iterator[str]:
 
 def _local() -> Iterator[str]:
     """Yield the lines of the options of local training."""
-    hints = get_type_hints(Training)
+    hints, said = get_type_hints(Training), notes(Training)
     yield "| field | what it takes | default | |"
     yield "|---|---|---|---|"
     for field in fields(Training):
-        takes, text = _words(hints[field.name]), TRAINING[field.name]
+        takes, text = _words(hints[field.name]), said[field.name]
         yield f"| `{field.name}` | {takes} | {_shown(field.default)} | {text[0].upper()}{text[1:]}. |"
 
 

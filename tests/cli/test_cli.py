@@ -625,7 +625,7 @@ def test_one_setting_is_shown(small):
         (("solo", "--set", "data.domains.a.source=nosuch"), ("no data set 'nosuch'", "heterophony data", ".npz")),
         (("solo", "--set", "models.participants=lenet"), ("unknown network 'lenet'", "lenet5")),
         (("solo", "--set", "local.data=all", "--set", "data.public=none"), ("data.public",)),
-        (("fml", "--set", "alhpa=1"), ("perhaps you meant 'alpha'", "alpha, beta, fraction", "initial_local")),
+        (("fml", "--set", "alhpa=1"), ("perhaps you meant 'alpha'", "alpha, beta, cohort.fraction", "local.initial")),
         (("fml", "--set", "alpha={strat=1, stop=0, over=9}"), ("alpha", "a number, or a table such as { start = ")),
         (("fml", "--set", "alpha={start=1, stop=0, over=0}"), ("alpha", "a ramp goes over at least one round, got 0")),
         (("fml", "--set", "profiles.aa.latency=1"), ("profiles", "'aa'", "there are a, b, client, server")),
@@ -637,7 +637,7 @@ def test_one_setting_is_shown(small):
             ("fccl", "--set", "data.public={fraction=0.1}", "--set", "local_every=0"),
             ("local_every is a whole number >= 1",),
         ),
-        (("solo", "--set", "initial_local=-1"), ("initial_local is a whole number >= 0, got -1",)),
+        (("solo", "--set", "local.initial=-1"), ("initial is a whole number >= 0, got -1",)),
         (("solo", "--device", "tpu"), ("no device 'tpu'", "auto, cpu or cuda")),
     ],
 )

@@ -42,10 +42,10 @@ class Option:
 
 def described(entry: Entry) -> list[Option]:
     """All options of a method, with what can be said of them."""
-    notes = {**_notes(entry.base), **_notes(entry.make)}
+    own = {**notes(entry.base), **notes(entry.make)}
     found = []
     for name, (hint, default) in entry.options().items():
-        note = notes.get(name, "") or _part_note(entry, name) or COMMON.get(name.rpartition(".")[2], "")
+        note = own.get(name, "") or _part_note(entry, name) or COMMON.get(name.rpartition(".")[2], "")
         choices = list(dict.fromkeys(re.findall(r"'([^']*)'", str(hint)))) if "Literal" in str(hint) else []
         kind = f"one of {', '.join(choices)}" if choices else RAMP if "Ramp" in str(hint) else ""
         found.append(Option(name, default, "; ".join(filter(None, (note, kind)))))
@@ -56,10 +56,10 @@ def _part_note(entry: Entry, name: str) -> str:
     """What the part itself says of the option: `local.steps` is a field of `Training`."""
     outer, _, inner = name.partition(".")
     part = entry.parts().get(outer, (None, None))[1]
-    return _notes(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
+    return notes(type(part)).get(inner, "") if inner and is_dataclass(part) else ""
 
 
-def _notes(thing: Any) -> dict[str, str]:
+def notes(thing: Any) -> dict[str, str]:
     """Return what the fields of a class, or the parameters of a function, say of themselves."""
     try:
         hints = get_type_hints(thing, include_extras=True)

@@ -29,7 +29,7 @@ class Training:
     lr: Annotated[float, "learning rate"] = 0.1
     momentum: Annotated[float, "of SGD"] = 0.0
     weight_decay: Annotated[float, "L2 penalty"] = 0.0
-    optimiser: Literal["sgd", "adam", "amsgrad"] = "sgd"
+    optimiser: Annotated[Literal["sgd", "adam", "amsgrad"], "which steps; `lr` is in its units"] = "sgd"
     data: Annotated[Literal["train", "own", "all"], SEEN] = "train"
     steps: Annotated[int | None, "so many batches instead of whole epochs"] = None
     refresh: Annotated[bool, "BatchNorm's running statistics are taken anew from the rows after training"] = False
