@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import heterophony
+from heterophony import parts
 
 ROOT = Path(heterophony.__file__).parent
 ROOMS = Path(__file__).parent.parent / "docs" / "rooms.txt"
@@ -41,6 +42,15 @@ def imports(path):
     return found - {""}
 
 
+def taken(path):
+    """Return what a file imports of ours, as it is written: the module, and the name."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    froms = [node for node in tree if isinstance(node, ast.ImportFrom) and node.module]
+    return {
+        (node.module, alias.name) for node in froms for alias in node.names if node.module.startswith("heterophony")
+    }
+
+
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 
@@ -66,3 +76,18 @@ def test_every_file_of_tests_can_be_run_alone():
         if line.startswith(("from test_", "import test_"))
     ]
     assert not borrowed
+
+
+METHODS = [file for file in FILES if file.startswith("methods/") and not file.endswith("__init__.py")]
+
+
+@pytest.mark.parametrize("file", METHODS)
+def test_a_method_of_ours_uses_what_anybody_can_use(file):
+    """It imports public names of `heterophony` and `heterophony.parts`, and other methods' files."""
+    for module, name in taken(ROOT / file):
+        if module == "heterophony":
+            assert name in heterophony.__all__, f"{file}: {name} is no public name"
+        elif module == "heterophony.parts":
+            assert name in parts.__all__ or (ROOT / "parts" / f"{name}.py").is_file(), f"{file}: {name} is no part"
+        else:
+            assert module.startswith("heterophony.methods."), f"{file} imports from {module}"

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from heterophony import methods
 from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
@@ -36,7 +37,7 @@ MARK = "<!-- What follows is made by tools/make_method_pages.py from DEVIATIONS 
 
 def pages() -> dict[str, str]:
     """Return the text of each file by its name."""
-    entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
+    entries = {name: registry.ours(name) for name in methods.NAMES}
     made = {f"{name}.md": page(entry) for name, entry in entries.items()}
     rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
     head = ["# Methods", "", "Made by `tools/make_method_pages.py` from the methods themselves.", ""]
@@ -108,7 +109,7 @@ def deviations() -> str:
 def _by_file() -> Iterator[tuple[list[str], tuple[Deviation, ...]]]:
     """Yield the names of the methods of each file, and the deviations that the file lists."""
     files: dict[str, list[str]] = {}
-    entries = {name: Entry(name, make) for name, make in registry.BUILT_IN.items()}
+    entries = {name: registry.ours(name) for name in methods.NAMES}
     for name, entry in entries.items():
         files.setdefault(entry.make.__module__, []).append(name)
     for names in files.values():

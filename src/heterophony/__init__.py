@@ -4,12 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heterophony.data.augment import CropFlip
+    from heterophony.data.errors import DataError
     from heterophony.data.table import Data
     from heterophony.federation import Federation
+    from heterophony.kernel.by_level import ByLevel, check_complete, pick
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
         Counts,
+        Family,
         Logits,
         LowRank,
         Part,
@@ -19,27 +23,37 @@ if TYPE_CHECKING:
         Rows,
         Scalar,
         Weights,
+        family,
+        members_of,
+        within,
     )
-    from heterophony.kernel.message import Kind
+    from heterophony.kernel.mailbox import Inbox
+    from heterophony.kernel.message import Kind, Message, Send
     from heterophony.kernel.method import Method, MethodError
     from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
     from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
+    from heterophony.kernel.node import Node
+    from heterophony.kernel.optimisers import Optimiser
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Count, Each, Every, Round, on
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
-    from heterophony.kernel.work import Fit, Mark, Note, Predict
+    from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
     from heterophony.tables.result import Result
 
 __version__ = "0.1.0"
 
 # Where each public name lives. They are imported when first used, because torch takes a second.
 _HOMES = {
+    "data.augment": ("CropFlip",),
+    "data.errors": ("DataError",),
     "data.table": ("Data",),
     "federation": ("Federation",),
+    "kernel.by_level": ("ByLevel", "check_complete", "pick"),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
         "Counts",
+        "Family",
         "Logits",
         "LowRank",
         "Part",
@@ -49,44 +63,60 @@ _HOMES = {
         "Rows",
         "Scalar",
         "Weights",
+        "family",
+        "members_of",
+        "within",
     ),
-    "kernel.message": ("Kind",),
+    "kernel.mailbox": ("Inbox",),
+    "kernel.message": ("Kind", "Message", "Send"),
     "kernel.method": ("Method", "MethodError"),
     "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
     "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
+    "kernel.node": ("Node",),
+    "kernel.optimisers": ("Optimiser",),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
+    "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
     "tables.result": ("Result",),
-    "kernel.work": ("Fit", "Mark", "Note", "Predict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Architectures",
     "Built",
+    "ByLevel",
     "Compute",
     "Count",
     "Counts",
+    "CropFlip",
     "Data",
+    "DataError",
     "Deviation",
     "Dropout",
     "Each",
     "Every",
+    "Family",
     "Federation",
     "Fit",
     "Global",
+    "Inbox",
     "Kind",
     "Logits",
+    "Loss",
     "LowRank",
     "Mark",
+    "Message",
     "Method",
     "MethodError",
     "Model",
+    "Named",
     "Need",
     "NetworksByRole",
     "NoStream",
+    "Node",
     "Note",
+    "Optimiser",
     "Own",
     "Part",
     "PerClass",
@@ -101,14 +131,22 @@ __all__ = [
     "Rows",
     "Same",
     "Scalar",
+    "Send",
+    "Steps",
+    "Transform",
     "Validation",
     "Weights",
+    "check_complete",
     "complete",
+    "family",
+    "members_of",
     "on",
+    "pick",
     "random_pairs",
     "ring",
     "star",
     "tree",
+    "within",
 ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from heterophony import Method, Own, on
+from heterophony import Method, Own, methods, on
 from heterophony.catalogue import registry
 from heterophony.catalogue.registry import Entry, OptionError, all_methods, lookup, parse
 from heterophony.cli import app
@@ -71,7 +71,7 @@ def test_built_in_methods_are_found(installed):
     assert {"solo", "agg", "fedavg", "fedprox", "fml"} <= set(all_methods())
 
 
-@pytest.mark.parametrize("name", registry.BUILT_IN)
+@pytest.mark.parametrize("name", methods.NAMES)
 def test_every_method_says_what_it_is(name):
     entry = lookup(name)
     assert entry.summary.endswith(".")
@@ -220,7 +220,7 @@ def test_values_that_fit(key, value):
     assert getattr(holder, key) == value
 
 
-NAMES = list(registry.BUILT_IN)
+NAMES = list(methods.NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,52 +17,6 @@ from heterophony.kernel.message import Kind
 from heterophony.kernel.method import Method
 
 GROUP = "heterophony.methods"  # entry points of other packages
-BUILT_IN: dict[str, Callable[..., Method]] = {
-    "solo": methods.Solo,
-    "agg": methods.agg,
-    "fedavg": methods.FedAvg,
-    "fedprox": methods.fedprox,
-    "fedmatch": methods.FedMatch,
-    "scaffold": methods.Scaffold,
-    "moon": methods.Moon,
-    "afl": methods.AFL,
-    "fedavgm": methods.fedavgm,
-    "fedadam": methods.fedadam,
-    "fedyogi": methods.fedyogi,
-    "fedadagrad": methods.fedadagrad,
-    "fedasync": methods.FedAsync,
-    "fedbuff": methods.FedBuff,
-    "hierfavg": methods.hierfavg,
-    "bhfl": methods.BHFL,
-    "bhfl-async": methods.bhfl_async,
-    "fml": methods.FML,
-    "fedkd": methods.FedKD,
-    "fedmrl": methods.FedMRL,
-    "fedmd": methods.FedMD,
-    "fedmd-global": methods.fedmd_global,
-    "fccl": methods.FCCL,
-    "fccl-homogeneous": methods.fccl_homogeneous,
-    "fccl-code": methods.fccl_code,
-    "feddf": methods.FedDF,
-    "ds-fl": methods.DSFL,
-    "kt-pfl": methods.KTpFL,
-    "cronus": methods.Cronus,
-    "rcfl": methods.RCFL,
-    "fd": methods.FD,
-    "fedproto": methods.FedProto,
-    "fedtgp": methods.fedtgp,
-    "fedgh": methods.FedGH,
-    "fedgen": methods.FedGen,
-    "fedh2l": methods.FedH2L,
-    "fedh2l-async": methods.FedH2LAsync,
-    "ditto": methods.Ditto,
-    "finetune": methods.FineTune,
-    "ifca": methods.IFCA,
-    "cfl": methods.CFL,
-    "fedper": methods.FedPer,
-    "lg-fedavg": methods.lg_fedavg,
-    "fedrep": methods.fedrep,
-}
 
 
 class OptionError(ValueError):
@@ -189,6 +143,12 @@ def _is_code(hint: Any) -> bool:
     return "Callable" in str(hint)
 
 
+def ours(name: str) -> Entry:
+    """Return a method of ours by its name; its file is imported now."""
+    _, attribute = methods.NAMES[name].split(":")
+    return Entry(name, getattr(methods, attribute))
+
+
 def all_methods() -> dict[str, Entry]:
     """Ours, and those that other packages register."""
     return _all()[0]
@@ -209,9 +169,9 @@ def sound_methods() -> tuple[dict[str, Entry], dict[str, str]]:
 
 def _all() -> tuple[dict[str, Entry], dict[str, str]]:
     """Methods, and why those of broken packages are not among them."""
-    found, broken = {name: Entry(name, make) for name, make in BUILT_IN.items()}, {}
+    found, broken = {name: ours(name) for name in methods.NAMES}, {}
     for point in entry_points(group=GROUP):
-        if point.name in BUILT_IN:
+        if point.name in methods.NAMES:
             broken[f"{point.name} ({point.value})"] = "the name is one of ours; give it another"
             continue
         try:
@@ -230,6 +190,8 @@ def lookup(name: str) -> Entry:
             raise OptionError(str(error)) from error
         entry.options()  # raises where it makes no method
         return entry
+    if name in methods.NAMES:
+        return ours(name)
     known, broken = _all()
     if name in known:
         return known[name]

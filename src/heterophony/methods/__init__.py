@@ -1,88 +1,65 @@
-"""One file a paper."""
+"""Our methods, one file a paper. This table is the only place that lists them.
 
-from heterophony.methods.afl import AFL
-from heterophony.methods.bhfl import BHFL
-from heterophony.methods.bhfl_async import bhfl_async
-from heterophony.methods.cfl import CFL
-from heterophony.methods.cronus import Cronus
-from heterophony.methods.ditto import Ditto
-from heterophony.methods.ds_fl import DSFL
-from heterophony.methods.fccl import FCCL, fccl_code, fccl_homogeneous
-from heterophony.methods.fd import FD
-from heterophony.methods.fedadagrad import fedadagrad
-from heterophony.methods.fedadam import fedadam
-from heterophony.methods.fedasync import FedAsync
-from heterophony.methods.fedavg import FedAvg
-from heterophony.methods.fedavgm import fedavgm
-from heterophony.methods.fedbuff import FedBuff
-from heterophony.methods.feddf import FedDF
-from heterophony.methods.fedgen import FedGen
-from heterophony.methods.fedgh import FedGH
-from heterophony.methods.fedh2l import FedH2L, FedH2LAsync
-from heterophony.methods.fedkd import FedKD
-from heterophony.methods.fedmatch import FedMatch
-from heterophony.methods.fedmd import FedMD, fedmd_global
-from heterophony.methods.fedmrl import FedMRL
-from heterophony.methods.fedper import FedPer
-from heterophony.methods.fedproto import FedProto
-from heterophony.methods.fedprox import fedprox
-from heterophony.methods.fedrep import fedrep
-from heterophony.methods.fedtgp import fedtgp
-from heterophony.methods.fedyogi import fedyogi
-from heterophony.methods.finetune import FineTune
-from heterophony.methods.fml import FML
-from heterophony.methods.hierfavg import hierfavg
-from heterophony.methods.ifca import IFCA
-from heterophony.methods.kt_pfl import KTpFL
-from heterophony.methods.lg_fedavg import lg_fedavg
-from heterophony.methods.moon import Moon
-from heterophony.methods.rcfl import RCFL
-from heterophony.methods.scaffold import Scaffold
-from heterophony.methods.solo import Solo, agg
+A method stands in it by its name: the file and, behind the colon, the class or function. Each can be imported from here
+(`from heterophony.methods import FedAvg`); its file is read when it is first asked for.
+"""
 
-__all__ = [
-    "AFL",
-    "BHFL",
-    "Cronus",
-    "DSFL",
-    "CFL",
-    "Ditto",
-    "FCCL",
-    "FD",
-    "FML",
-    "FedAsync",
-    "FedAvg",
-    "FedBuff",
-    "FedDF",
-    "FedGH",
-    "FedGen",
-    "FedH2L",
-    "FedH2LAsync",
-    "FedKD",
-    "FedMD",
-    "FedMRL",
-    "FedMatch",
-    "FedPer",
-    "FedProto",
-    "FineTune",
-    "IFCA",
-    "KTpFL",
-    "Moon",
-    "RCFL",
-    "Scaffold",
-    "Solo",
-    "agg",
-    "bhfl_async",
-    "fccl_code",
-    "fccl_homogeneous",
-    "fedadagrad",
-    "fedadam",
-    "fedavgm",
-    "fedmd_global",
-    "fedprox",
-    "fedtgp",
-    "fedrep",
-    "fedyogi",
-    "hierfavg",
-    "lg_fedavg",
-]
+from typing import TYPE_CHECKING, Any
+
+from heterophony.base.lazy import lazily
+
+NAMES = {
+    "solo": "solo:Solo",
+    "agg": "solo:agg",
+    "fedavg": "fedavg:FedAvg",
+    "fedprox": "fedprox:fedprox",
+    "fedmatch": "fedmatch:FedMatch",
+    "scaffold": "scaffold:Scaffold",
+    "moon": "moon:Moon",
+    "afl": "afl:AFL",
+    "fedavgm": "fedavgm:fedavgm",
+    "fedadam": "fedadam:fedadam",
+    "fedyogi": "fedyogi:fedyogi",
+    "fedadagrad": "fedadagrad:fedadagrad",
+    "fedasync": "fedasync:FedAsync",
+    "fedbuff": "fedbuff:FedBuff",
+    "hierfavg": "hierfavg:hierfavg",
+    "bhfl": "bhfl:BHFL",
+    "bhfl-async": "bhfl_async:bhfl_async",
+    "fml": "fml:FML",
+    "fedkd": "fedkd:FedKD",
+    "fedmrl": "fedmrl:FedMRL",
+    "fedmd": "fedmd:FedMD",
+    "fedmd-global": "fedmd:fedmd_global",
+    "fccl": "fccl:FCCL",
+    "fccl-homogeneous": "fccl:fccl_homogeneous",
+    "fccl-code": "fccl:fccl_code",
+    "feddf": "feddf:FedDF",
+    "ds-fl": "ds_fl:DSFL",
+    "kt-pfl": "kt_pfl:KTpFL",
+    "cronus": "cronus:Cronus",
+    "rcfl": "rcfl:RCFL",
+    "fd": "fd:FD",
+    "fedproto": "fedproto:FedProto",
+    "fedtgp": "fedtgp:fedtgp",
+    "fedgh": "fedgh:FedGH",
+    "fedgen": "fedgen:FedGen",
+    "fedh2l": "fedh2l:FedH2L",
+    "fedh2l-async": "fedh2l:FedH2LAsync",
+    "ditto": "ditto:Ditto",
+    "finetune": "finetune:FineTune",
+    "ifca": "ifca:IFCA",
+    "cfl": "cfl:CFL",
+    "fedper": "fedper:FedPer",
+    "lg-fedavg": "lg_fedavg:lg_fedavg",
+    "fedrep": "fedrep:fedrep",
+}
+_PLACES = [place.split(":") for place in NAMES.values()]
+
+__all__ = ["NAMES", *sorted(name for _, name in _PLACES)]
+
+lazily(__name__, {name: file for file, name in _PLACES})
+
+if TYPE_CHECKING:  # which file has a name is known at run time only
+
+    def __getattr__(name: str) -> Any: ...

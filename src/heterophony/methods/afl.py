@@ -21,18 +21,25 @@ import math
 
 import torch
 
-from heterophony import Same
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Note, Predict, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import ce, cross_entropy
-from heterophony.parts.simplex import onto_simplex
-from heterophony.parts.training import Training
+from heterophony import (
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Note,
+    Predict,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Training, answers, ce, cross_entropy, onto_simplex
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite

@@ -21,25 +21,50 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from heterophony import Same
-from heterophony.kernel.by_level import ByLevel, check_complete, pick
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Count, Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Named, Predict, Steps
-from heterophony.parts.aggregate import difference, mean, shifted
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.engagement import engage, release
-from heterophony.parts.losses import Mutual, cross_entropy
-from heterophony.parts.node_optimiser import NodeOptimiser, move, moved, names
-from heterophony.parts.retention import Retention
-from heterophony.parts.staleness import Staleness
-from heterophony.parts.training import Training
-from heterophony.parts.transforms import Proximal
-from heterophony.parts.updates import norm, observe
+from heterophony import (
+    ByLevel,
+    Count,
+    Each,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    Named,
+    Node,
+    Predict,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    check_complete,
+    on,
+    pick,
+)
+from heterophony.parts import (
+    Cohort,
+    Mutual,
+    NodeOptimiser,
+    Proximal,
+    Retention,
+    Staleness,
+    Training,
+    answers,
+    cross_entropy,
+    difference,
+    engage,
+    mean,
+    move,
+    moved,
+    node_optimiser,
+    norm,
+    observe,
+    release,
+    shifted,
+)
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
 UP = Kind("up", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -206,4 +231,4 @@ class BHFL(Method):
         return self.proxy.epochs > 0 and self.proxy.data in node.data
 
     def of(self, value: Any, node: Node) -> Any:
-        return pick(value, *names(node))
+        return pick(value, *node_optimiser.names(node))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony.kernel.by_level import ByLevel
+from heterophony import ByLevel
 from heterophony.methods.bhfl import BHFL
-from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts import NodeOptimiser
 
 MIX = NodeOptimiser("sgd", rate=0.6)
 

@@ -24,19 +24,26 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from heterophony import Same
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Named, Note, Steps
-from heterophony.parts.bipartition import along, between, bipartition, cosines, length, products
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.node_optimiser import moving
-from heterophony.parts.training import Training
+from heterophony import (
+    Each,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    Named,
+    Node,
+    Note,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Training, answers, bipartition, cross_entropy, moving
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -96,7 +103,7 @@ class CFL(Method):
             if len(parts) == 2:
                 kept, new = ([m.sender for m in part] for part in parts)
                 waiting |= dict.fromkeys([c for c in cluster["members"] if c not in {*kept, *new}], len(splits))
-                way = between(merged[0], merged[1], start, parameters(server))
+                way = bipartition.between(merged[0], merged[1], start, parameters(server))
                 splits.append({"of": i, "new": len(clusters), "weights": start, "way": way})
                 cluster["members"] = kept
                 clusters.append({"members": new, "weights": merged[1]})
@@ -113,13 +120,15 @@ class CFL(Method):
     def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
         """Those who were heard as one group, or as two."""
         names, updates = parameters(server), [m.weights for m in heard]
-        rest = length(self.cohort.mean(heard), start, names)
-        longest = max(length(update, start, names) for update in updates)
+        rest = bipartition.length(self.cohort.mean(heard), start, names)
+        longest = max(bipartition.length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)
         if rest < self.eps1 and longest > self.eps2:
-            alike = cosines(products(updates, start, names))  # of all pairs, so only where it is needed
-            one, other = bipartition(alike.tolist())
+            alike = bipartition.cosines(
+                bipartition.products(updates, start, names)
+            )  # of all pairs, so only where it is needed
+            one, other = bipartition.bipartition(alike.tolist())
             if float(((1 - alike[one][:, other].max()) / 2).sqrt()) > self.gamma:
                 return [[heard[k] for k in one], [heard[k] for k in other]]
         return [heard]
@@ -145,7 +154,7 @@ def place(
     """Whoever waits at a split goes the way of the part that its update is more like, down to a cluster."""
     at = waiting.pop(update.sender)
     split = splits[at]
-    home = split["new"] if along(update.weights, split["weights"], split["way"]) > 0 else split["of"]
+    home = split["new"] if bipartition.along(update.weights, split["weights"], split["way"]) > 0 else split["of"]
     later = [i for i in range(at + 1, len(splits)) if splits[i]["of"] == home]
     if later:
         waiting[update.sender] = later[0]

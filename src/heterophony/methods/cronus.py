@@ -23,21 +23,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Need, NoStream, Own
-from heterophony.data.errors import DataError
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Probabilities
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import combine, filtered
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    DataError,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Need,
+    Node,
+    NoStream,
+    Own,
+    Probabilities,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, filtered, soft_ce
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))

@@ -19,20 +19,25 @@ from typing import Literal
 
 from torch import Tensor
 
-from heterophony import Global, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Probabilities
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Fit, Mark, Steps
-from heterophony.parts.aggregate import combine
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Fit,
+    Global,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Probabilities,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, soft_ce
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))

@@ -22,21 +22,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import NetworksByRole, Own, Same
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Logits, Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Note, Predict, Steps
-from heterophony.parts.aggregate import combine
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.correlation import cross_correlation
-from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Logits,
+    Mark,
+    Message,
+    Method,
+    NetworksByRole,
+    Node,
+    Note,
+    Own,
+    Predict,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_correlation, cross_entropy, kl
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))

@@ -18,19 +18,40 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony import Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Counts, PerClass
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Note, Predict, Steps
-from heterophony.parts.classwise import Table, by_label, fitting, merged, spread, unknown, usual
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, ce, cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Counts,
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Note,
+    Own,
+    PerClass,
+    Predict,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Nets,
+    Table,
+    Training,
+    answers,
+    by_label,
+    ce,
+    cross_entropy,
+    fitting,
+    merged,
+    spread,
+    unknown,
+    usual,
+)
 
 TEACHERS = Kind("teachers", to="children", means=PerClass(rows="held", soft=True), held=Counts)
 MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=Counts)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony.methods.fedavg import FedAvg
-from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts import NodeOptimiser
 
 ADAGRAD = NodeOptimiser("adagrad", rate=0.1, beta1=0.0, tau=1e-3)
 

@@ -9,19 +9,8 @@ Reference: Xie et al., Asynchronous Federated Optimization, 2019.
 
 from __future__ import annotations
 
-from heterophony import Same
-from heterophony.kernel.fields import Weights
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Note, Steps
-from heterophony.parts.aggregate import difference, shifted
-from heterophony.parts.engagement import engage, release
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.staleness import Staleness
-from heterophony.parts.training import Training
-from heterophony.parts.transforms import Proximal
+from heterophony import Each, Kind, Loss, Mark, Message, Method, Node, Note, Round, Same, Send, Steps, Weights, on
+from heterophony.parts import Proximal, Staleness, Training, cross_entropy, difference, engage, release, shifted
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"))

@@ -10,18 +10,25 @@ Reference: McMahan et al., Communication-Efficient Learning of Deep Networks fro
 
 from __future__ import annotations
 
-from heterophony import Same
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Steps, Transform
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.node_optimiser import NodeOptimiser, move
-from heterophony.parts.training import Training
+from heterophony import (
+    Each,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Transform,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, NodeOptimiser, Training, answers, cross_entropy, move
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony.methods.fedavg import FedAvg
-from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts import NodeOptimiser
 
 MOMENTUM = NodeOptimiser("momentum", rate=1.0, beta1=0.9)
 

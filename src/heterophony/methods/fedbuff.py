@@ -9,18 +9,8 @@ Reference: Nguyen et al., Federated Learning with Buffered Asynchronous Aggregat
 
 from __future__ import annotations
 
-from heterophony import Same
-from heterophony.kernel.fields import Weights
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Note, Steps
-from heterophony.parts.engagement import engage, release
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.node_optimiser import NodeOptimiser, move, moving
-from heterophony.parts.staleness import Staleness
-from heterophony.parts.training import Training
+from heterophony import Each, Kind, Loss, Mark, Message, Method, Node, Note, Round, Same, Send, Steps, Weights, on
+from heterophony.parts import NodeOptimiser, Staleness, Training, cross_entropy, engage, move, moving, release
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 DELTA = Kind("delta", to="parent", weights=Weights("model"))

@@ -15,20 +15,26 @@ from typing import Literal
 
 from torch import Tensor
 
-from heterophony import Architectures, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.aggregate import combine
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy, kl
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
+from heterophony import (
+    Architectures,
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Predict,
+    Round,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, kl
 
 ASK = Kind("ask", to="children")
 MODEL = Kind("model", to="children", weights=Weights("model"))

@@ -27,23 +27,45 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony import NetworksByRole, Own, Same
-from heterophony.data.errors import DataError
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Counts, PerClass, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.classwise import Table, agreed, counted
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import head_of
-from heterophony.parts.generator import Generator, made
-from heterophony.parts.heads import biased_width, grouped, repeated, replaced
-from heterophony.parts.losses import Nets, ce, cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Counts,
+    Data,
+    DataError,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    NetworksByRole,
+    Node,
+    Own,
+    PerClass,
+    Round,
+    Same,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Generator,
+    Nets,
+    Table,
+    Training,
+    agreed,
+    answers,
+    biased_width,
+    ce,
+    counted,
+    cross_entropy,
+    generator,
+    grouped,
+    head_of,
+    repeated,
+    replaced,
+)
 
 # A head is a row a class: what it makes of each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass(rows="shares"), generator=Weights, shares=Counts)
@@ -120,7 +142,7 @@ class FedGen(Method):
             labels, noise = self.generator.drawn(mail.shares, len(data), client.rng("generated"))
             own = head_of(client.models["model"], "FedGen")
             layers = {name: tensor.cpu() for name, tensor in mail.generator.items()}
-            features = repeated(made(layers, labels, noise), own.in_features).to(own.weight.dtype)
+            features = repeated(generator.made(layers, labels, noise), own.in_features).to(own.weight.dtype)
             extra = {"features": features, "labels": labels}
             yield self.local.fit("model", self.both, extra=extra, parts=("model.head",))
         else:

@@ -26,20 +26,35 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from heterophony import Own
-from heterophony.kernel.fields import Counts, PerClass
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.classwise import Table, agreed, by_label
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import pooled
-from heterophony.parts.heads import biased_width, replaced
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Counts,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    PerClass,
+    Predict,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Table,
+    Training,
+    agreed,
+    answers,
+    biased_width,
+    by_label,
+    cross_entropy,
+    pooled,
+    replaced,
+)
 
 LONGEST = 50.0  # of the server's gradients: a liar's means may be huge
 

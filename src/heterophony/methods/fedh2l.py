@@ -21,22 +21,42 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Need, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Probabilities, Rows, Scalar
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.optimisers import Optimiser
-from heterophony.kernel.reaction import Round, on
-from heterophony.kernel.work import Fit, Mark, Note, Predict, Steps, Transform
-from heterophony.parts.aggregate import dot
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import confidence, needed_for, own_rows
-from heterophony.parts.training import Training
-from heterophony.parts.transforms import Gem, PCGrad, Project
+from heterophony import (
+    Data,
+    Fit,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Need,
+    Node,
+    Note,
+    Optimiser,
+    Own,
+    Predict,
+    Probabilities,
+    Round,
+    Rows,
+    Scalar,
+    Steps,
+    Transform,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Gem,
+    Nets,
+    PCGrad,
+    Project,
+    Training,
+    answers,
+    confidence,
+    cross_entropy,
+    dot,
+    needed_for,
+    own_rows,
+)
 
 TEACH = Kind(
     "teach",

@@ -23,22 +23,43 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony import Global, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import LowRank, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.aggregate import difference, shifted
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import features_of, pooled
-from heterophony.parts.losses import Nets, ce, cross_entropy, distance, kl
-from heterophony.parts.lowrank import compressed, restored
-from heterophony.parts.schedules import Ramp, Scheduled, at, ends
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Global,
+    Inbox,
+    Kind,
+    LowRank,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Round,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Nets,
+    Ramp,
+    Scheduled,
+    Training,
+    answers,
+    ce,
+    compressed,
+    cross_entropy,
+    difference,
+    distance,
+    features_of,
+    kl,
+    pooled,
+    restored,
+    schedules,
+    shifted,
+)
 
 GLOBAL = Kind("global", to="children", weights=Weights("mentee"))
 STEP = Kind("step", to="children", update=LowRank("mentee"))
@@ -67,7 +88,7 @@ class FedKD(Method):
         super().__post_init__()
         if not (self.distil >= 0 and self.hidden >= 0):
             raise ValueError(f"distil and hidden are weights >= 0, got {self.distil} and {self.hidden}")
-        if not all(0 < share <= 1 for share in ends(self.energy)):
+        if not all(0 < share <= 1 for share in schedules.ends(self.energy)):
             raise ValueError(f"energy is a share in (0, 1], got {self.energy}")
 
     @on(Round, role="server")
@@ -101,7 +122,7 @@ class FedKD(Method):
         yield Mark("personalised")
         update = difference(client.weights("mentee"), before)
         client.load(before, "mentee")  # until the server says where all go
-        return UPDATE(update=compressed(update, at(self.energy, round)))
+        return UPDATE(update=compressed(update, schedules.at(self.energy, round)))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
@@ -109,7 +130,7 @@ class FedKD(Method):
         if mail:
             model = server.weights()
             update = self.cohort.together([restored(m.update, model) for m in mail])
-            step = compressed(update, at(self.energy, server.round))
+            step = compressed(update, schedules.at(self.energy, server.round))
             moved = shifted(model, restored(step, model))
             if all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):  # or a liar has gone too far
                 server.load(moved)

@@ -27,21 +27,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from heterophony import NetworksByRole, Same
-from heterophony.data.augment import CropFlip
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Named, Predict, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
-from heterophony.parts.transforms import Sparse
+from heterophony import (
+    CropFlip,
+    Data,
+    Each,
+    Family,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Named,
+    NetworksByRole,
+    Node,
+    Predict,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    family,
+    members_of,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Sparse, Training, answers, cross_entropy
 
 MODEL = Kind(
     "model",

@@ -18,20 +18,38 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Global, Need, Own, PublicLabels
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Logits
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Fit, Mark, Predict, Steps
-from heterophony.parts.aggregate import combine
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy, distance, soft_cross_entropy
-from heterophony.parts.public import PublicRows
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Fit,
+    Global,
+    Inbox,
+    Kind,
+    Logits,
+    Mark,
+    Message,
+    Method,
+    Need,
+    Node,
+    Own,
+    Predict,
+    PublicLabels,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Nets,
+    PublicRows,
+    Training,
+    answers,
+    combine,
+    cross_entropy,
+    distance,
+    soft_cross_entropy,
+)
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))

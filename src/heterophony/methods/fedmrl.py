@@ -24,19 +24,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony import Built, Global, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, ce
-from heterophony.parts.spliced import Spliced
-from heterophony.parts.training import Training
+from heterophony import (
+    Built,
+    Data,
+    Each,
+    Global,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Round,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Nets, Spliced, Training, answers, ce
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))

@@ -15,20 +15,27 @@ from __future__ import annotations
 
 import torch
 
-from heterophony import Same
-from heterophony.data.errors import DataError
-from heterophony.kernel.fields import Part, Scalar, within
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Named, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import head_of
-from heterophony.parts.heads import biased_width, grouped, replaced
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    DataError,
+    Each,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    Named,
+    Node,
+    Part,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    on,
+    within,
+)
+from heterophony.parts import Cohort, Training, answers, biased_width, cross_entropy, grouped, head_of, replaced
 
 PART = Part("model", part="part", width="width")
 GLOBAL = Kind("global", to="children", weights=PART)

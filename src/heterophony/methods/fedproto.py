@@ -22,20 +22,43 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from heterophony import Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Counts, PerClass
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.classwise import Table, agreed, by_label, fitting, merged, renewed, spread, unknown
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import misfit, pooled, width_of
-from heterophony.parts.losses import Nets, ce, cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Counts,
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    PerClass,
+    Predict,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Nets,
+    Table,
+    Training,
+    agreed,
+    answers,
+    by_label,
+    ce,
+    cross_entropy,
+    fitting,
+    merged,
+    misfit,
+    pooled,
+    renewed,
+    spread,
+    unknown,
+    width_of,
+)
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony.methods.fedavg import FedAvg
-from heterophony.parts.transforms import Proximal
+from heterophony.parts import Proximal
 
 
 def fedprox(mu: float = 0.01, **fedavg: Any) -> FedAvg:

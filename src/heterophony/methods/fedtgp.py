@@ -21,8 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony.methods.fedproto import FedProto
-from heterophony.parts.cohort import Cohort
-from heterophony.parts.contrast import Contrast
+from heterophony.parts import Cohort, Contrast
 
 ALIKE = Cohort(weighted=False)
 CONTRAST = Contrast()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony.methods.fedavg import FedAvg
-from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts import NodeOptimiser
 
 YOGI = NodeOptimiser("yogi", rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3)
 

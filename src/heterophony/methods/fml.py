@@ -15,19 +15,24 @@ from functools import partial
 
 from torch import Tensor
 
-from heterophony import Global, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, ce, cross_entropy, kl
-from heterophony.parts.schedules import Scheduled, at, ends
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Global,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Round,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Nets, Scheduled, Training, answers, ce, cross_entropy, kl, schedules
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
@@ -51,7 +56,7 @@ class FML(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, share in (("alpha", self.alpha), ("beta", self.beta)):
-            if not all(0 <= value <= 1 for value in ends(share)):
+            if not all(0 <= value <= 1 for value in schedules.ends(share)):
                 raise ValueError(f"{name} is a share in [0, 1], got {share}")
 
     @on(Round, role="server")
@@ -64,7 +69,9 @@ class FML(Method):
         client.load(mail.weights, "meme")
         yield from self.local.first(client, cross_entropy)
         # the private model's optimiser is kept, the meme's begins anew at each fork
-        loss = partial(self.mutual, alpha=at(self.alpha, client.round), beta=at(self.beta, client.round))
+        loss = partial(
+            self.mutual, alpha=schedules.at(self.alpha, client.round), beta=schedules.at(self.beta, client.round)
+        )
         yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})
         yield Mark("personalised")
         return MEME(weights=client.weights("meme"))

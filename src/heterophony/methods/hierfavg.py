@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony.kernel.by_level import ByLevel
+from heterophony import ByLevel
 from heterophony.methods.bhfl import BHFL
-from heterophony.parts.node_optimiser import NodeOptimiser
-from heterophony.parts.training import Training
+from heterophony.parts import NodeOptimiser, Training
 
 REPLACE = NodeOptimiser("sgd", rate=1.0)
 NOTHING = Training(epochs=0)

@@ -12,17 +12,30 @@ Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning
 
 from __future__ import annotations
 
-from heterophony import NetworksByRole, Same
-from heterophony.kernel.fields import Family, Scalar, Weights, family, members_of
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Note, Predict, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import ce, cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Each,
+    Family,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    NetworksByRole,
+    Node,
+    Note,
+    Predict,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    family,
+    members_of,
+    on,
+)
+from heterophony.parts import Cohort, Training, answers, ce, cross_entropy
 
 MODELS = Kind("models", to="children", weights=Family("model", many="clusters"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), cluster=Scalar(low=0), examples=Scalar(low=0))

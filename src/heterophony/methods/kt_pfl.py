@@ -23,20 +23,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from heterophony import Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Probabilities
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Note, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy, soft_ce
-from heterophony.parts.public import PublicRows
-from heterophony.parts.simplex import onto_simplex
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Note,
+    Own,
+    Probabilities,
+    Round,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, cross_entropy, onto_simplex, soft_ce
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))

@@ -15,19 +15,24 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterophony import Same
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Steps
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.features import features_of
-from heterophony.parts.losses import Nets, ce, cross_entropy
-from heterophony.parts.training import Training
+from heterophony import (
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import Cohort, Nets, Training, answers, ce, cross_entropy, features_of
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))

@@ -26,20 +26,37 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from heterophony import Need, Own
-from heterophony.data.table import Data
-from heterophony.kernel.fields import Counts, Probabilities, Scalar
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Mark, Predict, Steps
-from heterophony.parts.classwise import counted
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import Nets, cross_entropy
-from heterophony.parts.public import PublicRows, confidence, needed_for
-from heterophony.parts.training import Training
+from heterophony import (
+    Counts,
+    Data,
+    Each,
+    Inbox,
+    Kind,
+    Mark,
+    Message,
+    Method,
+    Need,
+    Node,
+    Own,
+    Predict,
+    Probabilities,
+    Round,
+    Scalar,
+    Send,
+    Steps,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    Nets,
+    PublicRows,
+    Training,
+    answers,
+    confidence,
+    counted,
+    cross_entropy,
+    needed_for,
+)
 
 ASK = Kind("ask", to="children")
 SCORES = Kind(

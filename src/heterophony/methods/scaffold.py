@@ -13,21 +13,36 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from heterophony import Same
-from heterophony.kernel.deviation import Deviation
-from heterophony.kernel.fields import Scalar, Weights
-from heterophony.kernel.mailbox import Inbox
-from heterophony.kernel.message import Kind, Message, Send
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Each, Round, on
-from heterophony.kernel.work import Loss, Mark, Named, Steps
-from heterophony.parts.aggregate import difference, shifted
-from heterophony.parts.cohort import Cohort, answers
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.node_optimiser import NodeOptimiser, move
-from heterophony.parts.training import Training
-from heterophony.parts.transforms import Shifted
+from heterophony import (
+    Deviation,
+    Each,
+    Inbox,
+    Kind,
+    Loss,
+    Mark,
+    Message,
+    Method,
+    Named,
+    Node,
+    Round,
+    Same,
+    Scalar,
+    Send,
+    Steps,
+    Weights,
+    on,
+)
+from heterophony.parts import (
+    Cohort,
+    NodeOptimiser,
+    Shifted,
+    Training,
+    answers,
+    cross_entropy,
+    difference,
+    move,
+    shifted,
+)
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"), heard=Scalar(low=-1))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), control=Weights("model"))

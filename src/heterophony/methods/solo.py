@@ -10,14 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from heterophony import Own
-from heterophony.kernel.method import Method
-from heterophony.kernel.node import Node
-from heterophony.kernel.reaction import Round, on
-from heterophony.kernel.work import Loss, Mark, Steps
-from heterophony.parts.losses import cross_entropy
-from heterophony.parts.retention import Retention
-from heterophony.parts.training import Training
+from heterophony import Loss, Mark, Method, Node, Own, Round, Steps, on
+from heterophony.parts import Retention, Training, cross_entropy
 
 EVERYTHING = Training(data="all")
 

@@ -1,1 +1,115 @@
-"""Small named parts from which methods are composed."""
+"""Small named parts from which methods are composed. A method imports them from here.
+
+Each name is imported when it is first asked for. Some helpers only make sense with the name of their file:
+`from heterophony.parts import schedules`, then `schedules.at(self.alpha, round)`.
+"""
+
+from typing import TYPE_CHECKING
+
+from heterophony.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from heterophony.parts.aggregate import combine as combine
+    from heterophony.parts.aggregate import difference as difference
+    from heterophony.parts.aggregate import dot as dot
+    from heterophony.parts.aggregate import filtered as filtered
+    from heterophony.parts.aggregate import mean as mean
+    from heterophony.parts.aggregate import shifted as shifted
+    from heterophony.parts.classwise import Table as Table
+    from heterophony.parts.classwise import agreed as agreed
+    from heterophony.parts.classwise import by_label as by_label
+    from heterophony.parts.classwise import counted as counted
+    from heterophony.parts.classwise import fitting as fitting
+    from heterophony.parts.classwise import merged as merged
+    from heterophony.parts.classwise import renewed as renewed
+    from heterophony.parts.classwise import spread as spread
+    from heterophony.parts.classwise import unknown as unknown
+    from heterophony.parts.classwise import usual as usual
+    from heterophony.parts.cohort import Cohort as Cohort
+    from heterophony.parts.cohort import answers as answers
+    from heterophony.parts.contrast import Contrast as Contrast
+    from heterophony.parts.correlation import cross_correlation as cross_correlation
+    from heterophony.parts.engagement import engage as engage
+    from heterophony.parts.engagement import release as release
+    from heterophony.parts.features import features_of as features_of
+    from heterophony.parts.features import head_of as head_of
+    from heterophony.parts.features import misfit as misfit
+    from heterophony.parts.features import pooled as pooled
+    from heterophony.parts.features import width_of as width_of
+    from heterophony.parts.generator import Generator as Generator
+    from heterophony.parts.heads import biased_width as biased_width
+    from heterophony.parts.heads import grouped as grouped
+    from heterophony.parts.heads import repeated as repeated
+    from heterophony.parts.heads import replaced as replaced
+    from heterophony.parts.losses import Mutual as Mutual
+    from heterophony.parts.losses import Nets as Nets
+    from heterophony.parts.losses import ce as ce
+    from heterophony.parts.losses import cross_entropy as cross_entropy
+    from heterophony.parts.losses import distance as distance
+    from heterophony.parts.losses import kl as kl
+    from heterophony.parts.losses import soft_ce as soft_ce
+    from heterophony.parts.losses import soft_cross_entropy as soft_cross_entropy
+    from heterophony.parts.lowrank import compressed as compressed
+    from heterophony.parts.lowrank import restored as restored
+    from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
+    from heterophony.parts.node_optimiser import move as move
+    from heterophony.parts.node_optimiser import moved as moved
+    from heterophony.parts.node_optimiser import moving as moving
+    from heterophony.parts.public import PublicRows as PublicRows
+    from heterophony.parts.public import confidence as confidence
+    from heterophony.parts.public import needed_for as needed_for
+    from heterophony.parts.public import own_rows as own_rows
+    from heterophony.parts.retention import Retention as Retention
+    from heterophony.parts.schedules import Ramp as Ramp
+    from heterophony.parts.schedules import Scheduled as Scheduled
+    from heterophony.parts.simplex import onto_simplex as onto_simplex
+    from heterophony.parts.spliced import Spliced as Spliced
+    from heterophony.parts.staleness import Staleness as Staleness
+    from heterophony.parts.training import Training as Training
+    from heterophony.parts.transforms import Gem as Gem
+    from heterophony.parts.transforms import PCGrad as PCGrad
+    from heterophony.parts.transforms import Project as Project
+    from heterophony.parts.transforms import Proximal as Proximal
+    from heterophony.parts.transforms import Shifted as Shifted
+    from heterophony.parts.transforms import Sparse as Sparse
+    from heterophony.parts.updates import norm as norm
+    from heterophony.parts.updates import observe as observe
+
+_NAMES = {
+    "aggregate": ("combine", "difference", "dot", "filtered", "mean", "shifted"),
+    "classwise": (
+        "Table",
+        "agreed",
+        "by_label",
+        "counted",
+        "fitting",
+        "merged",
+        "renewed",
+        "spread",
+        "unknown",
+        "usual",
+    ),
+    "cohort": ("Cohort", "answers"),
+    "contrast": ("Contrast",),
+    "correlation": ("cross_correlation",),
+    "engagement": ("engage", "release"),
+    "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
+    "generator": ("Generator",),
+    "heads": ("biased_width", "grouped", "repeated", "replaced"),
+    "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy"),
+    "lowrank": ("compressed", "restored"),
+    "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
+    "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
+    "retention": ("Retention",),
+    "schedules": ("Ramp", "Scheduled"),
+    "simplex": ("onto_simplex",),
+    "spliced": ("Spliced",),
+    "staleness": ("Staleness",),
+    "training": ("Training",),
+    "transforms": ("Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "updates": ("norm", "observe"),
+}
+
+__all__ = sorted(name for names in _NAMES.values() for name in names)
+
+lazily(__name__, {name: file for file, names in _NAMES.items() for name in names})
