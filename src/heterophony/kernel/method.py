@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, dataclass_transform
 
@@ -92,6 +92,8 @@ def _reactions(cls: type[Method]) -> list[Reaction]:
 
 
 def _check(cls: type[Method]) -> None:
+    """Raise where a method cannot work as it is written."""
+
     def fail(text: str) -> None:
         raise MethodError(f"{cls.__name__}{text}")
 
@@ -100,34 +102,42 @@ def _check(cls: type[Method]) -> None:
     names = [kind.name for kind in cls.kinds]
     if len(set(names)) != len(names):
         fail(f" declares a kind twice: {', '.join(names)}")
-    taken: dict[tuple[str, str], str] = {}
-    # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
-    swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
+    woken: dict[tuple[str, str], str] = {}  # by role and kind, the reaction
     for reaction in cls.reactions:
-        where = f".{reaction.name}"
-        for role in reaction.roles:
-            if role not in cls.roles:
-                fail(f"{where}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
-            for waker in [kind.name for kind in reaction.kinds] + ["Round"] * isinstance(reaction.trigger, Round):
-                other = taken.setdefault((role, waker), reaction.name)
-                if other != reaction.name and not (waker in swept[other] and waker in swept[reaction.name]):
-                    fail(f"{where}: {waker!r} already wakes {other!r} on role {role!r}")
+        _check_roles(cls, reaction, woken, fail)
         for kind in reaction.kinds:
             if kind not in cls.kinds:
-                fail(f"{where}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
+                fail(f".{reaction.name}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
         _check_numbers(cls, reaction, fail)
+    if deaf := set(names) - {kind for _, kind in woken}:
+        fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
     for name in cls.unused:
         if not _has(cls, name):
             fail(f".unused names {name!r}, which is no option")
-    if deaf := set(names) - {kind for _, kind in taken}:
-        fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
     if wrong := misfit(cls.models, cls.roles):
         fail(f".models: {wrong}")
     if not any(isinstance(reaction.trigger, Round) for reaction in cls.reactions):
         fail(": nothing begins a round; attach a reaction to Round")
 
 
+def _check_roles(cls: type[Method], reaction: Reaction, woken: dict[tuple[str, str], str], fail: Any) -> None:
+    """Raise where a role is unknown, or where one message would wake two reactions; and remember who is woken."""
+    # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
+    swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
+    wakers = [kind.name for kind in reaction.kinds]
+    if isinstance(reaction.trigger, Round):
+        wakers.append("Round")
+    for role in reaction.roles:
+        if role not in cls.roles:
+            fail(f".{reaction.name}: unknown role {role!r}; the roles are {', '.join(cls.roles)}")
+        for waker in wakers:
+            other = woken.setdefault((role, waker), reaction.name)
+            if other != reaction.name and not (waker in swept[other] and waker in swept[reaction.name]):
+                fail(f".{reaction.name}: {waker!r} already wakes {other!r} on role {role!r}")
+
+
 def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
+    """Raise where a trigger names an option that there is not."""
     trigger = reaction.trigger
     numbers: dict[str, Any] = {}
     if isinstance(trigger, Every):
@@ -145,10 +155,10 @@ def _has(cls: type[Method], name: str) -> bool:
     if first not in {field.name for field in fields(cls)}:  # type: ignore[arg-type]
         return False
     part = getattr(cls, first, None)
-    for each in inner:
+    for name_within in inner:
         if part is None:  # a part without a default cannot be looked into
             return True
-        if not hasattr(part, each):
+        if not is_dataclass(part) or name_within not in {field.name for field in fields(part)}:
             return False
-        part = getattr(part, each)
+        part = getattr(part, name_within)
     return True
