@@ -32,7 +32,7 @@ class Entry:
 
     @property
     def base(self) -> type[Method]:
-        """The class of what it makes."""
+        """Return the class of what it makes."""
         if isinstance(self.make, type) and issubclass(self.make, Method):
             return self.make
         if isinstance(self.make, type) or not callable(self.make):
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def about(self) -> str:
-        """What its file says: what leaves a node, equations, deviations, reference."""
+        """Return what its file says: what leaves a node, equations, deviations, reference."""
         return inspect.getdoc(inspect.getmodule(self.make)) or inspect.getdoc(self.make) or ""
 
     @property
@@ -63,7 +63,7 @@ class Entry:
         return getattr(inspect.getmodule(self.make), "DEVIATIONS", ())
 
     def sends(self) -> tuple[Kind, ...]:
-        """What may leave a node, with options as they are by default."""
+        """Return what may leave a node, with options as they are by default."""
         return self.build({}).sends()
 
     @property
@@ -71,7 +71,7 @@ class Entry:
         return (inspect.getdoc(self.make) or "").split("\n")[0]
 
     def options(self) -> dict[str, tuple[Any, Any]]:
-        """name -> (type, default) of everything that can be set; parts are reached by a dot (`local.lr`)."""
+        """Return the type and the default of all that can be set, by name. Parts are reached by a dot (`local.lr`)."""
         found: dict[str, tuple[Any, Any]] = {}
         fixed = {*getattr(self.make, "fixed", ()), *self.base.unused}  # what the function decides, or means nothing
         for name, (hint, default) in self.parts().items():
@@ -85,7 +85,7 @@ class Entry:
         return found
 
     def parts(self) -> dict[str, tuple[Any, Any]]:
-        """name -> (type, default) of everything it is made of."""
+        """Return the type and the default of everything it is made of, by name."""
         hints = get_type_hints(self.base)
         own = {field.name: (hints[field.name], field.default) for field in fields(self.base)}  # type: ignore[arg-type]
         if bare := [name for name, (_, default) in own.items() if default is MISSING]:
@@ -100,7 +100,7 @@ class Entry:
         return own
 
     def full_name(self, key: str) -> str:
-        """An option by its whole name: `lr` is `local.lr` if there is only one."""
+        """Return an option by its whole name: `lr` is `local.lr` if there is only one."""
         known = self.options()
         if key in known:
             return key
@@ -113,7 +113,7 @@ class Entry:
         raise OptionError(f"{self.name} has no option {key!r}{near}; it has {listed(known)}")
 
     def build(self, settings: Mapping[str, Any]) -> Method:
-        """The method with these options, checked against their types."""
+        """Make the method with these options, checked against their types."""
         from pydantic import TypeAdapter, ValidationError
 
         known, own = self.options(), self.parts()
@@ -139,7 +139,7 @@ class Entry:
 
 
 def _is_code(hint: Any) -> bool:
-    """Whether an option is a function, which no settings file can name."""
+    """Return whether an option is a function, which no settings file can name."""
     return "Callable" in str(hint)
 
 
@@ -150,12 +150,12 @@ def ours(name: str) -> Entry:
 
 
 def all_methods() -> dict[str, Entry]:
-    """Ours, and those that other packages register."""
+    """Return our methods by name, and those that other packages register."""
     return _all()[0]
 
 
 def sound_methods() -> tuple[dict[str, Entry], dict[str, str]]:
-    """Those that can be described, and why others of other packages cannot."""
+    """Return the methods that can be described, and why others of other packages cannot."""
     known, broken = _all()
     found = {}
     for name, entry in known.items():
@@ -168,7 +168,7 @@ def sound_methods() -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def _all() -> tuple[dict[str, Entry], dict[str, str]]:
-    """Methods, and why those of broken packages are not among them."""
+    """Return all methods, and why those of broken packages are not among them."""
     found, broken = {name: ours(name) for name in methods.NAMES}, {}
     for point in entry_points(group=GROUP):
         if point.name in methods.NAMES:
@@ -182,7 +182,7 @@ def _all() -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def lookup(name: str) -> Entry:
-    """A method by its name, or by where it is written: `module:callable`."""
+    """Find a method by its name, or by where it is written: `module:callable`."""
     if ":" in name:
         try:
             entry = Entry(name, imported.function(name, "method"))
@@ -204,7 +204,7 @@ def lookup(name: str) -> Entry:
 
 
 def parse(text: str) -> tuple[str, Any]:
-    """`key=value` from a command line; the value as TOML reads it, else as text."""
+    """Read `key=value` from a command line. The value is as TOML reads it, else text."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise OptionError(f"--set {text!r}: write key=value")

@@ -1,15 +1,19 @@
-"""`heterophony deploy`: write a federation's folders, run its two ends, see what is going on."""
+"""The commands of `heterophony deploy`: write a federation's folders, run its two ends, see what is going on."""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heterophony.cli.complaints import complaints
+
+if TYPE_CHECKING:
+    from heterophony.deploy.node_server import NodeServer
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
@@ -89,30 +93,42 @@ def check(folder: Folder) -> None:
 
         for field, named in Plan.load(folder / FILE).functions().items():  # before any of them runs
             print(f"the plan runs {named.call} here ({field}), with {named.arguments or 'no arguments'}", flush=True)
-        here = node_server(folder.resolve())
-        own = here.federation.node(here.name)
-        for name, slot in own.slots.items():
-            size = sum(tensor.numel() for tensor in slot.module.parameters())
-            sent = sum(tensor.nbytes for tensor in slot.shared().values())
-            print(f"model {name!r}: {size:,} parameters; its weights are {sent:,} bytes of a message that has them")
-        for name in own.data:
-            print(f"data {name!r}: {len(own.data[name]):,} rows")
-        if (test := here.federation.private_tests.get(here.name)) is not None:
-            print(f"private test: {len(test):,} rows")
-        allowed = here.egress.kinds
-        links = here.federation.topology.static[here.name]
-        for kind in (kind for kind in here.federation.method.kinds if links.group(kind.to)):
+        for line in _holdings(node_server(folder.resolve())):
+            print(line)
+
+
+def _holdings(here: NodeServer) -> Iterator[str]:
+    """Say what a participant holds, and what of it would leave it."""
+    own = here.federation.node(here.name)
+    for name, slot in own.slots.items():
+        size = sum(tensor.numel() for tensor in slot.module.parameters())
+        sent = sum(tensor.nbytes for tensor in slot.shared().values())
+        yield f"model {name!r}: {size:,} parameters; its weights are {sent:,} bytes of a message that has them"
+    for name in own.data:
+        yield f"data {name!r}: {len(own.data[name]):,} rows"
+    test = here.federation.private_tests.get(here.name)
+    if test is not None:
+        yield f"private test: {len(test):,} rows"
+    yield from _messages(here)
+    yield f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}"
+    yield f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}"
+
+
+def _messages(here: NodeServer) -> Iterator[str]:
+    """Say which kinds of message a participant may send."""
+    allowed = here.egress.kinds
+    links = here.federation.topology.static[here.name]
+    for kind in here.federation.method.kinds:
+        if links.group(kind.to):
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
-            print(f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}")
-        print(f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}")
-        print(f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}")
+            yield f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}"
 
 
 @app.command()
 def key(
     folder: Folder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
 ) -> None:
-    """Make a new key for a participant; its public half goes to the coordinator, the other stays."""
+    """Make a new key for a participant. Its public half goes to the coordinator, the other half stays here."""
     with complaints():
         from heterophony.deploy import keys
         from heterophony.deploy.named_function import DeployError
@@ -125,7 +141,7 @@ def key(
 
 @app.command()
 def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")]) -> None:
-    """Make a new certificate of the server, for the address in federation.toml; the old one has expired, say."""
+    """Make a new certificate of the server for the address in federation.toml, when the old one has expired, say."""
     with complaints():
         from heterophony.deploy import keys
         from heterophony.deploy.plan import FILE, Plan
@@ -152,7 +168,7 @@ def status(
 
 
 def _speak() -> None:
-    """With times: these processes run for days."""
+    """Write log lines with times: these processes run for days."""
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
     ours = logging.getLogger("heterophony")
     ours.setLevel(logging.INFO)

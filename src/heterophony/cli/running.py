@@ -52,9 +52,7 @@ def run(
             raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
         known = Run.spec(to) if to is not None and (to / "spec.json").exists() else {}
         track = track or trackers.remembered(known)
-        told = trackers.chosen(track)
-        if told and track != "auto" and to is None:
-            raise ValueError(f"--track {track} needs a run folder: --out")
+        told = _told(track, to)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:
@@ -106,6 +104,16 @@ def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs."
 
     with complaints():
         demonstration.play(to, terminal.console())
+
+
+def _told(track: str, to: Path | None) -> list[str]:
+    """Return the trackers that are told; they need a run folder."""
+    from heterophony.runs import trackers
+
+    told = trackers.chosen(track)
+    if told and track != "auto" and to is None:
+        raise ValueError(f"--track {track} needs a run folder: --out")
+    return told
 
 
 def execute(

@@ -24,6 +24,7 @@ def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:
 
 
 def _spec(part: TopologyPart, world: World, seed: int) -> dict[str, Any]:
+    """Return the tree as a setting writes one: names below names."""
     participants = list(world.homes)
     if part.by == "random":
         random.Random(derive(seed, "clusters")).shuffle(participants)
@@ -31,19 +32,35 @@ def _spec(part: TopologyPart, world: World, seed: int) -> dict[str, Any]:
         _check(part.tree, participants)
         return part.tree
     if part.clusters is not None:
-        if part.clusters > len(participants):
-            raise ValueError(f"{part.clusters} clusters of {len(participants)} participants")
-        groups = _alike(world, part.clusters) if part.by == "labels" else _contiguous(participants, part.clusters)
-    else:
-        domains = list(dict.fromkeys(world.homes.values()))
-        if 1 < len(domains) < len(participants):  # natural clusters
-            own = {d: [p for p, home in world.homes.items() if home == d] for d in domains}
-            if part.by == "random":
-                order = iter(participants)
-                return {"root": {f"edge{i}": [next(order) for _ in group] for i, group in enumerate(own.values())}}
-            return {"root": {f"edge-{group[0].rpartition('.')[0] or group[0]}": group for group in own.values()}}
-        groups = _contiguous(participants, max(1, len(participants) // 2))
-    return {"root": {f"edge{i}": group for i, group in enumerate(groups)}}
+        return _numbered(_clusters(part, world, participants, part.clusters))
+    domains = set(world.homes.values())
+    if not 1 < len(domains) < len(participants):
+        return _numbered(_contiguous(participants, max(1, len(participants) // 2)))
+    natural = _by_domain(world)
+    if part.by == "random":
+        order = iter(participants)
+        return _numbered([[next(order) for _ in group] for group in natural])
+    return {"root": {f"edge-{group[0].rpartition('.')[0] or group[0]}": group for group in natural}}
+
+
+def _numbered(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Return a tree with these groups of leaves below `edge0`, `edge1`, ..."""
+    return {"root": {f"edge{i}": list(group) for i, group in enumerate(groups)}}
+
+
+def _by_domain(world: World) -> list[list[str]]:
+    """Return the participants of each domain."""
+    groups: dict[str, list[str]] = {}
+    for participant, domain in world.homes.items():
+        groups.setdefault(domain, []).append(participant)
+    return list(groups.values())
+
+
+def _clusters(part: TopologyPart, world: World, participants: Sequence[str], clusters: int) -> list[list[str]]:
+    """Return so many groups: of similar labels, or of those that stand side by side."""
+    if clusters > len(participants):
+        raise ValueError(f"{clusters} clusters of {len(participants)} participants")
+    return _alike(world, clusters) if part.by == "labels" else _contiguous(participants, clusters)
 
 
 def _contiguous(participants: Sequence[str], groups: int) -> list[list[str]]:

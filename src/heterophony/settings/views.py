@@ -20,7 +20,7 @@ from heterophony.settings.world import View
 
 
 @dataclass(frozen=True)
-class Form:
+class InputFormat:
     """What rows look like to a network: the size of images, and how their values are scaled."""
 
     channels: int
@@ -52,7 +52,7 @@ class Form:
         return self.data(held.test, np.arange(len(held.test)), domain or held.spec)
 
 
-def form(spec: DataPart, sources: Mapping[str, Source]) -> Form:
+def form(spec: DataPart, sources: Mapping[str, Source]) -> InputFormat:
     """Return the form that all rows are brought to: the largest among the sets, unless the setting says another."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
     kind = next(iter(sources.values())).train.kind
@@ -63,19 +63,19 @@ def form(spec: DataPart, sources: Mapping[str, Source]) -> Form:
         # The last byte of a sequence is only predicted.
         channels, side = 1, max(shape[0] for shape in shapes) - (kind == "sequences")
     classes = {name: len(source.classes) for name, source in sources.items()}
-    return Form(channels, side, spec.mean, spec.std, classes)
+    return InputFormat(channels, side, spec.mean, spec.std, classes)
 
 
 # -- participants ----------------------------------------------------------------------------------------------
 def participants(
-    spec: DataPart, allocation: Allocation, form: Form, public: View | None, seed: int
+    spec: DataPart, allocation: Allocation, form: InputFormat, public: View | None, seed: int
 ) -> dict[str, dict[str, View]]:
     """Return the views of every participant, by its name and theirs."""
     return {client.name: _views(spec, allocation, client, form, public, seed) for client in allocation.participants()}
 
 
 def _views(
-    spec: DataPart, allocation: Allocation, client: Client, form: Form, public: View | None, seed: int
+    spec: DataPart, allocation: Allocation, client: Client, form: InputFormat, public: View | None, seed: int
 ) -> dict[str, View]:
     """Return the views of one participant."""
     held = allocation.domains[client.domain]
@@ -133,7 +133,9 @@ def _joined(*views: View) -> Data:
 
 
 # -- streams ---------------------------------------------------------------------------------------------------
-def _stream(spec: DataPart, part: StreamPart, allocation: Allocation, client: Client, form: Form, seed: int) -> Stream:
+def _stream(
+    spec: DataPart, part: StreamPart, allocation: Allocation, client: Client, form: InputFormat, seed: int
+) -> Stream:
     """Return a participant's rows as they come."""
     concepts, pools = [], []
     for concept in part.concepts:
@@ -185,7 +187,9 @@ def _relabelled(view: View, by: int) -> Data:
 
 
 # -- public data -----------------------------------------------------------------------------------------------
-def public(spec: DataPart, allocation: Allocation, form: Form, seed: int, classes: int, labelled: bool) -> View | None:
+def public(
+    spec: DataPart, allocation: Allocation, form: InputFormat, seed: int, classes: int, labelled: bool
+) -> View | None:
     """Return the rows that everybody holds, in one order; `domain` tells which domain each came from.
 
     Those of another set have the domain -1. `classes` is how many the domains have; `labelled` says whether the public
@@ -218,7 +222,7 @@ def joint_classes(public: PublicPart, outside: Source) -> int:
     return len(outside.classes_coarse if public.joint == "coarse" else outside.classes)
 
 
-def _inside(form: Form, domains: list[DomainRows], labelled: bool) -> Data:
+def _inside(form: InputFormat, domains: list[DomainRows], labelled: bool) -> Data:
     """Return public rows of the domains' own sets."""
     parts = [form.data(held.train, held.public, held.spec) for held in domains]
     columns = {"x": torch.cat([part.x for part in parts])}
@@ -228,7 +232,7 @@ def _inside(form: Form, domains: list[DomainRows], labelled: bool) -> Data:
     return Data(classes=parts[0].classes, **columns)
 
 
-def _outside(form: Form, outside: OutsideRows, public: PublicPart, classes: int, labelled: bool) -> Data:
+def _outside(form: InputFormat, outside: OutsideRows, public: PublicPart, classes: int, labelled: bool) -> Data:
     """Return public rows of another set."""
     split, rows = outside.source.train, outside.rows
     x = form.data(split, rows, None).x
@@ -257,7 +261,7 @@ def _augmented(view: View, change: Augmentation | None, seed: int) -> Data:
 
 
 # -- tests -----------------------------------------------------------------------------------------------------
-def tests(spec: DataPart, allocation: Allocation, form: Form) -> dict[str, dict[str, Data]]:
+def tests(spec: DataPart, allocation: Allocation, form: InputFormat) -> dict[str, dict[str, Data]]:
     """Return the sets that everyone is tested on, by domain and split.
 
     Of a stream, `concept-0`, ... are what its participants are to know under each concept. The split "unseen" is of
@@ -280,7 +284,7 @@ def tests(spec: DataPart, allocation: Allocation, form: Form) -> dict[str, dict[
     return found
 
 
-def _concept_tests(spec: DataPart, allocation: Allocation, place: int, form: Form) -> dict[str, Data]:
+def _concept_tests(spec: DataPart, allocation: Allocation, place: int, form: InputFormat) -> dict[str, Data]:
     """Return one test set for each concept of the streams of a domain's participants."""
     found = {}
     for number, concept in enumerate(spec.stream.concepts if spec.stream is not None else ()):
@@ -289,7 +293,7 @@ def _concept_tests(spec: DataPart, allocation: Allocation, place: int, form: For
     return found
 
 
-def private_tests(allocation: Allocation, form: Form) -> dict[str, Data]:
+def private_tests(allocation: Allocation, form: InputFormat) -> dict[str, Data]:
     """Return the participants' own test sets."""
     found = {}
     for client in allocation.participants():

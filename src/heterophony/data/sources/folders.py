@@ -67,7 +67,7 @@ class Pictures:
         return Source(entry.name, classes or ("image",), train, empty(f"{entry.identity}/test", train))
 
 
-class Halves:
+class TrainAndTest:
     """`syn/imgs_train/0/*.jpg`: folders of classes in a train and a test folder."""
 
     TRAIN = ("train", "imgs_train")

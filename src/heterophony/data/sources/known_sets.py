@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heterophony.data.digits import Embedded
 from heterophony.data.sources.cifar import Cifar
-from heterophony.data.sources.folders import Domains, Halves, Listed
+from heterophony.data.sources.folders import Domains, Listed, TrainAndTest
 from heterophony.data.sources.idx import Idx
 from heterophony.data.sources.known_set import File, KnownSet, PackedFile
 from heterophony.data.sources.libsvm import Libsvm
@@ -209,7 +209,7 @@ _ALL = [
         name="syn",
         summary="synthetic digits, 32x32 colour",
         terms="research use (Ganin and Lempitsky 2015)",
-        readers=(Mat(), Halves()),
+        readers=(Mat(), TrainAndTest()),
         npz=("syn",),
         folders=("syn", "SYN", "."),
         files=(File("synth_train_32x32.mat"), File("synth_test_32x32.mat")),
