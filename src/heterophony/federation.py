@@ -115,13 +115,16 @@ class Federation:
         for reaction in self.method.reactions:
             if not isinstance(reaction.trigger, Every) or reaction.trigger.of in {*LINKS} - {"children"}:
                 continue
-            for node, role in self.topology.roles.items() if reaction.trigger.quorum != 1 else ():
-                asked = self._asked(node, reaction.trigger)
-                wanted = self.method.setting(reaction.trigger.quorum, node, role)
-                if role in reaction.roles and isinstance(wanted, int) and wanted > asked > 0:
-                    raise ValueError(
-                        f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all"
-                    )
+            for node, role in self.topology.roles.items():
+                if role in reaction.roles:
+                    self._check_quorum(node, reaction.trigger)
+
+    def _check_quorum(self, node: str, window: Every) -> None:
+        wanted, asked = self.method.setting(window.quorum, node, self.topology.roles[node]), self._asked(node, window)
+        if wanted is None:
+            raise ValueError(f"{window.quorum} has no value for {node}: give one, or one for '*'")
+        if isinstance(wanted, int) and wanted > asked > 0:
+            raise ValueError(f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all")
 
     def _asked(self, node: str, window: Every) -> int:
         """Return from how many children a node can hear in a round: of a group, from those drawn."""
@@ -130,7 +133,9 @@ class Federation:
             return children
         level = len(self.topology.path(node)) - 1
         share = self.method.setting(window.share, node, str(level), self.topology.roles[node])
-        return share_of(children, 1.0 if share is None else share)
+        if share is None:
+            raise ValueError(f"{window.share} has no value for {node}: give one, or one for '*'")
+        return share_of(children, share)
 
     def _check_dropouts(self) -> None:
         """Raise where a node that drops out is not known, or where its parent would wait for it for ever."""

@@ -62,6 +62,14 @@ def test_windows_wait_as_the_methods_own_cohort_says():
     assert [method.setting(number) for number in (window.quorum, window.deadline, window.share)] == [2, 3.0, 0.5]
 
 
+@pytest.mark.parametrize("option", ["fraction", "quorum"])
+def test_a_table_without_a_value_for_a_node_that_asks_is_refused(option):
+    assert weights_star(FedAvg(cohort=Cohort(**{option: {"server": 1}})))  # clients ask nobody
+    for names in ({"client": 1}, {"serber": 1}):
+        with pytest.raises(ValueError, match=rf"cohort\.{option} has no value for server"):
+            weights_star(FedAvg(cohort=Cohort(**{option: names})))
+
+
 # -- what means nothing to a method ----------------------------------------------------------------------------
 def test_an_option_that_means_nothing_is_not_listed_and_cannot_be_set():
     assert "cohort.weighted" not in registry.lookup("fml").options()

@@ -51,7 +51,9 @@ class Cohort:
     def share(self, node: Node) -> float:
         """Return the share of its children that a node asks."""
         own = pick(self.fraction, *names(node))
-        return 1.0 if own is None else own
+        if own is None:
+            raise ValueError(f"fraction has no value for {node.id}: give one, or one for '*'")
+        return own
 
     def draw(self, node: Node, name: str = "cohort") -> tuple[str, ...]:
         """Draw the children that a node asks in this round. `name` is the group that `answers` waits for."""
