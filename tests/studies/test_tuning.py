@@ -41,7 +41,7 @@ def test_a_grid_is_read_as_toml_or_as_words():
         "local.lr": [0.01, 1],
         "local.epochs": [1, 2, 5],
         "local.optimiser": ["sgd", "adam"],
-        "weighted": [True, False],
+        "cohort.weighted": [True, False],
     }
     for texts in (["lr="], ["lr"], []):
         with pytest.raises(SettingError):
