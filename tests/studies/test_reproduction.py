@@ -111,6 +111,14 @@ def test_what_stands_there_for_all_is_used_by_someone(name):
         assert set(keys) <= used
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_arm_without_public_labels_trains_on_none(name):
+    """ "own" is private rows and labelled public ones."""
+    for arm in Experiment.load(name).arms:
+        if arm.set.get("data.public.labelled") is False:
+            assert arm.set["local.data"] == "train", arm.label
+
+
 def test_a_reproduction_is_its_runs(finished):
     folder, said = finished
     rows = {(row["group"], row["arm"], row["column"]): row for row in said["rows"]}
