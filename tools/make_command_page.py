@@ -50,7 +50,7 @@ def _row(parameter: Any) -> str:
     if parameter.name == "help" or getattr(parameter, "hidden", False):
         return ""
     if parameter.param_type_name == "argument":
-        shown = parameter.metavar or parameter.human_readable_name
+        shown = parameter.name  # what else typer calls it depends on its version
     else:
         shown = ", ".join([*parameter.opts, *parameter.secondary_opts])
     return f"| `{shown}` | {_default(parameter)} | {_line(getattr(parameter, 'help', None))} |"

@@ -189,7 +189,7 @@ def test_evaluations_side_by_side_are_those_of_one_at_a_time():
         FedMD(),
         star(clients),
         models,
-        {c: {"train": d, "public": d} for c, d in draw.items()},
+        {c: {"train": d, "public": d} for c, d in draw.items()} | {"server": {"public": draw["c0"]}},
         dict(draw),
         compute=Compute(device="cuda"),
     )

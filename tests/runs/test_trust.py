@@ -123,6 +123,7 @@ def test_with_trust_it_says_what_it_imports_and_goes_on(tmp_path, ran, caplog):
 
 
 def test_looking_at_a_folder_imports_nothing(folder, ran):
+    pytest.importorskip("plotly", reason="a report needs heterophony[report]")
     for named in (method, network, data):
         altered(folder, "spec.json", lambda spec, named=named: named(spec) or spec)
     for command in (("show", folder), ("ledger", folder), ("report", folder)):
@@ -220,6 +221,7 @@ def others(place):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are other rights")
 def test_a_run_folder_and_what_lies_in_it_is_for_its_owner_alone(tmp_path):
+    pytest.importorskip("plotly", reason="a report needs heterophony[report]")
     before = os.umask(0o022)
     try:
         (tmp_path / "small.toml").write_text(SMALL)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -21,6 +22,8 @@ from heterophony.tables.metrics import Metrics
 from toys.altering import altered, resealed
 from toys.compared import call, refused, said
 from toys.summaries import summary
+
+drawn = pytest.mark.skipif(find_spec("plotly") is None, reason="a report needs heterophony[report]")
 
 
 def test_a_comparison_is_the_runs_one_by_one(small, runs, tmp_path):
@@ -334,6 +337,7 @@ def test_what_nobody_has_makes_nobody_the_best():
     assert "none is best" not in comparison.note(comparison.compare("toy", _runs(a=[0.1, 0.2], b=[0.3, 0.4])))
 
 
+@drawn
 @pytest.mark.parametrize("line", [b"[1]", b"\xff\xfe", b"no JSON"])
 def test_a_damaged_table_is_one_line(runs, tmp_path, line):
     folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
@@ -343,6 +347,7 @@ def test_a_damaged_table_is_one_line(runs, tmp_path, line):
         refused(call(*command), "metrics.jsonl is damaged")
 
 
+@drawn
 @pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "ledger.jsonl", "order.json"])
 def test_a_changed_digit_is_named_by_who_makes_results_of_many_runs(runs, small, tmp_path, name):
     folder = shutil.copytree(runs, tmp_path / "runs")
@@ -356,6 +361,7 @@ def test_a_changed_digit_is_named_by_who_makes_results_of_many_runs(runs, small,
     assert path.read_bytes() != data
 
 
+@drawn
 def test_a_table_that_was_cut_short_is_no_table(runs, tmp_path):
     folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
     whole = (folder / "metrics.jsonl").read_bytes()

@@ -26,7 +26,8 @@ def replaced(client: Node, head: Tensor, width: int, asker: str) -> Steps:
     """
     own = head_of(client.models["model"], asker)
     if head.shape == (own.out_features, width + 1):
-        weight = head[:, :-1] @ pooled(torch.eye(own.in_features), width).T
+        groups = pooled(torch.eye(own.in_features), width).to(head)  # a head may come on the device
+        weight = head[:, :-1] @ groups.T
         copy_into([own.weight, own.bias], [weight, head[:, -1]])
     elif len(head):
         yield misfit(client, "a head", (len(head), head.shape[1] - 1), (own.out_features, width))
