@@ -1,27 +1,24 @@
-"""AFL (agnostic federated learning): clients count by weights that the server moves towards those who fare worst.
+"""AFL (agnostic federated learning): FedAvg for the worst case, where clients who fare badly gain weight in the mean.
 
-Leaves a client: its weights after local training, and the mean loss on its private rows of the model that it was sent.
-Leaves the server: its weights; nobody is told the mixture.
-Equations: the algorithm Stochastic-AFL, with a client for each domain and all mixtures allowed. The server holds lambda
-on the simplex, equal shares at first. It averages what the clients have learnt by lambda; then lambda goes a step of
-`ascent` (gamma_lambda) along the gradient, which is the clients' losses at the model that the round began with, and is
-projected onto the simplex.
-Deviations: the paper takes one stochastic step from one model for both; here clients train as in FedAvg (the form in
-which later papers compare it) and lambda's gradient is of all private rows. With one full batch of plain SGD a round is
-the paper's step. The last model is the result, not the mean of all. Where only some were heard, their lambdas are
-scaled to one for the mean, and their losses by how many there are for each heard (the paper's estimate from sampled
-domains). Whoever joins later starts with an equal share. With `ascent=0` it is FedAvg with equal weights, to the bit
-(dropout draws others).
-Reference: Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019.
+Sent by a client: its weights after local training, and the loss of the model that it was sent: the mean over its
+private rows. No rows, no labels.
+Sent by the server: its weights. Nobody is told the mixture lambda, which says how much each client counts.
+
+Paper: Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019. Algorithm Stochastic-AFL, with a client for each
+domain and all mixtures allowed. The server keeps lambda on the simplex and begins with equal shares. It averages what
+the clients have learnt by lambda. Then lambda goes a step of `ascent` (gamma_lambda) along its gradient: the clients'
+losses at the model that the round began with. Last, lambda is projected onto the simplex.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 
 from heterophony import (
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -44,9 +41,39 @@ from heterophony.parts import Cohort, Training, answers, ce, cross_entropy, onto
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite
 
+DEVIATIONS = (
+    Deviation(
+        "local training",
+        "several local steps, as in fedavg; with one full batch of plain SGD a round is the paper's step",
+        "the paper sends a gradient for each step: one stochastic step from one model, for weights and lambda; later "
+        "papers compare it in the form of fedavg",
+    ),
+    Deviation(
+        "gradient of lambda",
+        "the losses of all private rows, at the model that the round began with",
+        "the paper's gradient is stochastic; a forward pass over all of them costs little beside training",
+    ),
+    Deviation(
+        "absent clients",
+        "for the mean, the lambdas of the clients heard are scaled to one; for lambda, their losses are multiplied by "
+        "the number of clients for each one heard",
+        "the losses so scaled are the paper's estimate from sampled domains; a mean by small sums of lambda would move "
+        "nothing",
+    ),
+    Deviation("newcomers", "a client that joins later starts with an equal share", "the paper's domains do not change"),
+    Deviation(
+        "result",
+        "the last model",
+        "the paper's guarantee is for the mean of all models, which no other method here takes",
+    ),
+)
+
 
 class AFL(Method):
-    """FedAvg for the worst case: clients on whose data the model does badly gain weight in the mean."""
+    """FedAvg for the worst case: clients on whose data the model does badly gain weight in the mean.
+
+    With `ascent=0` it is FedAvg with equal weights, to the bit, unless networks have dropout: that draws other masks.
+    """
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
@@ -55,7 +82,9 @@ class AFL(Method):
     headline = "global"
     unused = ("cohort.weighted", "local.initial")
 
-    ascent: float = 0.1  # gamma_lambda: how far a round moves the clients' weights
+    ascent: Annotated[
+        float, "gamma_lambda: how far a round moves the clients' weights; 0 is fedavg with equal weights"
+    ] = 0.1
     cohort: Cohort = Cohort()
     local: Training = Training()
 
@@ -72,23 +101,30 @@ class AFL(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        data, loss = client.data[self.local.data], 0.0
+        data = client.data[self.local.data]
+        loss = 0.0
         if len(data):
-            loss = float(ce((yield Predict("model", self.local.data)), data.y))
+            logits = yield Predict("model", self.local.data)
+            loss = float(ce(logits, data.y))
         yield self.local.fit("model", cross_entropy)
         return UPDATE(weights=client.weights(), loss=loss)
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            known, everyone = server.vars.get("mixture", {}), server.children
-            mixture = {client: known.get(client, 1 / len(everyone)) for client in everyone}
-            if most := max(mixture[m.sender] for m in mail):  # by the largest: equal ones are ones, as in FedAvg
-                server.load(self.cohort.mean(mail, by=[mixture[m.sender] / most for m in mail]))
+            clients = server.children
+            known = server.vars.get("mixture", {})
+            mixture = {client: known.get(client, 1 / len(clients)) for client in clients}
+            shares = [mixture[m.sender] for m in mail]
+            largest = max(shares)
+            if largest > 0:
+                # Divided by the largest, equal shares are ones: the mean then has the bits of FedAvg's.
+                server.load(self.cohort.mean(mail, by=[share / largest for share in shares]))
             for m in mail:
-                mixture[m.sender] += self.ascent * m.loss * len(everyone) / len(mail)
-            nearest = onto_simplex(torch.tensor([*mixture.values()], dtype=torch.float64)).tolist()
-            server.vars["mixture"] = dict(zip(mixture, nearest, strict=True))
-            yield Note("mixture.largest", max(nearest))
+                mixture[m.sender] += self.ascent * m.loss * len(clients) / len(mail)
+            stepped = torch.tensor(list(mixture.values()), dtype=torch.float64)
+            projected = onto_simplex(stepped).tolist()
+            server.vars["mixture"] = dict(zip(mixture, projected, strict=True))
+            yield Note("mixture.largest", max(projected))
         yield Mark("global")
         server.round += 1

@@ -1,23 +1,20 @@
-"""Cronus: predictions on public rows are averaged by a robust mean, and label these rows for everyone's training.
+"""Cronus: clients label public rows by a robust mean of their predictions, and train on them beside their own data.
 
-Leaves a client: its softmax outputs on public rows that everyone knows by seed. Leaves the server: their robust mean.
-No weights, no labels; the public rows need none.
-Equations: the paper's two phases. `local.initial` epochs on private data alone; then in each round predictions go to
-the server, which answers with their robust mean, and each client trains on one set of rows: its private ones with their
-labels and the public ones with the mean as soft labels, by cross-entropy. The mean is that of Diakonikolas et al. for
-bounded second moments, on which the paper builds: `filtered` of parts/aggregate.py. That it is applied to each public
-row on its own is our reading.
-Deviations: the filter needs sigma, a bound on how far honest predictions spread in any direction; its value is ours, as
-are the initial epochs (probabilities never spread so far that sigma = 1 would filter). Where the filter's draw would
-leave nobody, it is drawn among those that leave somebody, and two who disagree are averaged: there are few participants
-here. The plain mean, the median and the trimmed mean are options. Predictions are made in evaluation mode.
-References: Chang, Shejwalkar, Shokri and Houmansadr, Cronus: Robust and Heterogeneous Collaborative Learning with
-Black-Box Knowledge Transfer, 2019; Diakonikolas et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017.
+Sent by a client: its softmax outputs on public rows. Everyone knows by the seed which rows these are. No weights, no
+labels.
+Sent by the server: a request to predict, then the robust mean of the answers. The public rows need no labels.
+
+Paper: Chang, Shejwalkar, Shokri and Houmansadr, Cronus: Robust and Heterogeneous Collaborative Learning with Black-Box
+Knowledge Transfer, 2019. Its two phases: a client first trains `local.initial` epochs on private data alone. Then in
+each round clients send predictions, the server answers with their robust mean, and each client trains by cross-entropy
+on one set of rows: its private rows with their labels, and the public rows with the mean as soft labels. The robust
+mean is the one for bounded second moments, on which the paper builds (`filtered` of parts/aggregate.py): Diakonikolas
+et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +23,7 @@ from torch import Tensor
 from heterophony import (
     Data,
     DataError,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -48,6 +46,28 @@ ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
 LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "rows.sample"))
 
+DEVIATIONS = (
+    Deviation(
+        "robust mean",
+        "the filter for bounded second moments is applied to each public row on its own, with `sigma` = 0.1, a bound "
+        "on how far honest predictions spread in any direction",
+        "row by row is our reading of the paper; its scale is not known to us, and probabilities never spread so far "
+        "that a sigma of 1 would filter anything",
+    ),
+    Deviation(
+        "few participants",
+        "a draw that would leave nobody is made among those that leave somebody; two clients who disagree are averaged",
+        "the filter is made for many points",
+    ),
+    Deviation(
+        "averages",
+        "the plain mean, the median and the trimmed mean are options; medians are made to sum to one",
+        "for comparison",
+    ),
+    Deviation("initial epochs", "5 unless set", "the value is ours"),
+    Deviation("predictions", "made in evaluation mode", "as every prediction here"),
+)
+
 
 class Cronus(Method):
     """Different networks label public data by a robust mean, and train on it together with their own data."""
@@ -59,8 +79,10 @@ class Cronus(Method):
     unused = ("cohort.weighted",)
     public = True
 
-    average: Literal["filter", "mean", "median", "trimmed"] = "filter"
-    sigma: float = 0.1  # of the filter: honest predictions have no standard deviation beyond it
+    average: Annotated[
+        Literal["filter", "mean", "median", "trimmed"], "how predictions are combined; `filter` is the robust mean"
+    ] = "filter"
+    sigma: Annotated[float, "of the filter: the largest standard deviation of honest predictions"] = 0.1
     rows: PublicRows = PublicRows()
     local: Training = Training(initial=5)
     cohort: Cohort = Cohort()
@@ -89,11 +111,11 @@ class Cronus(Method):
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            spoken = [m.probabilities for m in mail]
+            predictions = [m.probabilities for m in mail]
             if self.average == "filter":
-                labels = filtered(spoken, self.sigma, server.rng("filter"))
+                labels = filtered(predictions, self.sigma, server.rng("filter"))
             else:
-                labels = combine(spoken, self.average)
+                labels = combine(predictions, self.average)
             total = labels.sum(-1, keepdim=True)  # medians of probabilities need not sum to one
             labels = torch.where(total > 0, labels / total, 1 / labels.shape[-1])
             yield LABELS([m.sender for m in mail], probabilities=labels)
@@ -103,12 +125,16 @@ class Cronus(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         if "all" not in client.data:
             raise DataError("private and public rows are trained on together, which a stream does not allow")
-        own, labels = client.data["train"].y, mail.probabilities.float()
-        chosen = self.rows.of(client)
-        rows = None if chosen is None else torch.cat([torch.arange(len(own)), len(own) + chosen])
-        extra = {"labels": torch.cat([F.one_hot(own, labels.shape[-1]).float(), labels])}
-        yield self.local.fit("model", self.labelled, data="all", rows=rows, extra=extra)
+        private = client.data["train"].y
+        soft = mail.probabilities.float()
+        hard = F.one_hot(private, soft.shape[-1]).float()
+        labels = torch.cat([hard, soft])
+        rows, public = None, self.rows.of(client)
+        if public is not None:  # in the view "all", public rows stand behind the private ones
+            rows = torch.cat([torch.arange(len(private)), len(private) + public])
+        yield self.local.fit("model", self.labelled, data="all", rows=rows, extra={"labels": labels})
         yield Mark("personalised")
 
     def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Return the cross-entropy with each row's label: one-hot for a private row, soft for a public one."""
         return {"model": {"ce": soft_ce(batch.labels, nets["model"](batch.x))}}

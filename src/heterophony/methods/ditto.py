@@ -1,18 +1,19 @@
-"""Ditto: beside the copy of the global model, every client keeps a model of its own that is pulled towards it.
+"""Ditto: each client trains a copy of the global model, and a model of its own that is pulled towards the global one.
 
-Leaves a client: what leaves it in FedAvg; nothing of its own model.
-Equations: Algorithm 1. The client's own model minimises Eq. 2, its loss plus lambda/2 |v - w|^2 with w the global model
-that it got; `pull` is lambda.
-Deviations: both models take the same batches in one pass, with one rate (the paper's solvers may differ); the own
-model's optimiser is kept from round to round. With `pull=0` the own model is SOLO's to the bit.
-Reference: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021.
+Sent by a client: the weights of its copy after local training, and how many examples they come from. Nothing of its own
+model.
+Sent by the server: its weights.
+
+Paper: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021. Algorithm 1; Eq. 2 (the
+own model minimises its loss plus lambda/2 |v - w|^2; w is the global model that the client got, lambda is `pull`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 from heterophony import (
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -34,9 +35,26 @@ from heterophony.parts import Cohort, Proximal, Retention, Training, answers, cr
 GLOBAL = Kind("global", to="children", weights=Weights("fork"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation(
+        "solvers",
+        "both models take the same batches in one pass, at one rate; the own model's optimiser is kept from round to "
+        "round",
+        "the paper leaves the solvers open, and they may differ there; here `pull = 0` is solo, to the bit",
+    ),
+    Deviation(
+        "start",
+        "own models start as the global one",
+        "the paper does not say; another start would first be pulled a long way",
+    ),
+)
+
 
 class Ditto(Method):
-    """Every client trains a copy of the global model, and one of its own that stays near it."""
+    """Every client trains a copy of the global model, and one of its own that stays near it.
+
+    The slot "fork" holds the copy, the slot "model" the client's own.
+    """
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
@@ -48,7 +66,7 @@ class Ditto(Method):
     headline = "personalised"
     unused = ("local.initial",)
 
-    pull: float = 0.1
+    pull: Annotated[float, "lambda: how strongly the own model is pulled to the global one; 0 is solo"] = 0.1
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -67,8 +85,15 @@ class Ditto(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "fork")
-        near: dict[str, Any] = {"transform": {"model": Proximal(self.pull)}, "aux": {"anchor": mail.weights}}
-        yield from self.retain.train(client, self.local, ("model", "fork"), self.loss, keep={"model": "own"}, **near)
+        yield from self.retain.train(
+            client,
+            self.local,
+            ("model", "fork"),
+            self.loss,
+            keep={"model": "own"},
+            transform={"model": Proximal(self.pull)},
+            aux={"anchor": mail.weights},
+        )
         yield Mark("personalised")
         return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
 

@@ -1,26 +1,26 @@
-"""DS-FL: networks label public rows together, and the mean label is sharpened before everyone learns it.
+"""DS-FL: clients label public rows together; the mean label is sharpened before everyone learns it.
 
-Leaves a client: its softmax outputs on public rows that everyone knows by seed. Leaves the server: what it made of
-their mean. No weights, no labels; the public rows need none.
-Equations: a round has the paper's steps in its order: update, prediction, aggregation, distillation. Entropy reduction
-aggregation (ERA) is softmax(mean / T) with T = 0.1, where the mean is of probabilities; simple aggregation (SA) is the
-mean itself. Both the clients and the server's own network then learn it by cross-entropy with soft targets (mean over
-the batch).
-Deviations: networks may differ, and start from weights of their own; the paper's clients train one network. Who misses
-the aggregation keeps its updated network until it is asked again. Predictions are made in evaluation mode. The headline
-is of the clients' networks; the server's own is the product `global`.
-Reference: Itahara, Nishio, Koda, Morikura and Yamamoto, Distillation-Based Semi-Supervised Federated Learning for
-Communication-Efficient Collaborative Training with Non-IID Private Data, IEEE Transactions on Mobile Computing, 2021.
+Sent by a client: its softmax outputs on public rows. Everyone knows by the seed which rows these are. No weights, no
+labels.
+Sent by the server: a request to begin, then the labels that it made of the mean of these outputs. The public rows need
+no labels.
+
+Paper: Itahara, Nishio, Koda, Morikura and Yamamoto, Distillation-Based Semi-Supervised Federated Learning for
+Communication-Efficient Collaborative Training with Non-IID Private Data, IEEE Transactions on Mobile Computing, 2021. A
+round has the paper's steps in its order: update, prediction, aggregation, distillation. Entropy reduction aggregation
+(ERA) is softmax(mean / T) with T = 0.1; the mean is of probabilities. Simple aggregation (SA) is the mean itself. The
+clients and the server's own network learn it by cross-entropy with soft targets, mean over the batch.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Fit,
     Global,
@@ -43,6 +43,25 @@ ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
 LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "rows.sample"))
 
+DEVIATIONS = (
+    Deviation(
+        "networks",
+        "may differ; each starts with weights of its own",
+        "the paper trains one network everywhere; only outputs travel, so nothing asks for it",
+    ),
+    Deviation(
+        "absent clients",
+        "a client that misses the aggregation keeps its updated network, and goes on from it when it is asked again",
+        "the paper's clients take part in every round",
+    ),
+    Deviation("predictions", "made in evaluation mode", "as every prediction here"),
+    Deviation(
+        "headline",
+        "the clients' networks after distillation; the server's own is the product `global`",
+        "networks differ here, and tables compare participants",
+    ),
+)
+
 
 class DSFL(Method):
     """Different networks label public data together; the mean of their softmax outputs is sharpened and distilled."""
@@ -54,9 +73,9 @@ class DSFL(Method):
     unused = ("cohort.weighted", "distil.initial")
     public = True
 
-    aggregation: Literal["era", "sa"] = "era"
-    temperature: float = 0.1  # of ERA; below one it sharpens
-    global_model: bool = True  # the server has a network of its own that learns the labels too
+    aggregation: Annotated[Literal["era", "sa"], "entropy reduction (sharpened mean), or the simple mean"] = "era"
+    temperature: Annotated[float, "of ERA; below one it sharpens"] = 0.1
+    global_model: Annotated[bool, "the server has a network of its own that learns the labels too"] = True
     rows: PublicRows = PublicRows()
     local: Training = Training()
     distil: Training = Training()
@@ -98,8 +117,10 @@ class DSFL(Method):
         yield Mark("distilled")
 
     def imitate(self, node: Node, labels: Tensor) -> Fit:
+        """Return the work order to learn these labels of the round's public rows."""
         rows = self.rows.of(node)
         return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
 
     def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Return the cross-entropy with the soft label of each row."""
         return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}

@@ -1,19 +1,18 @@
-"""Federated distillation: for each label, everyone learns what the others' networks say of it on average.
+"""FD (federated distillation): for each label, everyone learns what the others' networks say of it on average.
 
-Leaves a client: for each label, the mean of its softmax outputs on its private rows of that label, and which labels it
-has. Leaves the server, to each client: the same means over the other clients. No weights, no rows, no public data.
-Equations: Algorithm 1 (FD). The loss is cross-entropy with the label plus gamma times cross-entropy with the others'
-mean for that label, mean over the batch; the mean over the others leaves the client's own out, and is not weighted.
-Deviations: means are of the network after its local update, in evaluation mode, not gathered from the batches while it
-changes. A label's mean is over those who have it, not over all M - 1 others; a row whose label nobody else has gets the
-cross-entropy alone. Who misses a round, or is not in its cohort, counts with what it sent last. The value of gamma is
-ours. A table that is not of the shape that most have is left out; a client whom one reaches that does not fit its
-labels and outputs trains as if nothing were known, and notes it. The paper's generator of samples (FAug) is not here.
-Reference: Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation
-under Non-IID Private Data, 2018.
+Sent by a client: for each label, the mean of its softmax outputs on its private rows of that label, and which labels it
+has. No weights, no rows; there are no public data.
+Sent by the server: to each client, the same means over the other clients.
+
+Paper: Jeong et al., Communication-Efficient On-Device Machine Learning: Federated Distillation and Augmentation under
+Non-IID Private Data, 2018. Algorithm 1 (FD). The loss is the cross-entropy with the label plus gamma times the
+cross-entropy with the others' mean for that label, mean over the batch. The mean over the others leaves the client's
+own out, and is not weighted.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from heterophony import (
     Counts,
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -56,9 +56,37 @@ from heterophony.parts import (
 TEACHERS = Kind("teachers", to="children", means=PerClass(rows="held", soft=True), held=Counts)
 MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=Counts)
 
+DEVIATIONS = (
+    Deviation(
+        "means",
+        "of the network after its local update, in evaluation mode",
+        "the paper gathers outputs of the batches while it trains; every prediction here is in evaluation mode; it is "
+        "one more pass forward, and the means are of one network",
+    ),
+    Deviation(
+        "divisor",
+        "the number of the others who have the label, not M - 1; a row whose label nobody else has gets the "
+        "cross-entropy alone",
+        "the paper's devices have all labels",
+    ),
+    Deviation(
+        "absent clients",
+        "a client that misses a round, or is not in its cohort, counts with what it sent last",
+        "the paper's devices take part in every round",
+    ),
+    Deviation("gamma", "0.1 unless set", "the value is ours"),
+    Deviation(
+        "means of another shape",
+        "the server leaves out means that are not of the shape that most have; a client to whom means come that do not "
+        "fit its labels and outputs trains as if nothing were known, and notes it",
+        "a node may send anything, and networks may have different outputs",
+    ),
+    Deviation("FAug", "the paper's generator of samples is not here", "this file is its Algorithm 1 (FD) alone"),
+)
+
 
 class FD(Method):
-    """Different networks, no public data: mean outputs for each label travel, and teach all but those they are of."""
+    """Different networks learn without public data from the mean outputs of the others for each label."""
 
     roles = ("server", "client")
     kinds = (TEACHERS, MEANS)
@@ -67,7 +95,7 @@ class FD(Method):
     headline = "personalised"
     unused = ("cohort.weighted",)
 
-    gamma: float = 0.1  # the weight of what the others say
+    gamma: Annotated[float, "the weight of what the others say"] = 0.1
     cohort: Cohort = Cohort()
     local: Training = Training()
 
@@ -78,23 +106,30 @@ class FD(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        known = usual({name: Table(*table) for name, table in server.vars.get("tables", {}).items()})
-        tables = {client: _others(known, client) for client in self.cohort.draw(server)}
-        return [TEACHERS(c, means=t.means, held=t.counts.clamp(max=1)) for c, t in tables.items()]
+        heard = {name: Table(*table) for name, table in server.vars.get("tables", {}).items()}
+        tables = usual(heard)
+        sends = []
+        for client in self.cohort.draw(server):
+            others = _others(tables, client)
+            sends.append(TEACHERS(client, means=others.means, held=others.counts.clamp(max=1)))
+        return sends
 
     @on(Each(TEACHERS), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         data = client.data[self.local.data]
         yield from self.local.first(client, cross_entropy)
-        teachers, taught = Table(mail.means, mail.held), False
-        if len(mail.means):
-            one = yield Predict("model", self.local.data, torch.arange(min(1, len(data))))  # how many outputs it has
+        teachers = Table(mail.means, mail.held)
+        taught = False
+        if len(teachers.means):
+            # Only a prediction says how many outputs the network has.
+            one = yield Predict("model", self.local.data, torch.arange(min(1, len(data))))
             taught = fitting(teachers, data, one.shape[-1])
             if not taught:
                 yield Note("misfit", 1.0)
         if taught:
-            yield self.local.fit("model", self.distil, extra=spread(teachers, data.y), keep="own")
+            columns = spread(teachers, data.y)
+            yield self.local.fit("model", self.distil, extra=columns, keep="own")
         else:
             yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")
@@ -104,20 +139,29 @@ class FD(Method):
 
     @on(answers(MEANS), role="server")
     def gather(self, server: Node, mail: Inbox) -> None:
-        heard = {m.sender: [m.means, m.held.clamp(max=1) * (m.means.sum(-1) > 0.5)] for m in mail}
-        server.vars["tables"] = {**server.vars.get("tables", {}), **heard}
+        tables = dict(server.vars.get("tables", {}))
+        for m in mail:
+            present = m.means.sum(-1) > 0.5  # softmax outputs sum to one; a row of zeros says nothing
+            tables[m.sender] = [m.means, m.held.clamp(max=1) * present]
+        server.vars["tables"] = tables
         server.round += 1
 
     def distil(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """`mean` is what the others say of the row's label."""
+        """Return both terms of the loss.
+
+        The column `mean` is what the others say of a row's label; `heard` is 1 where anybody said something, else 0.
+        """
         logits = nets["model"](batch.x)
-        taught = -(batch.mean * logits.log_softmax(-1)).sum(-1)
-        return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * (batch.heard * taught).mean()}}
+        each = -(batch.mean * logits.log_softmax(-1)).sum(-1)
+        taught = (batch.heard * each).mean()
+        return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * taught}}
 
 
 def _others(tables: dict[str, Table], client: str) -> Table:
-    """What all but one say; before anybody has said anything, nothing."""
+    """Return the means over all clients but one; before anybody has sent any, an empty table."""
     if not tables:
         return unknown()
-    nobody = Table(*(part * 0 for part in next(iter(tables.values()))))
-    return merged([nobody, *(table for name, table in tables.items() if name != client)])
+    first = next(iter(tables.values()))
+    nobody = Table(first.means * 0, first.counts * 0)  # so that the shape is known where the client is the only one
+    others = [table for name, table in tables.items() if name != client]
+    return merged([nobody, *others])

@@ -1,19 +1,23 @@
 """FedAdagrad: FedAvg with Adagrad at the server.
 
-Leaves a client: what leaves it in FedAvg.
-Equations: Algorithm 2 (FEDADAGRAD), v from tau^2; beta1 = 0 as in the paper's experiments.
-Deviations: float buffers take the mean, not the moments; weighted by examples unless `weighted = false`.
-Reference: Reddi et al., Adaptive Federated Optimization, ICLR 2021.
+Sent by a client: its weights after local training, and how many examples they come from.
+Sent by the server: its weights.
+
+Paper: Reddi et al., Adaptive Federated Optimization, ICLR 2021. Algorithm 2 (FEDADAGRAD): v begins at tau^2, and beta1
+is 0, as in the paper's experiments.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from heterophony import Deviation
 from heterophony.methods.fedavg import FedAvg
 from heterophony.parts import NodeOptimiser
 
 ADAGRAD = NodeOptimiser("adagrad", rate=0.1, beta1=0.0, tau=1e-3)
+
+DEVIATIONS = (Deviation("weights", "by examples; `weighted = false` gives the plain mean", "as in fedavg"),)
 
 
 def fedadagrad(server: NodeOptimiser = ADAGRAD, **fedavg: Any) -> FedAvg:

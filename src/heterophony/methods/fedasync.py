@@ -1,13 +1,15 @@
-"""FedAsync: the server merges every model as it comes, the less the staler it is.
+"""FedAsync: the server merges every model as it comes; the staler a model is, the less it counts.
 
-Leaves a client: its weights after local training.
-Equations: Algorithm 1; alpha_t = alpha s(t - tau), Section 5.2 (polynomial, hinge or constant); clients are pulled
-towards the model they started from with weight `rho`.
-Deviations: none known; `concurrency` of the clients are at work, the next is drawn among the idle.
-Reference: Xie et al., Asynchronous Federated Optimization, 2019.
+Sent by a client: its weights after local training.
+Sent by the server: its weights.
+
+Paper: Xie et al., Asynchronous Federated Optimization, 2019. Algorithm 1; Section 5.2 (alpha_t = alpha s(t - tau), with
+s polynomial, hinge or constant). Clients are pulled towards the model they started from, with weight `rho`.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 from heterophony import Each, Kind, Loss, Mark, Message, Method, Node, Note, Round, Same, Send, Steps, Weights, on
 from heterophony.parts import Proximal, Staleness, Training, cross_entropy, difference, engage, release, shifted
@@ -26,9 +28,9 @@ class FedAsync(Method):
     headline = "global"
     unused = ("local.initial",)
 
-    alpha: float = 0.6
-    rho: float = 0.005
-    concurrency: float = 1.0
+    alpha: Annotated[float, "share of a fresh client's model in the merged one"] = 0.6
+    rho: Annotated[float, "how strongly a client is pulled to the model that it started from"] = 0.005
+    concurrency: Annotated[float, "share of the clients at work at a time; the next is drawn among the idle"] = 1.0
     staleness: Staleness = Staleness()
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -52,8 +54,12 @@ class FedAsync(Method):
     @on(Each(UPDATE), role="server")
     def merge(self, server: Node, mail: Message) -> Steps:
         release(server, [mail.sender])
-        share, here = self.alpha * self.staleness.discount(mail.staleness), server.weights()
-        server.load(mail.weights if share == 1 else shifted(here, difference(mail.weights, here), share))
+        share = self.alpha * self.staleness.discount(mail.staleness)
+        if share == 1:  # w + (new - w) would cost the last bit
+            server.load(mail.weights)
+        else:
+            own = server.weights()
+            server.load(shifted(own, difference(mail.weights, own), share))
         yield Note("staleness", mail.staleness)
         yield Mark("global")
         server.round += 1

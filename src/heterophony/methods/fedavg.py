@@ -1,16 +1,19 @@
-"""Federated averaging.
+"""FedAvg (federated averaging): clients train the server's model on their data, and the server averages the results.
 
-Leaves a client: its weights after local training, and how many examples they come from.
-Equations: Algorithm 1 (FederatedAveraging). With a `server` optimiser other than the plain one, Algorithm 2 of Reddi et
-al. (FedOPT): the mean update is its pseudo-gradient.
-Deviations: float buffers (BatchNorm's statistics) are averaged with the parameters; `weighted=False` gives the plain
-mean that some later papers compare with; local training may take another loss or a gradient transform.
-Reference: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+Sent by a client: its weights after local training, and how many examples they come from.
+Sent by the server: its weights.
+
+Paper: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+Algorithm 1 (FederatedAveraging). With a `server` optimiser other than the plain one, it is Algorithm 2 of Reddi et al.,
+Adaptive Federated Optimization, ICLR 2021 (FedOPT): the mean update is the optimiser's pseudo-gradient.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from heterophony import (
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -33,6 +36,22 @@ from heterophony.parts import Cohort, NodeOptimiser, Training, answers, cross_en
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation(
+        "buffers",
+        "float buffers (BatchNorm's statistics) are averaged with the parameters, or stay private (`models.buffers`)",
+        "the paper has no BatchNorm; leaving them out silently is a known mistake",
+    ),
+    Deviation(
+        "weights", "by examples; `weighted = false` gives the plain mean", "later papers compare with the plain mean"
+    ),
+    Deviation(
+        "local training",
+        "may take another loss, or a transform of the gradients",
+        "other methods are made of this one, such as fedprox",
+    ),
+)
+
 
 class FedAvg(Method):
     """The server sends its model, a cohort trains it on private data, the server averages what comes back."""
@@ -46,7 +65,7 @@ class FedAvg(Method):
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
-    transform: Transform | None = None  # is told the global weights as `anchor`
+    transform: Annotated[Transform | None, "of local gradients; it is given the global weights as `anchor`"] = None
     server: NodeOptimiser = NodeOptimiser()
 
     @on(Round, role="server")

@@ -1,10 +1,10 @@
 """FedAvgM: FedAvg whose server moves with momentum.
 
-Leaves a client: what leaves it in FedAvg.
-Equations: Section 4 (v <- beta v + dw, w <- w - v).
-Deviations: none; `server.beta1 = 0` is FedAvg up to rounding.
-Reference: Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
-2019.
+Sent by a client: its weights after local training, and how many examples they come from.
+Sent by the server: its weights.
+
+Paper: Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019.
+Section 4 (v <- beta v + dw, w <- w - v).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ MOMENTUM = NodeOptimiser("momentum", rate=1.0, beta1=0.9)
 
 
 def fedavgm(server: NodeOptimiser = MOMENTUM, **fedavg: Any) -> FedAvg:
-    """FedAvg with momentum at the server."""
+    """FedAvg with momentum at the server.
+
+    With `server.beta1 = 0` it is FedAvg, up to rounding.
+    """
     return FedAvg(server=server, **fedavg)
 
 

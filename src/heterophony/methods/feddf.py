@@ -1,29 +1,32 @@
-"""FedDF: ensemble distillation for model fusion.
+"""FedDF: the models of each architecture are averaged, and what all say of public data is distilled into each average.
 
-Leaves a client: its weights after local training, and how many examples they come from. Leaves the server: for each
-client the fused model of its architecture, after a round that it took part in, or else when it is asked again.
-Equations: Algorithm 1 and 3 (heterogeneous: one prototype an architecture). The teacher is the mean of all clients'
-logits on unlabelled public rows; the students are the averaged models of each architecture (Eq. 1: KL, batch mean).
-Deviations: the number of distillation steps is in epochs over public rows; no early stopping by validation. The server
-learns who has which architecture from updates, so a client's first round begins with its initial weights.
-Reference: Lin et al., Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020.
+Sent by a client: its weights after local training, and how many examples they come from.
+Sent by the server: to each client the fused model of its architecture, after a round that it took part in, or else when
+it is asked again.
+
+Paper: Lin et al., Ensemble Distillation for Robust Model Fusion in Federated Learning, NeurIPS 2020. Algorithms 1 and 3
+(networks that differ: one prototype an architecture); Eq. 1 (KL, mean over the batch). The teacher is the mean of all
+clients' logits on unlabelled public rows. The students are the averaged models of each architecture.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from heterophony import (
     Architectures,
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
     Mark,
     Message,
     Method,
+    Named,
     Node,
     Own,
     Predict,
@@ -41,37 +44,54 @@ MODEL = Kind("model", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights, examples=Scalar(low=0))
 FUSED = Kind("fused", to="children", weights=Weights("model"))
 
+DEVIATIONS = (
+    Deviation(
+        "steps",
+        "distillation runs for epochs over the public rows, without early stopping",
+        "early stopping needs validation data at the server",
+    ),
+    Deviation(
+        "a client's first round",
+        "begins with its initial weights; later ones with the present model of its architecture",
+        "the server learns from updates who has which architecture",
+    ),
+)
+
 
 class FedDF(Method):
-    """Weights are averaged within an architecture; what all of them think of public data is distilled into each."""
+    """Weights are averaged within an architecture; what all say of public data is distilled into each average."""
 
     roles = ("server", "client")
     kinds = (ASK, MODEL, UPDATE, FUSED)
-    memory = ("kin", "informed")  # which of the server's models a client has, and who has its present weights
+    # kin: which of the server's models has a client's architecture; informed: who has that model's present weights
+    memory = ("kin", "informed")
     models = {"server": {"*": Architectures()}, "client": {"model": Own(start="alike")}}
     headline = "fused"
     unused = ("distil.initial",)
     public = True
 
-    grouped: bool = True  # students start from the average of their architecture, else from their last state
+    grouped: Annotated[bool, "students start from the average of their architecture, else from their last state"] = True
     rows: PublicRows = PublicRows()
-    average: Literal["mean", "median", "trimmed"] = "mean"
+    average: Annotated[Literal["mean", "median", "trimmed"], "how the teacher's logits are combined"] = "mean"
     distil: Training = Training(lr=1e-3, optimiser="adam", batch=128)
     local: Training = Training()
     cohort: Cohort = Cohort()
 
     @on(Round, role="server")
     def ask(self, server: Node) -> list[Send]:
-        kin, informed = server.vars.get("kin", {}), server.vars.get("informed", [])
+        kin = server.vars.get("kin", {})
+        informed = server.vars.get("informed", [])
         behind: dict[str, list[str]] = {}
-        asked = []
+        ready = []
         for client in self.cohort.draw(server):
             if client in kin and client not in informed:
                 behind.setdefault(kin[client], []).append(client)
             else:
-                asked.append(client)
+                ready.append(client)
         sends = [MODEL(members, weights=server.weights(slot)) for slot, members in behind.items()]
-        return [*sends, ASK(asked)] if asked else sends
+        if ready:
+            sends.append(ASK(ready))
+        return sends
 
     @on(Each(ASK), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -83,6 +103,7 @@ class FedDF(Method):
         return (yield from self._train(client, mail))
 
     def _train(self, client: Node, mail: Message) -> Steps:
+        """Train on private data and answer with the weights."""
         client.round = mail.round
         yield from self.local.first(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
@@ -91,21 +112,17 @@ class FedDF(Method):
 
     @on(answers(UPDATE), role="server")
     def fuse(self, server: Node, mail: Inbox) -> Steps:
-        groups: dict[str, list[Message]] = {}
-        for m in mail:
-            if (slot := _prototype(server, m.weights)) is not None:
-                groups.setdefault(slot, []).append(m)
+        groups = _by_architecture(server, mail)
         if groups:
-            kin = {m.sender: slot for slot, members in groups.items() for m in members}
-            server.vars["kin"] = {**server.vars.get("kin", {}), **kin}
-            server.vars["informed"] = list(kin)
+            _remember(server, groups)
             rows = self.rows.of(server)
             before = {slot: server.weights(slot) for slot in groups}
             opinions = []
             for slot, members in groups.items():
                 for m in members:
                     server.load(m.weights, slot)
-                    opinions.append((yield Predict(slot, "public", rows)))
+                    logits = yield Predict(slot, "public", rows)
+                    opinions.append(logits)
             teacher = combine(opinions, self.average)
             for slot, members in groups.items():
                 averaged = self.cohort.mean(members)
@@ -120,13 +137,36 @@ class FedDF(Method):
         yield Mark("fused")
 
     def imitate(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Return KL(teacher || student) for each student."""
         return {slot: {"kl": kl(batch.teacher, net(batch.x))} for slot, net in nets.items()}
 
 
+def _by_architecture(server: Node, mail: Inbox) -> dict[str, list[Message]]:
+    """Return the updates of each architecture by the server's model of it; those that fit no model are left out."""
+    groups: dict[str, list[Message]] = {}
+    for m in mail:
+        slot = _prototype(server, m.weights)
+        if slot is not None:
+            groups.setdefault(slot, []).append(m)
+    return groups
+
+
+def _remember(server: Node, groups: dict[str, list[Message]]) -> None:
+    """Note each sender's architecture, and that the senders alone will have the present weights."""
+    kin = {m.sender: slot for slot, members in groups.items() for m in members}
+    server.vars["kin"] = {**server.vars.get("kin", {}), **kin}
+    server.vars["informed"] = list(kin)
+
+
 def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:
-    """The server's model of the architecture that these weights belong to."""
-    shapes = {name: tensor.shape for name, tensor in weights.items()}
+    """Return the server's model of the architecture that these weights belong to, if there is one."""
+    shapes = _shapes(weights)
     for slot in server.slots:
-        if {name: tensor.shape for name, tensor in server.slots[slot].shared().items()} == shapes:
+        if _shapes(server.slots[slot].shared()) == shapes:
             return slot
     return None
+
+
+def _shapes(weights: Named) -> dict[str, torch.Size]:
+    """Return the shape of each tensor by its name."""
+    return {name: tensor.shape for name, tensor in weights.items()}

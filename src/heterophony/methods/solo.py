@@ -1,8 +1,8 @@
-"""Everyone alone (SOLO, IND), and everyone alone with the public data of all (AGG).
+"""SOLO and AGG: everyone trains alone (SOLO, also called IND), or alone with the public data of all (AGG).
 
-Leaves a node: nothing.
-Deviations: none; AGG is FedH2L's, private plus all labelled public data at each node, not pooled private data.
-Reference: the baselines of Li et al. (FedH2L, 2021) and Huang et al. (FCCL, CVPR 2022).
+Sent by a node: nothing.
+
+Paper: the baselines of Li et al. (FedH2L, 2021) and Huang et al. (FCCL, CVPR 2022).
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from heterophony import Loss, Mark, Method, Node, Own, Round, Steps, on
+from heterophony import Deviation, Loss, Mark, Method, Node, Own, Round, Steps, on
 from heterophony.parts import Retention, Training, cross_entropy
 
 EVERYTHING = Training(data="all")
+
+DEVIATIONS = (
+    Deviation(
+        "data of AGG",
+        "each node's own private data and all labelled public data; nothing is sent",
+        "FedH2L's definition; it does not mean pooled private data",
+    ),
+)
 
 
 class Solo(Method):
@@ -38,7 +46,7 @@ class Solo(Method):
 
 
 def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:
-    """Each participant alone, on its private data and all labelled public data."""
+    """Each participant trains its own network on its own data and all labelled public data; nothing is sent."""
     return Solo(local=replace(local, data="all"), **solo)
 
 

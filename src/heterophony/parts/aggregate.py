@@ -13,10 +13,15 @@ from heterophony.kernel.work import Named
 
 
 def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
-    """The (weighted) mean of named tensors, summed in the order given. If no weight is above zero, all count alike."""
+    """Return the mean of named tensors, summed in the order given.
+
+    `weights` says how much each item counts. Without weights, or where none is above zero, all count alike.
+    """
     if not items:
         raise ValueError("the mean of no messages: a skipped round brings no mail, so test `if mail` first")
-    shares = [1.0] * len(items) if weights is None or not any(weights) else list(weights)
+    shares = [1.0] * len(items)
+    if weights is not None and any(weights):
+        shares = list(weights)
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
         raise ValueError(f"{len(items)} items need as many weights >= 0, got {shares}")
     total = sum(shares)
@@ -28,10 +33,10 @@ def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict
 
 
 def combine(items: Sequence[Tensor], how: Literal["mean", "median", "trimmed"] = "mean") -> Tensor:
-    """One tensor from many of the same shape, element by element.
+    """Combine tensors of the same shape to one, element by element.
 
-    The median, and the mean without the lowest and highest fifth (at least one of each where there are three or more),
-    are not moved far by a few that are wrong.
+    A few wrong tensors cannot move the median far. The same holds for the trimmed mean, which leaves out the lowest and
+    the highest fifth: at least one tensor at each end where there are three or more.
     """
     if not items:
         raise ValueError("nothing to combine: a skipped round brings no mail, so test `if mail` first")
@@ -45,43 +50,60 @@ def combine(items: Sequence[Tensor], how: Literal["mean", "median", "trimmed"] =
 
 
 def filtered(items: Sequence[Tensor], sigma: float, draw: torch.Generator) -> Tensor:
-    """For each row, the mean of those whom a filter keeps, for points of bounded second moments.
+    """Return for each row the mean of the items that a filter keeps.
 
-    As long as those who are left have, in some direction, a variance above 9 sigma^2, those go whose distance from the
-    mean along the direction of the largest is beyond a threshold: a share of the greatest distance, drawn with density
-    2z on [0, 1] among those that leave somebody. The farthest always goes; where all are equally far, nobody does.
+    It is the filter for points of bounded second moments. For each row on its own, it looks for the direction in which
+    the items that are left have the largest variance. If this variance is above 9 sigma^2, it removes all items whose
+    distance from the mean along that direction reaches a threshold, and looks again. The threshold is a random share of
+    the greatest distance, with density 2z on [0, 1], drawn among the shares that leave somebody. The farthest item
+    always goes. Where all are equally far, none does.
+
     Diakonikolas et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017: the filter for second moments.
+
+    Args:
+        items: a matrix of each participant, all of the same shape.
+        sigma: the largest standard deviation, in any direction, that honest items have.
+        draw: where the thresholds are drawn from.
     """
     points = torch.stack([item.double() for item in items], 1)
-    kept, rows = torch.ones(points.shape[:2], dtype=torch.bool), torch.arange(len(points))
+    kept = torch.ones(points.shape[:2], dtype=torch.bool)
+    rows = torch.arange(len(points))  # those that the last turn has changed; at first, all
     means = points.new_empty(points.shape[0], points.shape[2])
-    while len(rows):  # those that the last turn has changed
+    while len(rows):
         shares = (kept[rows] / kept[rows].sum(1, keepdim=True)).unsqueeze(2)
         means[rows] = (shares * points[rows]).sum(1)
         gaps = points[rows] - means[rows].unsqueeze(1)
         _, values, directions = torch.linalg.svd(shares.sqrt() * gaps, full_matrices=False)
         far = (gaps @ directions[:, :1].mT).squeeze(2).abs()
-        nearest, farthest = far.where(kept[rows], math.inf).amin(1), far.where(kept[rows], 0).amax(1)
+        nearest = far.where(kept[rows], math.inf).amin(1)
+        farthest = far.where(kept[rows], 0).amax(1)
         least = nearest / farthest
-        drawn = torch.rand(len(points), generator=draw, dtype=torch.float64)[rows]  # a row's do not depend on others
+        # A number for every row, so that what a row draws does not depend on which others are left.
+        drawn = torch.rand(len(points), generator=draw, dtype=torch.float64)[rows]
         share = (least**2 + (1 - least**2) * drawn).sqrt()
-        beyond = (far >= (share * farthest).unsqueeze(1)) & (far > nearest.unsqueeze(1))
-        torn = (values[:, 0] > 3 * sigma) & (least < 1 - 1e-9)  # two are equally far, but for rounding
+        threshold = (share * farthest).unsqueeze(1)
+        beyond = (far >= threshold) & (far > nearest.unsqueeze(1))
+        spread = values[:, 0] > 3 * sigma
+        uneven = least < 1 - 1e-9  # equally far, but for rounding, counts as equally far
+        torn = spread & uneven
         rows = rows[torn]
         kept[rows] &= ~beyond[torn]
     return means.float()
 
 
 def difference(a: Named, b: Named) -> dict[str, Tensor]:
-    """a - b, name by name."""
+    """Return a - b, name by name."""
     return {name: a[name] - b[name] for name in a}
 
 
 def shifted(a: Named, b: Named, scale: float = 1.0) -> dict[str, Tensor]:
-    """a + scale * b for the names of b; the other names of a as they are."""
+    """Return a + scale * b for the names of b, and the other tensors of a as they are."""
     return {name: tensor.add(b[name], alpha=scale) if name in b else tensor for name, tensor in a.items()}
 
 
 def dot(a: Named, b: Named) -> Tensor:
-    """The inner product over all names of a."""
-    return sum(((a[name] * b[name]).sum() for name in a), start=next(iter(a.values())).new_zeros(()))
+    """Return the inner product over all names of a."""
+    total = next(iter(a.values())).new_zeros(())
+    for name in a:
+        total = total + (a[name] * b[name]).sum()
+    return total

@@ -1,4 +1,4 @@
-"""Tables with a row for each class: means by label, and what the tables of several nodes say together."""
+"""Tables with one row for each class: means by label, and how the tables of several nodes are put together."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from heterophony.kernel.node import Node
 
 
 class Table(NamedTuple):
-    """A mean vector for each class, and from how many examples it is: zeros where there are none."""
+    """For each class a mean vector and the number of examples behind it; both are zero for a class without examples."""
 
     means: Tensor
     counts: Tensor
 
 
 def unknown() -> Table:
-    """The table of somebody who has heard nothing yet."""
+    """Return an empty table: that of a node that has heard nothing yet."""
     return Table(torch.zeros(0, 0), torch.zeros(0))
 
 
 def counted(data: Data) -> Tensor:
-    """How many rows each class has."""
+    """Return the number of rows of each class."""
     if data.classes is None or data.y.dim() != 1:
         raise DataError("means and counts by label need data with `classes` and one label a row")
     return torch.bincount(data.y, minlength=data.classes).double()
 
 
 def by_label(outputs: Tensor, data: Data) -> Table:
-    """The mean output of each class's rows."""
+    """Return the mean output over the rows of each class."""
     counts = counted(data)
     sums = torch.zeros(len(counts), outputs.shape[1], dtype=torch.float64)
     sums.index_add_(0, data.y, outputs.double())
@@ -42,18 +42,22 @@ def by_label(outputs: Tensor, data: Data) -> Table:
 
 
 def merged(tables: Sequence[Table]) -> Table:
-    """Class by class the mean of those who have it, by their counts; the counts are added."""
+    """Return for each class the mean over the tables that have it, weighted by their counts, which are added."""
     if not tables:
         raise ValueError("nothing to merge: a skipped round brings no mail, so test `if mail` first")
     counts = torch.stack([table.counts.double() for table in tables])
     means = torch.stack([table.means.double() for table in tables])
     total = counts.sum(0)
     shares = counts / torch.where(total > 0, total, 1.0)
-    return Table((shares.unsqueeze(-1) * means).sum(0).float(), total.float())
+    together = (shares.unsqueeze(-1) * means).sum(0)
+    return Table(together.float(), total.float())
 
 
 def renewed(before: Table, found: Table) -> Table:
-    """What was found; of classes that nobody had now, what was known before, unless that is of another shape."""
+    """Return `found`, and for classes that are missing there the rows of `before`.
+
+    Where the two tables are of different shapes, `before` is of no use.
+    """
     if before.means.shape != found.means.shape:
         return found
     new = found.counts > 0
@@ -62,35 +66,42 @@ def renewed(before: Table, found: Table) -> Table:
 
 
 def usual(tables: Mapping[str, Table], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Table]:
-    """The tables of the shape that most have, the first of equally many: others would not go with them.
+    """Return the tables of the shape that most have; tables of other shapes cannot be put together with them.
 
-    A server without data or networks knows neither how many classes there are nor how wide a mean is. Tables without a
-    row say nothing, and do not count. `shapes` are all that were ever heard; without them, those of the tables count.
+    A server without data or networks knows neither the number of classes nor the width of a mean, so the majority says
+    it. Of two shapes that are equally frequent, the first wins. Tables without a row do not count.
+
+    Args:
+        tables: the tables by who sent them.
+        shapes: the shapes that count, such as all that were ever heard; None: those of these tables.
     """
-    counted = Counter(map(tuple, (shapes if shapes is not None else shapes_of(tables)).values()))
-    most = max(counted, key=lambda shape: counted[shape], default=None)
+    if shapes is None:
+        shapes = shapes_of(tables)
+    frequency = Counter(tuple(shape) for shape in shapes.values())
+    most = max(frequency, key=lambda shape: frequency[shape], default=None)
     return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
 
 
 def shapes_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
-    """Of those that have rows."""
+    """Return the shape of each table that has rows."""
     return {name: list(table.means.shape) for name, table in tables.items() if len(table.means)}
 
 
 def agreed(server: Node, tables: Mapping[str, Table]) -> list[Table]:
-    """The tables of the shape that most had when they were last heard, which "shapes" remembers.
+    """Return the tables of the shape that most clients sent when they were last heard.
 
-    So nobody who is alone in its cohort changes what the others can use.
+    The server's variable "shapes" remembers these shapes. So a client that is alone in its cohort cannot change the
+    shape of what the server knows.
     """
     server.vars["shapes"] = server.vars.get("shapes", {}) | shapes_of(tables)
     return list(usual(tables, server.vars["shapes"]).values())
 
 
 def fitting(table: Table, data: Data, width: int) -> bool:
-    """Whether a table has a row for each of these classes, as wide as it must be: what was heard may be anything."""
+    """Return whether a table has a row for each class of these data, of this width; a sender may send anything."""
     return tuple(table.means.shape) == (data.classes, width)
 
 
 def spread(table: Table, labels: Tensor) -> dict[str, Tensor]:
-    """Columns beside rows with these labels: `mean` of the row's own class, and `heard`, whether there is one."""
+    """Return columns for rows with these labels: the class's `mean`, and `heard`, which is 1 where there is one."""
     return {"mean": table.means[labels].float(), "heard": (table.counts[labels] > 0).float()}

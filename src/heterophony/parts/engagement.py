@@ -1,4 +1,7 @@
-"""Who is at work for an asynchronous node. Kept in the variable "engaged", which the method declares."""
+"""Which children are at work for an asynchronous node.
+
+The node's variable "engaged" keeps it; a method that uses this declares the variable in its `memory`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from heterophony.kernel.node import Node
 
 
 def engage(node: Node, concurrency: float = 1.0) -> tuple[str, ...]:
-    """Idle children, drawn at random, to be set to work now, so that this share of all (at least one) is at work."""
+    """Return the idle children to be set to work now, and remember them as working.
+
+    They are drawn at random, as many as are needed so that the share `concurrency` of all children, at least one, is at
+    work.
+    """
     known = node.vars.setdefault("engaged", {"working": [], "drawn": 0})
     busy = set(known["working"])
     idle = [child for child in node.children if child not in busy]
@@ -24,6 +31,7 @@ def engage(node: Node, concurrency: float = 1.0) -> tuple[str, ...]:
 
 
 def release(node: Node, children: Iterable[str]) -> None:
-    """These have answered."""
-    known, gone = node.vars["engaged"], set(children)
+    """Remember that these children have answered and are idle."""
+    known = node.vars["engaged"]
+    gone = set(children)
     known["working"] = [child for child in known["working"] if child not in gone]

@@ -1,9 +1,10 @@
-"""A small network that makes features of labels, for heads to read: FedGen's."""
+"""FedGen's generator: a small network that makes features of labels, for heads to read."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -14,14 +15,17 @@ from heterophony.kernel.work import Named
 
 @dataclass(frozen=True)
 class Generator:
-    """Noise and a label, one-hot, to features, by two layers with ReLU between them; and how a server trains it."""
+    """What the generator is like, and how a server trains it.
 
-    noise: int = 32  # how many numbers of it, from a standard normal distribution
-    hidden: int = 256
-    steps: int = 50  # of Adam, in each round
-    batch: int = 32
-    lr: float = 0.005
-    diversity: float = 1.0  # the weight of the diversity loss
+    It makes features of noise and a one-hot label, by two linear layers with ReLU between them.
+    """
+
+    noise: Annotated[int, "how many numbers of noise, from a standard normal distribution"] = 32
+    hidden: Annotated[int, "width of the inner layer"] = 256
+    steps: Annotated[int, "of Adam, in each round"] = 50
+    batch: Annotated[int, "rows of a step"] = 32
+    lr: Annotated[float, "learning rate"] = 0.005
+    diversity: Annotated[float, "the weight of the diversity loss"] = 1.0
 
     def __post_init__(self) -> None:
         if min(self.noise, self.hidden, self.batch) < 1 or self.steps < 0:
@@ -31,32 +35,46 @@ class Generator:
             raise ValueError(f"lr is a rate > 0 and diversity a weight >= 0, got {self.lr} and {self.diversity}")
 
     def shapes(self, classes: int, width: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor, for so many classes and features."""
         inputs = self.noise + classes
         layers = {"inner": (self.hidden, inputs), "inner bias": (self.hidden,)}
         return {**layers, "outer": (width, self.hidden), "outer bias": (width,)}
 
     def fresh(self, classes: int, width: int, draw: torch.Generator) -> dict[str, Tensor]:
-        """Layers as torch begins them."""
-        shapes, most = self.shapes(classes, width), {"inner": self.noise + classes, "outer": self.hidden}
-        sizes = {name: 1 / math.sqrt(most[name.partition(" ")[0]]) for name in shapes}
-        return {n: torch.empty(shape).uniform_(-sizes[n], sizes[n], generator=draw) for n, shape in shapes.items()}
+        """Return layers as torch begins them."""
+        inputs = {"inner": self.noise + classes, "outer": self.hidden}
+        layers = {}
+        for name, shape in self.shapes(classes, width).items():
+            layer = name.partition(" ")[0]  # "inner bias" is of the layer "inner"
+            most = 1 / math.sqrt(inputs[layer])
+            layers[name] = torch.empty(shape).uniform_(-most, most, generator=draw)
+        return layers
 
     def fits(self, weights: Named, classes: int, width: int) -> bool:
-        """Whether these are layers for so many classes and features: what was heard may be anything."""
+        """Return whether these are layers for so many classes and features; a sender may send anything."""
         found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-        return found == self.shapes(classes, width) and all(t.dtype == torch.float32 for t in weights.values())
+        if found != self.shapes(classes, width):
+            return False
+        return all(tensor.dtype == torch.float32 for tensor in weights.values())
 
     def payload(self, classes: int, width: int) -> int:
-        """Bytes of its weights."""
+        """Return the bytes of its weights."""
         return 4 * sum(math.prod(shape) for shape in self.shapes(classes, width).values())
 
     def drawn(self, shares: Tensor, rows: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-        """So many labels, by their shares, and the noise beside each."""
+        """Return as many random labels, drawn by their shares, and the noise for each of them."""
         labels = torch.multinomial(shares.double(), rows, replacement=True, generator=draw)
         return labels, torch.randn(rows, self.noise, generator=draw)
 
     def trained(self, weights: Named, head: Tensor, shares: Tensor, draw: torch.Generator) -> dict[str, Tensor]:
-        """After its steps towards features of which this head (its bias in the last column) tells the label."""
+        """Return the layers after `steps` steps of Adam, towards features of which the head tells the label.
+
+        Args:
+            weights: the layers as they are.
+            head: the weights of a linear head, with its bias in the last column.
+            shares: how often each label is drawn.
+            draw: where labels and noise are drawn from.
+        """
         layers = {name: tensor.double().requires_grad_() for name, tensor in weights.items()}
         optimiser = torch.optim.Adam(list(layers.values()), self.lr)
         for _ in range(self.steps):
@@ -68,14 +86,14 @@ class Generator:
         return {name: tensor.detach().float() for name, tensor in layers.items()}
 
     def loss(self, weights: Named, head: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
-        """Cross-entropy of what the head tells, and how little features differ where noise does."""
+        """Return the cross-entropy of what the head tells, plus the weighted diversity loss."""
         features = made(weights, labels, noise)
         told = F.cross_entropy(features @ head[:, :-1].T + head[:, -1], labels)
         return told + self.diversity * likeness(features, noise)
 
 
 def made(weights: Named, labels: Tensor, noise: Tensor) -> Tensor:
-    """The features of these labels with this noise."""
+    """Return the features that the generator makes of these labels and this noise."""
     classes = weights["inner"].shape[1] - noise.shape[1]
     inputs = torch.cat([noise, F.one_hot(labels, classes).to(noise)], 1)
     inner = (inputs @ weights["inner"].T + weights["inner bias"]).relu()
@@ -83,6 +101,11 @@ def made(weights: Named, labels: Tensor, noise: Tensor) -> Tensor:
 
 
 def likeness(features: Tensor, noise: Tensor) -> Tensor:
-    """exp of minus the mean, over all pairs of rows, of their features' distance (L1) times their noise's (squared)."""
+    """Return the diversity loss: how alike features are whose noise differs.
+
+    For each pair of rows, the distance of the features (L1) is multiplied by that of the noise (squared). The loss is
+    exp(-mean) over all pairs.
+    """
     apart = (features.unsqueeze(0) - features.unsqueeze(1)).abs().mean(-1)
-    return (-(noise.unsqueeze(0) - noise.unsqueeze(1)).square().mean(-1) * apart).mean().exp()
+    noise_apart = (noise.unsqueeze(0) - noise.unsqueeze(1)).square().mean(-1)
+    return (-noise_apart * apart).mean().exp()

@@ -1,5 +1,8 @@
-"""A head that networks of different widths have in common: a row a class, its weights of so many groups of features
-and its bias. A network's own features are in groups of neighbours (`features.pooled`)."""
+"""A linear head that networks of different widths have in common.
+
+It is a matrix with one row for each class: a weight for each group of features, and the bias in the last column. A
+network's features are put into groups of neighbours (`features.pooled`).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,17 @@ from heterophony.parts.features import head_of, misfit, pooled, width_of
 
 
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
-    """How many features the common head reads; raises for a network that cannot be given one."""
+    """Return how many features the common head reads; raise for a network that cannot be given a common head."""
     if head_of(network, asker).bias is None:
         raise DataError(f"{asker} needs networks whose head has a bias: the common one has")
     return width_of(network, asker, width)
 
 
 def replaced(client: Node, head: Tensor, width: int, asker: str) -> Steps:
-    """Put the common head, if there is one, in the place of the client's: the same outputs from means of groups.
+    """Replace the client's head by the common one, so that it gives what that gives for means of groups.
 
-    One that does not fit is noted, and the client keeps its own.
+    An empty common head means that there is none yet. One that does not fit is noted. In both cases the client keeps
+    its own.
     """
     own = head_of(client.models["model"], asker)
     if head.shape == (own.out_features, width + 1):
@@ -34,13 +38,21 @@ def replaced(client: Node, head: Tensor, width: int, asker: str) -> Steps:
 
 
 def grouped(own: nn.Linear, width: int) -> Tensor:
-    """What a head makes of features that are equal within each group, as a common one: `replaced` gives it back."""
+    """Return a network's head as a common one: for features that are equal within each group, both give the same.
+
+    `replaced` is the way back.
+    """
     weight = own.weight.detach().cpu().float()
-    sums = weight if own.in_features == width else weight @ repeated(torch.eye(width), own.in_features).T
-    return torch.cat([sums, own.bias.detach().cpu().float().unsqueeze(1)], 1)
+    bias = own.bias.detach().cpu().float().unsqueeze(1)
+    if own.in_features != width:
+        weight = weight @ repeated(torch.eye(width), own.in_features).T
+    return torch.cat([weight, bias], 1)
 
 
 def repeated(features: Tensor, count: int) -> Tensor:
-    """So many features as groups of equal ones: their `pooled` are what was given."""
+    """Return `count` features, equal within each group, of which `pooled` gives these features back."""
     width = features.shape[-1]
-    return features if count == width else features[..., torch.arange(count) * width // count]
+    if count == width:
+        return features
+    group = torch.arange(count) * width // count
+    return features[..., group]

@@ -1,4 +1,4 @@
-"""Losses as the papers write them. Reductions are spelled out, teachers are constants."""
+"""Losses as the papers write them. Each docstring says what is summed or averaged; no gradient reaches a teacher."""
 
 from __future__ import annotations
 
@@ -15,20 +15,24 @@ Nets = Mapping[str, Callable[[Tensor], Tensor]]
 
 
 def flat(logits: Tensor) -> Tensor:
-    """Outputs with one row a prediction: those of sequences, (rows, classes, places), as (rows x places, classes)."""
-    return logits if logits.ndim <= 2 else logits.movedim(1, -1).flatten(0, -2)
+    """Return outputs with one row for each prediction.
+
+    Those of sequences, of shape (rows, classes, places), become (rows x places, classes).
+    """
+    if logits.ndim <= 2:
+        return logits
+    return logits.movedim(1, -1).flatten(0, -2)
 
 
 def ce(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy over rows, or over all places of all rows.
-
-    Flattened, as torch's own form for sequences has no kernel for GPUs that repeats to the bit.
-    """
-    return F.cross_entropy(flat(logits), labels if logits.ndim <= 2 else labels.flatten())
+    """Return the cross-entropy with the labels: mean over rows, or over all places of all rows."""
+    if logits.ndim > 2:  # flattened: torch's own form for sequences has no GPU kernel that repeats to the bit
+        labels = labels.flatten()
+    return F.cross_entropy(flat(logits), labels)
 
 
 def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-    """Mean cross-entropy of each model with the labels."""
+    """Return the mean cross-entropy of each model with the labels."""
     return {name: {"ce": ce(net(batch.x), batch.y)} for name, net in nets.items()}
 
 
@@ -38,10 +42,13 @@ def distance(
     kind: Literal["l1", "l2", "ce"] = "l1",
     over: Literal["mean", "sum"] = "mean",
 ) -> Tensor:
-    """How far logits are from a constant target, mean over rows.
+    """Return how far logits are from a constant target: mean over rows.
 
-    Over a row's outputs, absolute (l1) or squared (l2) differences are averaged or summed, and soft cross-entropy is
-    summed.
+    Args:
+        target: the logits to compare with.
+        logits: those of the model that learns.
+        kind: absolute differences ("l1"), squared ones ("l2"), or cross-entropy with the target's softmax ("ce").
+        over: what is done over a row's outputs: their mean or their sum. Cross-entropy is always a sum.
     """
     if kind == "ce":
         return soft_cross_entropy(target, logits)
@@ -51,24 +58,28 @@ def distance(
 
 
 def soft_cross_entropy(teacher: Tensor, student: Tensor, temperature: float = 1.0) -> Tensor:
-    """Cross-entropy with a teacher's softened prediction, a constant: summed over classes, mean over rows."""
+    """Return the cross-entropy with a teacher's softened prediction: summed over classes, mean over rows."""
     return soft_ce((flat(teacher) / temperature).softmax(-1), flat(student) / temperature)
 
 
 def soft_ce(target: Tensor, logits: Tensor) -> Tensor:
-    """Cross-entropy with probabilities, which are constants: summed over classes, mean over rows."""
+    """Return the cross-entropy with these probabilities: summed over classes, mean over rows."""
     return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
 
 
 def kl(teacher: Tensor, student: Tensor) -> Tensor:
-    """KL(teacher || student) of logits: summed over classes, mean over the batch; the teacher is a constant."""
+    """Return KL(teacher || student) of logits: summed over classes, mean over the batch."""
     target = flat(teacher.detach()).log_softmax(-1)
-    return (target.exp() * (target - flat(student).log_softmax(-1))).sum(-1).mean()
+    learnt = flat(student).log_softmax(-1)
+    return (target.exp() * (target - learnt)).sum(-1).mean()
 
 
 @dataclass(frozen=True)
 class Mutual:
-    """Cross-entropy and, with this share, KL from the column `parent` (logits): FML's Eq. 5 for one's own model."""
+    """Cross-entropy with the labels, and KL from another model: FML's Eq. 5 for one's own model.
+
+    KL counts with this `share`, cross-entropy with the rest. The column `parent` has the other model's logits.
+    """
 
     share: float
 

@@ -1,4 +1,4 @@
-"""Matrices as products of two smaller ones, as far as their energy (the sum of squared singular values) asks for."""
+"""Matrices as products of two smaller ones. A matrix's energy is the sum of its squared singular values."""
 
 from __future__ import annotations
 
@@ -9,40 +9,47 @@ from heterophony.kernel.work import Named
 
 
 def compressed(tensors: Named, energy: float) -> dict[str, Tensor]:
-    """What `LowRank` carries: of each matrix the fewest singular values with this share of its energy.
+    """Return what the field `LowRank` carries: each matrix as two factors, where that is smaller.
 
-    The left factor has the singular values in it. What is no matrix, or would not get smaller, stays as it is, and with
-    a share of one everything does.
+    The factors keep the fewest singular values that have this share of the matrix's energy; these values are in the
+    left factor. A tensor stays as it is if it is no matrix, or would not get smaller. With a share of one, all do.
     """
     if energy >= 1:
         return dict(tensors)
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        factors = _factors(tensor.flatten(1), energy) if tensor.dim() > 1 and tensor.numel() else ()
+        factors: tuple[Tensor, ...] = ()
+        if tensor.dim() > 1 and tensor.numel():
+            factors = _factors(tensor.flatten(1), energy)
         if factors and sum(factor.numel() for factor in factors) < tensor.numel():
-            found |= {f"{name}/left": factors[0], f"{name}/right": factors[1]}
+            left, right = factors
+            found[f"{name}/left"] = left
+            found[f"{name}/right"] = right
         else:
             found[name] = tensor
     return found
 
 
 def restored(tensors: Named, like: Named) -> dict[str, Tensor]:
-    """The matrices again, with names, shapes and device of `like`."""
+    """Return the matrices again, with the names, shapes and devices of `like`."""
     found = {}
     for name, model in like.items():
         if name in tensors:
             found[name] = tensors[name].to(model.device)
         else:
-            left, right = (tensors[f"{name}/{side}"].to(model.device) for side in ("left", "right"))
+            left = tensors[f"{name}/left"].to(model.device)
+            right = tensors[f"{name}/right"].to(model.device)
             found[name] = (left @ right).view(model.shape)
     return found
 
 
 def _factors(matrix: Tensor, energy: float) -> tuple[Tensor, ...]:
-    wide = matrix.double().cpu()  # where it repeats to the bit
+    """Return the left and the right factor, or nothing for a matrix that is not finite."""
+    wide = matrix.double().cpu()  # there the decomposition repeats to the bit
     if not torch.isfinite(wide).all():
-        return ()  # of somebody who has diverged: refused at the receiver's door, as all that is not finite
+        return ()  # it travels as it is, and the receiver's door refuses it
     left, values, right = torch.linalg.svd(wide, full_matrices=False)
     kept = values.square().cumsum(0)
     rank = int(torch.searchsorted(kept, energy * kept[-1])) + 1
-    return (left[:, :rank] * values[:rank]).to(matrix.dtype), right[:rank].to(matrix.dtype)
+    scaled = left[:, :rank] * values[:rank]
+    return scaled.to(matrix.dtype), right[:rank].to(matrix.dtype)
