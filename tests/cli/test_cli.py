@@ -1115,8 +1115,8 @@ def test_the_working_folder_is_where_networks_are_looked_for(small, tmp_path):
 
 def test_methods_say_what_leaves_a_node():
     text = call("methods", "fml").stdout
-    assert "Leaves a client: the weights of its copy" in text
-    assert "Reference: Shen et al." in text
+    assert "Sent by a client: the weights of its copy" in text
+    assert "Paper: Shen et al." in text
     assert "alpha" in text
 
 

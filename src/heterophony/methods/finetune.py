@@ -1,20 +1,22 @@
-"""FedAvg with fine-tuning: everyone adapts a copy of the finished global model to its own data.
+"""FedAvg with fine-tuning: each client adapts a copy of the finished global model to its own data.
 
-Leaves a client: what leaves it in FedAvg. Leaves the server, beside its model in every round: that model after every
-`every` rounds, to all clients, to be adapted; nothing comes back.
-Equations: Algorithm 1 of McMahan et al., then plain local training (FedAvg-FT in the second paper).
-Deviations: what is adapted is the merged model of that very round, also in the last one, and by clients outside the
-cohort too; as local training does, for `adapt` epochs. It takes virtual time. With `adapt=0` the global model is
-FedAvg's to the bit (otherwise adapting uses up orders of the private rows, and FedAvg's batches come in another).
-References: McMahan et al., AISTATS 2017; Yu, Bagdasaryan and Shmatikov, Salvaging Federated Learning by Local
-Adaptation, 2020.
+Sent by a client: its weights after local training and the number of its examples, as in FedAvg. The adapted model is
+never sent.
+Sent by the server: its model in every round. After every `every` rounds also the merged model, to all clients, for them
+to adapt.
+
+Papers: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+Algorithm 1, then plain local training. This is FedAvg-FT of Yu, Bagdasaryan and Shmatikov, Salvaging Federated Learning
+by Local Adaptation, 2020.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from heterophony import (
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -37,9 +39,23 @@ GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 ADAPT = Kind("adapt", to="children", weights=Weights("own"))
 
+DEVIATIONS = (
+    Deviation(
+        "what is adapted",
+        "the merged model of that very round, sent to all clients after every `every` rounds",
+        '"after training" is after the last round, and clients outside the cohort need it too',
+    ),
+    Deviation(
+        "adapting",
+        "is local training for `adapt` epochs: it takes virtual time, and it takes orders of the private rows, so that "
+        "the next round's batches are not FedAvg's",
+        "the papers do not say; with `adapt = 0` the global model is FedAvg's to the bit",
+    ),
+)
+
 
 class FineTune(Method):
-    """FedAvg; now and then everyone adapts the global model to its own data."""
+    """FedAvg; every few rounds each client adapts the global model to its own data."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE, ADAPT)
@@ -47,9 +63,9 @@ class FineTune(Method):
     headline = "personalised"
     unused = ("local.initial",)
 
-    adapt: int = 1  # epochs
-    adapt_lr: float | None = None  # None: the rate of local training
-    every: int = 1
+    adapt: Annotated[int, "epochs of fine-tuning"] = 1
+    adapt_lr: Annotated[float | None, "learning rate of fine-tuning; none: that of local training"] = None
+    every: Annotated[int, "rounds from one fine-tuning to the next"] = 1
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -75,14 +91,18 @@ class FineTune(Method):
         if mail:
             server.load(self.cohort.mean(mail))
         yield Mark("global")
-        done, server.round = server.round, server.round + 1
-        return ADAPT(round=done, weights=server.weights()) if server.round % self.every == 0 else []
+        done = server.round
+        server.round += 1
+        if server.round % self.every:
+            return []
+        return ADAPT(round=done, weights=server.weights())
 
     @on(Each(ADAPT), role="client")
     def personalise(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "own")
         if self.adapt:
-            how = replace(self.local, epochs=self.adapt, steps=None, lr=self.adapt_lr or self.local.lr)
-            yield how.fit("own", self.loss)
+            rate = self.adapt_lr or self.local.lr
+            adapting = replace(self.local, epochs=self.adapt, steps=None, lr=rate)
+            yield adapting.fit("own", self.loss)
         yield Mark("personalised", "own")

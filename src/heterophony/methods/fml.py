@@ -1,22 +1,24 @@
-"""Federated mutual learning: a private model and a copy of the global one teach each other.
+"""FML: a private network and a copy of the global one teach each other at every client.
 
-Leaves a client: the weights of its copy of the global model (the meme), nothing of the private model. Where a part of
-the global model is shared, its other layers (adaptors, of each client's own number of classes) stay with the client.
-Equations: Algorithm 1, Eq. 5; KL summed over classes, mean over the batch, temperature 1; the other model's prediction
-is a constant in each loss; both models step from the same forward pass; unweighted mean (Section 6).
-Deviations: alpha and beta are 0.5, as in the authors' code, or change over rounds; where a part of the global model is
-shared, the server's is not evaluated.
-Reference: Shen et al., Federated Mutual Learning, 2020.
+Sent by a client: the weights of its copy of the global network (the meme). Nothing of the private network. Where only a
+part of the global network is shared, its other layers (adaptors, of each client's own number of classes) stay too.
+Sent by the server: the weights of the global network, or of its shared part.
+
+Paper: Shen et al., Federated Mutual Learning, 2020. Algorithm 1; Eq. 5 (both losses), Section 6 (the unweighted mean).
+KL is summed over classes and averaged over the batch, at temperature 1. In each loss the other network's prediction is
+a constant. Both networks step from the same forward pass.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
 from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Global,
     Inbox,
@@ -37,9 +39,23 @@ from heterophony.parts import Cohort, Nets, Scheduled, Training, answers, ce, cr
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
 
+DEVIATIONS = (
+    Deviation(
+        "alpha, beta",
+        "0.5 unless set, or a ramp over rounds",
+        "the values stand only in the authors' code; Section 6 speaks of changing them: larger early and smaller "
+        "late, or the other way round",
+    ),
+    Deviation(
+        "part of a model shared",
+        "the server's model is not evaluated: its other part has learnt nothing",
+        "the paper reports personalised models there",
+    ),
+)
+
 
 class FML(Method):
-    """Different private networks; a common one travels, and learns from and with each of them."""
+    """Private networks differ. A common one travels; it learns from each of them, and each learns from it."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, MEME)
@@ -48,8 +64,8 @@ class FML(Method):
     unused = ("cohort.weighted",)
     tasks = True  # where what is shared ends before the outputs
 
-    alpha: Scheduled = 0.5  # Eq. 5; Section 6: larger early and smaller late, or the other way round
-    beta: Scheduled = 0.5
+    alpha: Annotated[Scheduled, "share of the labels in the private network's loss (Eq. 5); the rest is KL"] = 0.5
+    beta: Annotated[Scheduled, "share of the labels in the meme's loss (Eq. 5); the rest is KL"] = 0.5
     cohort: Cohort = Cohort()
     local: Training = Training(lr=0.01, momentum=0.9, weight_decay=5e-4)
 
@@ -68,10 +84,10 @@ class FML(Method):
         client.round = mail.round
         client.load(mail.weights, "meme")
         yield from self.local.first(client, cross_entropy)
-        # the private model's optimiser is kept, the meme's begins anew at each fork
-        loss = partial(
-            self.mutual, alpha=schedules.at(self.alpha, client.round), beta=schedules.at(self.beta, client.round)
-        )
+        alpha = schedules.at(self.alpha, client.round)
+        beta = schedules.at(self.beta, client.round)
+        loss = partial(self.mutual, alpha=alpha, beta=beta)
+        # The private network goes on, so its optimiser is kept. The meme is a new copy in each round.
         yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})
         yield Mark("personalised")
         return MEME(weights=client.weights("meme"))
@@ -80,12 +96,12 @@ class FML(Method):
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             server.load(self.cohort.mean(mail, by=None))
-        if server.slots["model"].whole:  # the rest of a part is at the clients: here it has learnt nothing
+        if server.slots["model"].whole:  # of a part, the other layers are at the clients and have learnt nothing here
             yield Mark("global")
         server.round += 1
 
     def mutual(self, nets: Nets, batch: Data, alpha: float, beta: float) -> dict[str, dict[str, Tensor]]:
-        """Eq. 5."""
+        """Return both losses of Eq. 5."""
         own, meme = nets["model"](batch.x), nets["meme"](batch.x)
         return {
             "model": {"ce": alpha * ce(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},

@@ -1,18 +1,20 @@
-"""IFCA: several models at the server; every client takes the one that fits its data best.
+"""IFCA: the server has several models, and each client trains the one that fits its data best.
 
-Leaves a client: the weights of the model it chose after local training, which one that is, and from how many examples.
-Leaves the server: all its models.
-Equations: Algorithm 1 with model averaging (option II). The choice is by mean loss on the private rows.
-Deviations: means are weighted by examples (`weighted=False`: the paper's). A model that nobody chose stays as it is.
-A client evaluates the model it chose when it chooses it, before training: so its last product is of the models that the
-last round began with; the server evaluates its models (`cluster-0`, ...) after every merge. With one cluster it is
-FedAvg to the bit.
-Reference: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020.
+Sent by a client: the weights of the model that it chose, after local training; which one that is; and the number of its
+examples. Not the losses by which it chose.
+Sent by the server: all its models.
+
+Paper: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020. Algorithm 1 with model
+averaging (option II). A client chooses by the mean loss on its private rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated
+
 from heterophony import (
+    Deviation,
     Each,
     Family,
     Inbox,
@@ -21,6 +23,7 @@ from heterophony import (
     Mark,
     Message,
     Method,
+    Named,
     NetworksByRole,
     Node,
     Note,
@@ -40,16 +43,30 @@ from heterophony.parts import Cohort, Training, answers, ce, cross_entropy
 MODELS = Kind("models", to="children", weights=Family("model", many="clusters"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), cluster=Scalar(low=0), examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation("means", "weighted by examples; `weighted = false` gives the paper's plain ones", "later papers weight"),
+    Deviation(
+        "evaluation",
+        "a client's product is the model it chose, before training, so one merge older than the server's `cluster-i`",
+        "the last choice is made at the begin of the last round",
+    ),
+    Deviation(
+        "empty clusters",
+        "a model that nobody chose stays as it is",
+        "there is nothing to average; with one cluster it is FedAvg to the bit",
+    ),
+)
+
 
 class IFCA(Method):
-    """Clusters by loss: clients that choose the same model train it together."""
+    """Clients that choose the same model, by its loss on their data, train it together."""
 
     roles = ("server", "client")
     kinds = (MODELS, UPDATE)
     headline = "cluster"
     unused = ("local.initial",)
 
-    clusters: int = 2
+    clusters: Annotated[int, "models at the server, one for each cluster of clients"] = 2
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -61,7 +78,7 @@ class IFCA(Method):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the server's models; the first is FedAvg's."""
+        """Return the names of the server's models. The first has the name that FedAvg's has."""
         return ("model", *(f"model-{i}" for i in range(1, self.clusters)))
 
     def networks(self) -> NetworksByRole:
@@ -74,18 +91,28 @@ class IFCA(Method):
     @on(Each(MODELS), role="client")
     def choose(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        models, labels = members_of(mail.weights), client.data[self.local.data].y
-        chosen, least = 0, float("inf")
-        for i in range(self.clusters if self.clusters > 1 else 0):  # of one there is nothing to choose
-            client.load(models[i])
-            loss = float(ce((yield Predict("model", self.local.data)), labels))
-            chosen, least = (i, loss) if loss < least else (chosen, least)
+        models = members_of(mail.weights)
+        chosen = 0
+        if self.clusters > 1:  # of one there is nothing to choose
+            chosen = yield from self.best(client, models)
         client.load(models[chosen])
         yield Note("cluster", chosen)
         yield Mark("cluster")
         yield self.local.fit("model", self.loss)
         examples = len(client.data[self.local.data])
         return UPDATE(weights=client.weights(), cluster=chosen, examples=examples)
+
+    def best(self, client: Node, models: Mapping[int, Named]) -> Steps:
+        """Return the number of the model with the least loss on the client's rows."""
+        labels = client.data[self.local.data].y
+        chosen, least = 0, float("inf")
+        for i in range(self.clusters):
+            client.load(models[i])
+            logits = yield Predict("model", self.local.data)
+            loss = float(ce(logits, labels))
+            if loss < least:
+                chosen, least = i, loss
+        return chosen
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -1,30 +1,27 @@
-"""KT-pFL: each client learns a mixture of all predictions of its own, and the server learns who should teach whom.
+"""KT-pFL: each client learns a mixture of all predictions of its own; the server learns who should teach whom.
 
-Leaves a client: its softmax outputs (at a temperature) on public rows that everyone knows by seed. Leaves the server,
-to each client: a combination of them by that client's row of the knowledge coefficient matrix c, which stays there.
-Equations: Algorithm 1, in its order. Local training and the prediction after it are `train`; the personalised soft
-prediction sum_m c_nm s_m is formed in `transfer`, and so is one step of c, with these predictions fixed, down
-sum_n KL(sum_m c_nm s_m || s_n) + rho |c - 1/N|^2; distillation by KL(combination || own prediction), mean over the
-batch, is `learn`.
-Deviations: after its step each row of c is projected on the simplex, so that a combination stays a prediction; the
-authors' code takes a softmax of five times c, and a squared error instead of the KL. The step is from the predictions
-that were just combined, before distillation: others would have to be sent. Rows of c count alike, not by examples.
-Where only some answer, their part of c is a matrix of its own and keeps its share; whoever is new begins at 1/N. The
-value of rho is the authors' code's; its temperature is 10, which leaves hardly any gradient, ours is 1; the rate is
-ours.
-Reference: Zhang, Guo, Ma, Wang, Xu and Wu, Parameterized Knowledge Transfer for Personalized Federated Learning,
-NeurIPS 2021.
+Sent by a client: its softmax outputs, at a temperature, on public rows that everyone knows by the seed. No weights.
+Sent by the server: to each client a combination of these outputs, by that client's row of the knowledge coefficient
+matrix c. The matrix itself stays at the server.
+
+Paper: Zhang, Guo, Ma, Wang, Xu and Wu, Parameterized Knowledge Transfer for Personalized Federated Learning, NeurIPS
+2021. Algorithm 1, in its order. `train` is local training and the prediction after it. `transfer` forms the
+personalised soft predictions sum_m c_nm s_m. With these fixed, it also takes one step of c, down
+sum_n KL(sum_m c_nm s_m || s_n) + rho |c - 1/N|^2. `learn` is distillation, by KL(combination || own prediction), mean
+over the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -46,9 +43,35 @@ ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
 PERSONAL = Kind("personal", to="children", probabilities=Probabilities("public", "rows.sample"))
 
+DEVIATIONS = (
+    Deviation(
+        "c",
+        "each row is projected on the simplex after its step",
+        "a combination must stay a prediction; the authors' code takes a softmax of five times c instead",
+    ),
+    Deviation(
+        "c's step",
+        "down the KL divergence, from the predictions that were just combined, before distillation; rows count alike",
+        "the authors' code has a mean squared error; predictions after distillation would have to be sent too; weights "
+        "by examples would only scale a row's rate against rho",
+    ),
+    Deviation(
+        "defaults",
+        "rho 0.7, temperature 1, rate 0.01",
+        "rho is that of the authors' code; its temperature is 10, without the usual factor of its square, which leaves "
+        "hardly any gradient; the rate is ours",
+    ),
+    Deviation(
+        "absent clients",
+        "their coefficients stay; the part of c among those who answer is a matrix of its own and keeps its share; "
+        "newcomers begin at 1/N",
+        "the paper's clients are all there from the start",
+    ),
+)
+
 
 class KTpFL(Method):
-    """Different networks learn mixtures of each other's softmax outputs; the server learns the shares."""
+    """Networks differ and learn mixtures of each other's softmax outputs; the server learns the shares."""
 
     roles = ("server", "client")
     kinds = (ASK, PREDICTIONS, PERSONAL)
@@ -58,9 +81,9 @@ class KTpFL(Method):
     unused = ("cohort.weighted", "distil.initial")
     public = True
 
-    rho: float = 0.7  # how strongly coefficients are held at 1/N
-    rate: float = 0.01  # of their step; 0: they stay equal
-    temperature: float = 1.0  # of predictions
+    rho: Annotated[float, "how strongly the coefficients are held at 1/N"] = 0.7
+    rate: Annotated[float, "learning rate of the coefficients; 0: they stay equal"] = 0.01
+    temperature: Annotated[float, "temperature of the predictions"] = 1.0
     rows: PublicRows = PublicRows()
     local: Training = Training()
     distil: Training = Training()
@@ -91,13 +114,16 @@ class KTpFL(Method):
             names, matrix = known(server, [m.sender for m in mail])
             place = {name: i for i, name in enumerate(names)}
             here = torch.tensor([place[m.sender] for m in mail])
+            # c among those who have answered, as shares of one.
             block = matrix[here][:, here]
             mass = block.sum(1, keepdim=True)
             shares = torch.where(mass > 0, block / mass, 1 / len(mail))
+            # The personalised soft predictions, sum_m c_nm s_m.
             spoken = torch.stack([m.probabilities.double() for m in mail])
             combined = torch.einsum("nm,mrk->nrk", shares, spoken)
             for m, personal in zip(mail, combined.float(), strict=True):
                 yield PERSONAL(m.sender, probabilities=personal)
+            # One step of c.
             slope = divergence_slope(combined, spoken) + 2 * self.rho * (shares - 1 / len(mail))
             matrix[here.unsqueeze(1), here] = mass * onto_simplex(shares - self.rate * slope)
             server.vars["coefficients"] = [names, matrix]
@@ -111,12 +137,17 @@ class KTpFL(Method):
         yield Mark("personalised")
 
     def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        """Return KL(combination || own prediction), mean over the batch."""
+        logits = nets["model"](batch.x) / self.temperature
         certain = torch.xlogy(batch.personal, batch.personal).sum(-1).mean()
-        return {"model": {"kl": certain + soft_ce(batch.personal, nets["model"](batch.x) / self.temperature)}}
+        return {"model": {"kl": certain + soft_ce(batch.personal, logits)}}
 
 
 def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:
-    """Whom the server has heard of and a copy of their coefficients: new ones begin at 1/N, others make room."""
+    """Return the names of all whom the server has heard of, and a copy of their coefficients.
+
+    New ones begin at 1/N; the coefficients of the others shrink to make room.
+    """
     names, matrix = server.vars.get("coefficients", ([], torch.zeros(0, 0, dtype=torch.float64)))
     both = [*dict.fromkeys([*names, *senders])]
     grown = torch.full((len(both), len(both)), 1 / len(both), dtype=torch.float64)
@@ -125,9 +156,10 @@ def known(server: Node, senders: Sequence[str]) -> tuple[list[str], Tensor]:
 
 
 def divergence_slope(combined: Tensor, spoken: Tensor) -> Tensor:
-    """The gradient of KL(sum_m c_nm s_m || s_n), mean over rows, by c_nm, but for a constant: c stays on the simplex.
+    """Return the gradient of KL(sum_m c_nm s_m || s_n), mean over rows, by c_nm.
 
-    Probabilities of zero are taken for very small ones.
+    A constant is left out: c stays on the simplex, so that it changes nothing. Probabilities of zero are taken for very
+    small ones.
     """
     ratio = combined.clamp_min(1e-12).log() - spoken.clamp_min(1e-12).log()
     return torch.einsum("nrk,mrk->nm", ratio, spoken) / spoken.shape[1]

@@ -1,22 +1,24 @@
 """MOON: FedAvg whose clients keep their features near those of the global model, and away from their own last ones.
 
-Leaves a client: what leaves it in FedAvg.
-Equations: Algorithm 1. The loss is cross-entropy plus mu times the model-contrastive loss
--log(e^(s_g / tau) / (e^(s_g / tau) + e^(s_p / tau))), with s_g and s_p the cosine similarities of a row's features with
-those that the global model and the client's model of its last round give; mean over rows.
-Deviations: features are what the network's head reads; the paper puts a projection head of two layers before it. A
-client's first round has no last model and is FedAvg's; later, the last model is that of the last round in which the
-client took part. Both models that are only asked are in evaluation mode. With `mu=0` it is FedAvg to the bit.
-Reference: Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021.
+Sent by a client: its weights after local training and the number of its examples, as in FedAvg. No features.
+Sent by the server: its weights.
+
+Paper: Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021. Algorithm 1. The loss is cross-entropy plus mu
+times the model-contrastive loss -log(e^(s_g / tau) / (e^(s_g / tau) + e^(s_p / tau))), mean over rows. s_g and s_p are
+the cosine similarities of a row's features with those of the global model, and with those of the client's model of its
+last round.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -38,9 +40,33 @@ GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 PARTS = ("model.body", "model.head", "common.body", "previous.body")
 
+DEVIATIONS = (
+    Deviation(
+        "features",
+        "what the network's head reads; no projection head of two layers before it",
+        "our networks have none; two more layers would make another network than the other methods train",
+    ),
+    Deviation(
+        "first round",
+        "a client's first round is FedAvg's",
+        "there is no last model yet; with the same model twice, both terms of the contrast would be equal and their "
+        "gradients would cancel",
+    ),
+    Deviation(
+        "last model",
+        "the client's own after the last round in which it took part",
+        "not every client takes part in every round",
+    ),
+    Deviation(
+        "evaluation mode",
+        "the two models that are only asked are in evaluation mode",
+        "teachers are in that mode everywhere; with `mu = 0` it is FedAvg to the bit",
+    ),
+)
+
 
 class Moon(Method):
-    """FedAvg with a contrastive loss between models: near the global one, away from one's own last one."""
+    """FedAvg with a contrastive loss between models: near the global one, away from the client's own last one."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
@@ -49,8 +75,8 @@ class Moon(Method):
     headline = "global"
     unused = ("local.initial",)
 
-    mu: float = 1.0  # the weight of the contrastive loss
-    tau: float = 0.5  # its temperature
+    mu: Annotated[float, "weight of the contrastive loss"] = 1.0
+    tau: Annotated[float, "temperature of the contrastive loss"] = 0.5
     cohort: Cohort = Cohort()
     local: Training = Training()
 
@@ -86,8 +112,10 @@ class Moon(Method):
         server.round += 1
 
     def contrast(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """The loss of Algorithm 1; -log(a / (a + b)) is softplus(log b - log a)."""
+        """Return the terms of the loss of Algorithm 1."""
         features = nets["model.body"](batch.x)
-        near, away = (F.cosine_similarity(features, nets[n](batch.x), dim=-1) for n in ("common.body", "previous.body"))
-        contrast = F.softplus((away - near) / self.tau).mean()
-        return {"model": {"ce": ce(nets["model.head"](features), batch.y), "contrast": self.mu * contrast}}
+        near = F.cosine_similarity(features, nets["common.body"](batch.x), dim=-1)
+        away = F.cosine_similarity(features, nets["previous.body"](batch.x), dim=-1)
+        contrast = F.softplus((away - near) / self.tau).mean()  # -log(a / (a + b)) is softplus(log b - log a)
+        logits = nets["model.head"](features)
+        return {"model": {"ce": ce(logits, batch.y), "contrast": self.mu * contrast}}

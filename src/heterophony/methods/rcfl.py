@@ -1,27 +1,21 @@
 """RCFL: participants with different networks and different labels learn what all of them say of public rows.
 
-Leaves a client: its softmax outputs on public rows that everyone knows by seed, which labels it has, and its accuracy.
-Leaves the server: the scores of all labels. No weights; public rows need no labels.
-Equations: of its two updates, without numbers, as the full text was not at hand. The global update is label by label,
-over those who have the label, with beta = 1 where one alone has it and beta = the participant's accuracy on labelled
-public rows where several do; the local update joins the global scores of a participant's own labels with its own
-scores, these weighted by alpha. With `alpha=0` it is the model distillation update of the sister paper.
-Deviations: a label's sum is divided by its weights, and rows are made to sum to one, so that scores stay scores; if all
-weights are zero, all count alike. The joined scores (global + alpha own) / (1 + alpha) are distilled into the network,
-by cross-entropy, mean over the batch. The default of alpha, private rows for each public row, is ours. Networks have
-outputs for all labels: those of labels that a participant has no rows of are masked in scores and in distillation, and
-who has no rows at all learns all labels. Accuracy is on the round's public rows of one's own labels; where public data
-have no labels it is 1 or, as an option, that on validation data. A round begins with scores and ends with local
-training, so that the scores learnt are of the same round.
-References: Gudur, Balaji and Perepu, Resource-Constrained Federated Learning with Heterogeneous Labels and Models, KDD
+Sent by a client: its softmax outputs on public rows that everyone knows by the seed, which labels it has, and its
+accuracy. No weights; public rows need no labels.
+Sent by the server: the scores of all labels on the same rows.
+
+Papers: Gudur, Balaji and Perepu, Resource-Constrained Federated Learning with Heterogeneous Labels and Models, KDD
 workshop on Artificial Intelligence of Things, 2020; Gudur and Perepu, Federated Learning with Heterogeneous Labels and
-Models for Mobile Activity Monitoring, 2020.
+Models for Mobile Activity Monitoring, 2020. The full text was not at hand, so no equation is named. The global update
+goes label by label, over those who have the label: beta is 1 where one alone has it, and the participant's accuracy on
+labelled public rows where several do. The local update joins the global scores of a participant's own labels with its
+own scores, weighted by alpha. With `alpha = 0` it is the model distillation update of the second paper.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +23,7 @@ from torch import Tensor
 from heterophony import (
     Counts,
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -64,9 +59,41 @@ SCORES = Kind(
 )
 GLOBAL = Kind("global", to="children", scores=Probabilities("public", "rows.sample"))
 
+DEVIATIONS = (
+    Deviation(
+        "global update",
+        "a label's sum is divided by its weights, and rows are made to sum to one; where all weights are zero, all "
+        "count alike",
+        "scores stay scores, however many have a label",
+    ),
+    Deviation(
+        "local update",
+        "the joined scores (global + alpha own) / (1 + alpha) are distilled by cross-entropy, mean over the batch; "
+        "alpha is private rows for each public row unless set",
+        "what is joined are scores on public rows, and a network must learn them to have them; the default is ours, we "
+        "could not compare it with the paper's",
+    ),
+    Deviation(
+        "labels",
+        "those that a participant has rows of; a network's outputs for others are masked in scores and distillation; "
+        "a participant without rows learns all labels",
+        "networks here have an output for every label",
+    ),
+    Deviation(
+        "accuracy",
+        "on the round's public rows of one's own labels; without labels 1, or that on validation data",
+        "the paper's public data have labels",
+    ),
+    Deviation(
+        "order",
+        "scores, global update, distillation, local training",
+        "what is learnt is of the same round",
+    ),
+)
+
 
 class RCFL(Method):
-    """Networks and label sets may differ: scores of public data are averaged label by label, over those who know it."""
+    """Networks and labels may differ: each label's scores on public rows are averaged over those who have the label."""
 
     roles = ("server", "client")
     kinds = (ASK, SCORES, GLOBAL)
@@ -75,8 +102,12 @@ class RCFL(Method):
     unused = ("cohort.weighted", "distil.initial")
     public = True
 
-    alpha: float | None = None  # the weight of one's own scores beside the global ones; None: private / public rows
-    confidence: Literal["public", "validation", "one"] = "public"  # what beta is a participant's accuracy on
+    alpha: Annotated[
+        float | None, "weight of the participant's own scores beside the global ones; none: private rows / public rows"
+    ] = None
+    confidence: Annotated[
+        Literal["public", "validation", "one"], "rows that beta is a participant's accuracy on; one: beta is always 1"
+    ] = "public"
     rows: PublicRows = PublicRows()
     distil: Training = Training()
     local: Training = Training()
@@ -115,14 +146,16 @@ class RCFL(Method):
 
     @on(Each(GLOBAL), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        rows, known = self.rows.of(client), any_of(self.labels(client))
+        rows = self.rows.of(client)
+        known = any_of(self.labels(client))
         alpha = self.alpha
         if alpha is None:
             alpha = len(client.data[self.local.data]) / max(1, len(client.data["public"]))
         target = mail.scores.float() * known
         target = target / target.sum(-1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
         if alpha:
-            own = masked((yield Predict("model", "public", rows)), known).softmax(-1)
+            logits = yield Predict("model", "public", rows)
+            own = masked(logits, known).softmax(-1)
             target = (target + alpha * own) / (1 + alpha)
         extra = {"target": target, "known": known.expand_as(target)}
         yield self.distil.fit("model", self.follow, data="public", rows=rows, extra=extra)
@@ -131,30 +164,30 @@ class RCFL(Method):
         yield Mark("personalised")
 
     def follow(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Cross-entropy with the joined scores, among the labels that one has."""
+        """Return the cross-entropy with the joined scores, over the labels that the participant has."""
         said = masked(nets["model"](batch.x), batch.known).log_softmax(-1)
         return {"model": {"kd": -(batch.target * said).sum(-1).mean()}}
 
     def labels(self, client: Node) -> Tensor:
-        """Which labels it has rows of."""
+        """Return for each label whether the client has rows of it."""
         return counted(client.data[self.local.data]) > 0
 
 
 def label_by_label(scores: list[Tensor], held: Tensor, accuracy: list[float]) -> Tensor:
-    """The global update: for each label, the mean over those who have it by their accuracy; rows that sum to one."""
+    """Return the global update: each label's mean over those who have it, weighted by accuracy. Rows sum to one."""
     beta = held * torch.tensor(accuracy, dtype=torch.float64).unsqueeze(1)
     beta = torch.where(beta.sum(0) > 0, beta, held.double())
     shares = beta / beta.sum(0).clamp_min(torch.finfo(beta.dtype).tiny)
     joined = (shares.unsqueeze(1) * torch.stack([s.double() for s in scores])).sum(0)
-    total = joined.sum(-1, keepdim=True)  # nothing, where somebody says that it lacks the labels that it votes for
+    total = joined.sum(-1, keepdim=True)  # zero where the scores are of labels that their senders say they lack
     return torch.where(total > 0, joined / total, 1 / joined.shape[-1]).float()
 
 
 def any_of(known: Tensor) -> Tensor:
-    """The labels that one has; who has none goes by all."""
+    """Return the labels that a participant has; one without any goes by all."""
     return known | ~known.any()
 
 
 def masked(logits: Tensor, known: Tensor) -> Tensor:
-    """Logits with no chance for what is not known; finite, as nothing times infinity is no number."""
+    """Return logits that give no chance to labels not known. They stay finite: zero times infinity is no number."""
     return logits.masked_fill(~known, torch.finfo(logits.dtype).min)

@@ -1,11 +1,13 @@
-"""SCAFFOLD: FedAvg whose clients correct their steps by how their gradients differ from everyone's.
+"""SCAFFOLD: FedAvg whose clients correct their steps by how their gradients differ from the average gradient.
 
-Leaves a client: its weights after local training, and by how much its control variate has changed; twice the bytes of
-FedAvg. Leaves the server: its weights, the mean control variate, and in which round it has last heard of the client.
-Equations: Algorithm 1 with option II. A local step is y - eta_l (g(y) - c_i + c); afterwards c_i becomes
-c_i - c + (x - y) / (K eta_l). The server moves by eta_g (`server.rate`) times the mean of y - x, and c by |S|/N times
-the mean change of the c_i. Means are not weighted.
-Reference: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
+Sent by a client: its weights after local training, and the change of its control variate. These are twice the bytes of
+FedAvg.
+Sent by the server: its weights, the mean control variate, and the round in which it last heard of the client.
+
+Paper: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020. Algorithm 1 with
+option II. A local step is y - eta_l (g(y) - c_i + c). Afterwards c_i becomes c_i - c + (x - y) / (K eta_l). The server
+moves by eta_g (`server.rate`) times the mean of y - x, and c by |S|/N times the mean change of the c_i. Means are not
+weighted.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ DEVIATIONS = (
 
 
 class Scaffold(Method):
-    """FedAvg without client drift: control variates say how a client's gradients differ from the mean of all."""
+    """FedAvg without client drift: control variates hold how a client's gradients differ from the mean of all."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE)
@@ -92,10 +94,12 @@ class Scaffold(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        heard, groups = server.vars.get("heard", {}), dict[int, list[str]]()
+        heard = server.vars.get("heard", {})
+        groups: dict[int, list[str]] = {}  # clients by the round in which they were last heard of
         for client in self.cohort.draw(server):
             groups.setdefault(heard.get(client, -1), []).append(client)
-        weights, total = server.weights(), _kept(server, "control")
+        weights = server.weights()
+        total = _kept(server, "control")
         control = {name: tensor / len(server.children) for name, tensor in total.items()}
         return [GLOBAL(some, weights=weights, control=control, heard=last) for last, some in groups.items()]
 
@@ -104,8 +108,9 @@ class Scaffold(Method):
         client.round = mail.round
         client.load(mail.weights)
         own = _kept(client, "control")
-        # What the server knows of it: all, or what it knew before an update that was lost.
-        counted = own if mail.heard == client.vars.get("sent", -1) else _kept(client, "counted")
+        # The part of c_i that the server has counted: all of it, unless the last update was lost.
+        arrived = mail.heard == client.vars.get("sent", -1)
+        counted = own if arrived else _kept(client, "counted")
         fitted = yield self.local.fit(
             "model", self.loss, transform=Shifted(), aux={"by": difference(mail.control, own)}, answer="displacement"
         )
@@ -123,17 +128,18 @@ class Scaffold(Method):
             move(server, self.cohort.mean(mail, by=None), self.server)
             change = self.cohort.mean(mail, "control", by=None)
             server.vars["control"] = shifted(_kept(server, "control"), change, len(mail))
-            server.vars["heard"] = {**server.vars.get("heard", {}), **{m.sender: m.round for m in mail}}
+            heard = {m.sender: m.round for m in mail}
+            server.vars["heard"] = {**server.vars.get("heard", {}), **heard}
         yield Mark("global")
         server.round += 1
 
 
 def reach(steps: int, momentum: float) -> float:
-    """How many times the rate a constant gradient goes in so many steps; without momentum, as many times."""
+    """Return how far a constant gradient goes in so many steps, in units of the rate: `steps` without momentum."""
     return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
 
 
 def _kept(node: Node, what: str) -> Named:
-    """A node's control variate, at the server the sum of all, for all that travels; zero at first, and for buffers."""
+    """Return one of the node's control variates, for all that travels; zero at first, and always zero for buffers."""
     known: dict[str, Tensor] = node.vars.get(what) or {}
     return known or {name: torch.zeros_like(tensor) for name, tensor in node.weights().items()}
