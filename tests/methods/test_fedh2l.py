@@ -17,8 +17,9 @@ from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.message import Body, Message
 from heterophony.kernel.topology import complete, graph, ring
 from heterophony.methods import FedH2L, FedH2LAsync, Solo
-from heterophony.methods.fedh2l import TEACH, Mutual, Signal
+from heterophony.methods.fedh2l import TEACH
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.mutual import MutualTeaching, Signal
 from heterophony.parts.training import Training
 from heterophony.tables.metrics import conflicts
 from toys.bytes import formula
@@ -41,7 +42,7 @@ def incidents(result, what):
 # -- the loss --------------------------------------------------------------------------------------------------
 def order(signals, mutual=None):
     """The work that learning from these signals asks for."""
-    mutual = mutual or Mutual()
+    mutual = mutual or MutualTeaching()
     return next(mutual.learn(signals, STEP, {"weight": torch.ones(1)}))
 
 
@@ -60,7 +61,7 @@ def signals():
 def test_the_loss_is_eq_3_to_6(kl, ce, labelled):
     """Teachers of different numbers of rows count alike; a late one's KL fades, the labels of its rows do not."""
     heard = signals()
-    fit = order(heard, Mutual(kl=kl, ce=ce))
+    fit = order(heard, MutualTeaching(kl=kl, ce=ce))
     model = net()().double()
     columns = {**PUBLIC.columns, **({} if labelled else {"y": None})}
     public = Data(classes=4, **{name: column for name, column in columns.items() if column is not None})
@@ -90,7 +91,7 @@ def test_a_certain_teacher_is_no_trouble():
 def test_nobody_heard_is_no_step():
     nobody = Signal(torch.empty(0, 4), 1.0, torch.empty(0, dtype=torch.int64))
     for heard in ([], [nobody]):
-        assert list(Mutual().learn(heard, STEP, {})) == []
+        assert list(MutualTeaching().learn(heard, STEP, {})) == []
 
 
 # -- by hand ---------------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def pair(label=1, **mutual):
         name: {"train": Data(x=one, y=torch.tensor([i])), "public": public, "mine": Data(row=torch.tensor([i]))}
         for i, name in enumerate("ab")
     }
-    method = FedH2L(local=Training(batch=None, lr=1.0, steps=1), mutual=Mutual(eta=0.5, **mutual))
+    method = FedH2L(local=Training(batch=None, lr=1.0, steps=1), mutual=MutualTeaching(eta=0.5, **mutual))
     return Federation(method, complete(["a", "b"]), {"peer": {"model": zeros}}, data)
 
 
@@ -164,7 +165,7 @@ def alone(training=STEP, rounds=4, **options):
 @pytest.mark.parametrize("steps", [1, 3])
 def test_with_eta_zero_and_two_optimisers_it_is_solo(steps):
     training = replace(STEP, steps=steps)
-    still = Mutual(eta=0.0, moments="two")
+    still = MutualTeaching(eta=0.0, moments="two")
     solo = alone(training).digest
     assert ran(h2l(local=training, mutual=still)).digest == solo
     assert ran(h2l(local=training, mutual=replace(still, moments="one"))).digest != solo
@@ -180,7 +181,7 @@ def test_with_one_peer_it_is_solo():
 
 def test_peers_of_equal_speed_without_delay_never_wait_in_vain():
     """Asynchronous peers hear in round t what was said in round t - 1, so with eta = 0 they too are solo."""
-    still = Mutual(eta=0.0, moments="two")
+    still = MutualTeaching(eta=0.0, moments="two")
     assert ran(FedH2LAsync(local=STEP, mutual=still, sample=8)).digest == alone().digest
 
 
@@ -196,7 +197,7 @@ def test_over_several_steps_the_local_gradient_is_the_sum():
             total[name] += p.grad
             p.data -= 0.05 * p.grad
             p.grad = None
-    study = Mutual().study(node, training)
+    study = MutualTeaching().study(node, training)
     with pytest.raises(StopIteration) as end:
         study.send(fit(node, next(study)))
     found = end.value.value
@@ -223,7 +224,7 @@ def test_a_peer_teaches_on_rows_of_its_own_domain_only():
         node = federation.node(name)
         for round in range(6):
             node.round = round
-            speech = Mutual().signal(node, 8)
+            speech = MutualTeaching().signal(node, 8)
             predict = next(speech)
             assert len(set(predict.rows.tolist())) == 8
             spoken[name] |= set(predict.rows.tolist())
@@ -263,13 +264,16 @@ def test_without_labels_there_is_kl_alone(monkeypatch):
 
 
 def test_a_teachers_weight_may_be_its_accuracy_on_its_own_validation_data(monkeypatch):
-    method = h2l(local=replace(STEP, data="own"), mutual=Mutual(confidence="validation"))
+    method = h2l(local=replace(STEP, data="own"), mutual=MutualTeaching(confidence="validation"))
     federation = unlabelled(method)
     result, said = accuracies(federation, monkeypatch)
     assert result.rounds == 1
     assert len(set(said)) > 1
     assert all(value in [i / 16 for i in range(17)] for value in said)
-    assert accuracies(unlabelled(h2l(mutual=Mutual(confidence="one"), local=method.local)), monkeypatch)[1] == [1.0] * 3
+    assert (
+        accuracies(unlabelled(h2l(mutual=MutualTeaching(confidence="one"), local=method.local)), monkeypatch)[1]
+        == [1.0] * 3
+    )
 
 
 # -- peers that go, lag and return -----------------------------------------------------------------------------
@@ -387,17 +391,13 @@ def test_a_signal_that_does_not_fit_is_refused_in_one_line(said, complaint):
 
 @pytest.mark.parametrize("engine", [local, process])
 def test_a_lying_peer_is_done_without(engine, monkeypatch):
-    honest = Mutual.signal
+    honest = MutualTeaching.signal
 
     def lie(self, peer, sample):
         said = yield from honest(self, peer, sample)
-        return (
-            TEACH(probabilities=said.body["probabilities"][:3], accuracy=1.0, rows=said.body["rows"])
-            if peer.id == "p1"
-            else said
-        )
+        return Signal(said.probabilities[:3], 1.0, said.rows) if peer.id == "p1" else said
 
-    monkeypatch.setattr(Mutual, "signal", lie)
+    monkeypatch.setattr(MutualTeaching, "signal", lie)
     result = engine(peers(method=h2l())).run(3)
     assert result.rounds == 3
     assert incidents(result, "refused") == [
@@ -414,7 +414,7 @@ def test_rows_that_no_field_names_are_a_mistake_in_the_kind():
 
 def test_mistaken_options_are_told():
     with pytest.raises(ValueError, match="at least 0"):
-        Mutual(eta=-1.0)
+        MutualTeaching(eta=-1.0)
     with pytest.raises(ValueError, match="steps >= 1"):
         Training(steps=0)
     with pytest.raises(ValueError, match="sample is a number of rows"):

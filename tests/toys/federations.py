@@ -55,10 +55,10 @@ from heterophony.methods import (
     hierfavg,
     lg_fedavg,
 )  # fmt: skip
-from heterophony.methods.fedh2l import Mutual
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
+from heterophony.parts.mutual import MutualTeaching
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
@@ -496,7 +496,7 @@ METHODS = [
     Row(
         "fedh2l-gem",
         lambda **o: peers(
-            ring, FedH2L(local=replace(STEP, steps=3), mutual=Mutual(projection="gem", moments="two")), **o
+            ring, FedH2L(local=replace(STEP, steps=3), mutual=MutualTeaching(projection="gem", moments="two")), **o
         ),
     ),
     Row("fedh2l-async", unhurried, rounds=5, drops=False, waits=False),

@@ -1,33 +1,26 @@
-"""FedGH: different bodies, one head, which the server trains on the mean features of each class.
+"""FedGH: clients with different bodies share one head, which the server trains on the mean features of each class.
 
-Leaves a client: for each class, the mean of its features on its private rows of that class, and which classes it has.
-Leaves the server: the head that it has trained on them. No rows, no public data, no weights of a client.
-Equations: The algorithm FedGH. In each round the clients put the global head in the place of theirs, train the whole
-network by cross-entropy and send their local averaged representations; the server takes a step of SGD on the
-cross-entropy of the global head for each pair of a representation and its class, client by client and class by class.
-Deviations: the head begins at zero, not at random (its loss is convex); before a first merge clients have nothing to
-put in, and train their own. The server's rate is ours, and it takes many small passes (`head_epochs`): both were chosen
-on rows of two settings that are neither trained on nor tested on (`benchmarks/defaults.py`). Gradients there are
-shortened to 50 as in the authors' code, which does so at the clients too. In that code the optimiser that steps for the
-server is that of a client's network, so that the global head never moves; ours is trained, in no virtual time. A client
-keeps its optimiser from round to round, as all private networks here. Representations are of the network after its
-local update, in evaluation mode. With `width`, features are averaged in so many groups of neighbours, and a head for as
-many is written out for each network's own features: the same outputs, for networks of different widths; the paper's
-have one. Tables of another shape than most are left out; a client whom a head reaches that does not fit keeps its own,
-and says so.
-Reference: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM
-2023.
+Sent by a client: for each class, the mean of its features on its private rows of that class, and which classes it has.
+No rows, no weights.
+Sent by the server: the head that it has trained on these means.
+
+Paper: Yi, Wang, Liu, Shi and Yu, FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM 2023.
+The algorithm FedGH. In each round clients put the global head in the place of theirs, train the whole network by
+cross-entropy and send their local averaged representations. For each of these, client by client and class by class,
+the server takes a step of SGD on the cross-entropy of the global head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from heterophony import (
     Counts,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -56,11 +49,59 @@ from heterophony.parts import (
     replaced,
 )
 
-LONGEST = 50.0  # of the server's gradients: a liar's means may be huge
+LONGEST = 50.0  # a server's gradient is not longer: the means of a client that lies may be huge
 
-# A row a class: what it makes of each feature, and its bias.
+# The head as a table: for each class its weight for each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass)
 MEANS = Kind("means", to="parent", means=PerClass(rows="held"), held=Counts)
+
+DEVIATIONS = (
+    Deviation(
+        "server's training",
+        "the head begins at zero; the server goes over the means 100 times (`head_epochs`), in order, with a step of "
+        "rate 0.01 (`head_lr`) for each mean",
+        "the loss is convex, so that the start need not be random; in the authors' code the server's optimiser moves "
+        "a client's network and the global head stands still, so that no rate can be taken from there; of four pairs "
+        "of values these were the best on held-out rows of two settings (`benchmarks/defaults.py`)",
+    ),
+    Deviation(
+        "first round",
+        "clients train the heads that they have",
+        "before the first merge there is no global head",
+    ),
+    Deviation(
+        "long gradients",
+        "the server's are shortened to a length of 50, the clients' are not",
+        "the authors' code shortens both; clients train here as in all other methods",
+    ),
+    Deviation(
+        "optimiser",
+        "a client keeps its own from round to round",
+        "as all private networks here; the authors' code begins it anew",
+    ),
+    Deviation(
+        "representations",
+        "of the network after its local update, in evaluation mode",
+        "`Predict` is in evaluation mode everywhere",
+    ),
+    Deviation(
+        "width",
+        "`width` averages features in groups of neighbours; a head that reads the groups is written out for each "
+        "network's own features, with the same outputs; off unless set",
+        "the paper's networks have features of one width; those of our shipped mixtures differ",
+    ),
+    Deviation(
+        "what does not fit",
+        "the server leaves out tables of another shape than most; a client that is sent a head of another shape keeps "
+        "its own, and notes it",
+        "the paper's networks all fit; here settings, or somebody who lies, may bring others",
+    ),
+    Deviation(
+        "virtual time",
+        "the server's training takes none",
+        "virtual time is that of work on networks (`Fit`, `Predict`)",
+    ),
+)
 
 
 class FedGH(Method):
@@ -73,9 +114,9 @@ class FedGH(Method):
     headline = "personalised"
     unused = ("cohort.weighted",)
 
-    head_epochs: int = 100  # of the server, over what the clients have sent
-    head_lr: float = 0.01  # of its steps, one for each mean
-    width: int | None = None  # features are averaged in so many groups; none: taken as they are
+    head_epochs: Annotated[int, "how often the server goes over the means that clients have sent"] = 100
+    head_lr: Annotated[float, "rate of the server's steps, one for each mean"] = 0.01
+    width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
     cohort: Cohort = Cohort()
     local: Training = Training()
 
@@ -91,7 +132,8 @@ class FedGH(Method):
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
-        client.round, width = mail.round, self.wide(client)
+        client.round = mail.round
+        width = self.wide(client)
         yield from self.local.first(client, cross_entropy)
         yield from replaced(client, mail.head, width, "FedGH")
         yield self.local.fit("model", cross_entropy, keep="own")
@@ -102,27 +144,33 @@ class FedGH(Method):
 
     @on(answers(MEANS), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        if tables := agreed(server, {m.sender: Table(m.means, m.held) for m in mail}):
+        tables = agreed(server, {m.sender: Table(m.means, m.held) for m in mail})
+        if tables:
             classes, width = tables[0].means.shape
-            before = server.vars.get("head", torch.zeros(0, 0))
-            before = before if before.shape == (classes, width + 1) else torch.zeros(classes, width + 1)
-            server.vars["head"] = taught(before, tables, self.head_epochs, self.head_lr)
+            head = server.vars.get("head")
+            if head is None or head.shape != (classes, width + 1):  # the first, or most clients have other networks now
+                head = torch.zeros(classes, width + 1)
+            server.vars["head"] = taught(head, tables, self.head_epochs, self.head_lr)
         server.round += 1
 
     def wide(self, client: Node) -> int:
-        """How many numbers a representation of this client has."""
+        """Return how many numbers a representation of this client has."""
         return biased_width(client.models["model"], "FedGH", self.width)
 
 
 def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:
-    """The head after a step of SGD for each mean that there is; the gradient of cross-entropy is written out."""
+    """Return the head after `epochs` passes over the tables, with a step of SGD for each mean that there is."""
     head, one = head.double(), torch.ones(1, dtype=torch.float64)
-    held = [(table.means.double(), int(label)) for table in tables for label in table.counts.nonzero()]
-    pairs = [(torch.cat([means[label], one]), label) for means, label in held]
+    pairs = []
+    for table in tables:
+        means = table.means.double()
+        for label in map(int, table.counts.nonzero()):
+            pairs.append((torch.cat([means[label], one]), label))  # the bias reads the one
     for _ in range(epochs):
         for features, label in pairs:
+            # The gradient of cross-entropy is the outer product of these two.
             slope = (head @ features).softmax(0)
             slope[label] -= 1
-            long = float(slope.norm() * features.norm())
-            head = head.addr(slope, features, alpha=-lr * LONGEST / max(long, LONGEST))
+            length = float(slope.norm() * features.norm())
+            head = head.addr(slope, features, alpha=-lr * LONGEST / max(length, LONGEST))
     return head.float()

@@ -1,21 +1,15 @@
 """FedMatch: labelled private rows move one half of the weights, unlabelled public rows the other, with helpers' advice.
 
-Leaves a client: both halves of its weights, sigma and psi, and from how many labelled rows they are. Leaves the server:
-their means and, to each client, the psi of those clients whose networks answer most like its own (helpers).
-Equations: labels at client, as the authors' code has them. theta = sigma + psi. Cross-entropy on labelled rows moves
-sigma alone. On unlabelled rows u whose likeliest class has at least `confidence`, psi alone is moved by: inter-client
-consistency, the mean over helpers of KL(helper(u) || own(u)), and cross-entropy of the answer to an augmented u with
-the class that most of oneself and the helpers vote for; and by l1 |psi|_1 + l2 |sigma - psi|^2. A helper is its own psi
-on the receiver's sigma.
-Deviations: of a round's two phases one comes after the other, not in turns of a batch. Cross-entropy on labelled rows
-has weight 1 (the authors' code: 10). Unlabelled rows are the public ones, the same for all. The augmentation is a crop
-of padded images, which may flip them, not RandAugment; what is no image is not changed. Helpers are the nearest by
-softmax outputs on the first public rows; the code's probe is noise. Helpers come every round (the code: every tenth).
-Tensors travel whole; the code counts sparse differences. Float buffers (BatchNorm's statistics)
-are not halved and go with psi. Weight decay, if any, acts on sigma + psi. Other defaults are the code's; the initial
-network is divided, not enlarged. Without helpers, unlabelled rows and `begin`, it is FedAvg to the bit.
-Reference: Jeong, Yoon, Yang and Hwang, Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint
-Learning, ICLR 2021.
+Sent by a client: both halves of its weights, sigma and psi, and how many labelled rows it has. No rows, no labels.
+Sent by the server: the means of both halves and, to each client, the psi of its helpers: those clients whose networks
+answer most like its own.
+
+Paper: Jeong, Yoon, Yang and Hwang, Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint
+Learning, ICLR 2021. Labels at client, as the authors' code has it. theta = sigma + psi. Cross-entropy on labelled rows
+moves sigma alone. Unlabelled rows u whose likeliest class has at least `confidence` move psi alone, by four terms:
+inter-client consistency, the mean over helpers of KL(helper(u) || own(u)); cross-entropy of the answer to an augmented
+u with the class that most of the helpers and the client itself vote for; l1 |psi|_1; and l2 |sigma - psi|^2. A helper
+is its own psi on the receiver's sigma. Without helpers, unlabelled rows and `begin`, it is FedAvg to the bit.
 """
 
 from __future__ import annotations
@@ -23,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -30,6 +25,7 @@ from torch import Tensor
 from heterophony import (
     CropFlip,
     Data,
+    Deviation,
     Each,
     Family,
     Inbox,
@@ -62,10 +58,60 @@ MODEL = Kind(
 )
 UPDATE = Kind("update", to="parent", sigma=Weights("model"), psi=Weights("model"), examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation(
+        "disjoint learning",
+        "the whole labelled phase, then the whole unlabelled one",
+        "the authors' code takes turns by batches; each phase moves the same half as there, and one fit is one piece "
+        "of work",
+    ),
+    Deviation(
+        "unlabelled rows",
+        "the public ones, the same for all",
+        "a participant's own unlabelled rows are no view of ours",
+    ),
+    Deviation(
+        "augmentation",
+        "a crop of a padded image, flipped if `flip`; what is no image is not changed",
+        "RandAugment is not here, and digits must not be flipped",
+    ),
+    Deviation(
+        "probe",
+        "clients are compared by their softmax outputs on the first `probe` public rows",
+        "the code's probe is one image of noise; public rows are what the networks are asked about anyway",
+    ),
+    Deviation(
+        "helpers",
+        "come in every round (`every`); as many as are known",
+        "the code sends them in every tenth round",
+    ),
+    Deviation(
+        "traffic",
+        "both halves and the helpers' psi travel whole",
+        "the authors' code counts sparse differences",
+    ),
+    Deviation(
+        "buffers",
+        "BatchNorm's statistics go with psi and are not halved",
+        "a variance is no sum of a client's and a helper's; the code's network has none",
+    ),
+    Deviation(
+        "weights",
+        "the labelled cross-entropy counts once; the initial network is divided into sigma and psi = 0.2 sigma",
+        "in the code it counts ten times, a matter of the rate, and psi is added to the initial network; other "
+        "defaults are the code's",
+    ),
+    Deviation(
+        "weight decay",
+        "acts on sigma + psi, if there is any",
+        "the optimiser sees the weights that the network has, which are the sum",
+    ),
+)
+
 
 @dataclass(frozen=True)
 class Unlabelled:
-    """What unlabelled rows ask of a network: to say what its helpers say, and the same of a changed row."""
+    """The loss on unlabelled rows: a network should say what its helpers say, and the same of a changed row."""
 
     helpers: tuple[str, ...]
     confidence: float
@@ -74,45 +120,54 @@ class Unlabelled:
     crop: CropFlip | None
 
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        said = nets["model"](batch.x).log_softmax(-1)
+        own = nets["model"](batch.x).log_softmax(-1)
         advice = [nets[name](batch.x).log_softmax(-1) for name in self.helpers]
-        sure = (said.detach().amax(-1).exp() >= self.confidence).to(said)
+        # Only rows whose likeliest class has enough confidence count: the loss is their mean.
+        sure = (own.detach().amax(-1).exp() >= self.confidence).to(own)
         share = sure / sure.sum().clamp_min(1)
-        votes = sum((voted(a) for a in advice), start=voted(said.detach()))
+
+        votes = voted(own.detach())
+        for helper in advice:
+            votes = votes + voted(helper)
         x = batch.x if self.crop is None else self.crop.apply(batch.x, batch.crop)
         changed = nets["model"](x).log_softmax(-1)
-        terms = {"agreement": -self.agreement * (share * (voted(votes) * changed).sum(-1)).sum()}
+        log_likelihood = (voted(votes) * changed).sum(-1)
+        terms = {"agreement": -self.agreement * (share * log_likelihood).sum()}
+
         if advice:
-            apart = sum(((a.exp() * (a - said)).sum(-1) for a in advice), start=torch.zeros_like(share)) / len(advice)
-            terms["consistency"] = self.consistency * (share * apart).sum()
+            apart = torch.zeros_like(share)
+            for helper in advice:
+                apart = apart + (helper.exp() * (helper - own)).sum(-1)
+            terms["consistency"] = self.consistency * (share * (apart / len(advice))).sum()
         return {"model": terms}
 
 
 class FedMatch(Method):
-    """FedAvg that learns from unlabelled public rows too: weights in two halves, and other clients' as helpers."""
+    """FedAvg that also learns from unlabelled public rows, with weights in two halves and other clients as helpers."""
 
     roles = ("server", "client")
     kinds = (MODEL, UPDATE)
-    memory = ("sigma", "psi", "known")  # the means; and by client its psi and what it answers to the probe
+    memory = ("sigma", "psi", "known")  # "known" has for each client its psi and its answer to the probe
     headline = "global"
     unused = ("local.initial", "distil.initial")
     public = True
 
-    helpers: int = 2
-    every: int = 1  # helpers come in every so many rounds
-    probe: int = 32  # public rows by which clients are compared
-    confidence: float = 0.75  # rows whose likeliest class has less are not learnt from
-    consistency: float = 0.01  # the weight of what helpers say
-    agreement: float = 0.01  # and of the class that is voted for
-    l1: float = 1e-4
-    l2: float = 10.0
-    begin: float = 0.2  # psi begins as so much of sigma
-    crop: int = 4  # pixels around an image that is cropped; 0: not changed
-    flip: bool = False
+    helpers: Annotated[int, "how many other clients advise a client"] = 2
+    every: Annotated[int, "helpers come in every so many rounds"] = 1
+    probe: Annotated[int, "public rows by which clients are compared"] = 32
+    confidence: Annotated[float, "unlabelled rows whose likeliest class has less are not learnt from"] = 0.75
+    consistency: Annotated[float, "weight of inter-client consistency: to say what the helpers say"] = 0.01
+    agreement: Annotated[float, "weight of cross-entropy with the class that most vote for"] = 0.01
+    l1: Annotated[float, "weight of |psi|_1, which makes psi sparse"] = 1e-4
+    l2: Annotated[float, "weight of |sigma - psi|^2, which keeps the halves near each other"] = 10.0
+    begin: Annotated[float, "psi begins as so much of sigma"] = 0.2
+    crop: Annotated[int, "pixels around an image that is cropped; 0: images are not changed"] = 4
+    flip: Annotated[bool, "half of the cropped images are flipped"] = False
     rows: PublicRows = PublicRows()
     cohort: Cohort = Cohort()
-    local: Training = Training()  # on labelled rows
-    distil: Training = Training(lr=1e-3)  # on unlabelled rows
+    # `local` is training on labelled rows, `distil` on unlabelled ones.
+    local: Training = Training()
+    distil: Training = Training(lr=1e-3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,7 +179,7 @@ class FedMatch(Method):
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """A client's places for helpers."""
+        """Return the names of a client's places for helpers."""
         return tuple(f"helper-{i}" for i in range(self.helpers))
 
     def networks(self) -> NetworksByRole:
@@ -134,14 +189,15 @@ class FedMatch(Method):
     def send(self, server: Node) -> list[Send]:
         if "sigma" not in server.vars:
             share = self.begin / (1 + self.begin)
-            sigma = sigma_of(server, {name: share * w for name, w in server.weights().items()})
+            psi = {name: share * w for name, w in server.weights().items()}
+            sigma = sigma_of(server, psi)
             server.vars.update({"sigma": sigma, "psi": psi_of(server, sigma)})
-        sigma, psi = server.vars["sigma"], server.vars["psi"]
-        known, asked = server.vars.get("known", {}), self.cohort.draw(server)
-        if server.round % self.every:
-            known = {}
-        advice = {client: family([known[name][0] for name in nearest(known, client, self.helpers)]) for client in asked}
-        return [MODEL(client, sigma=sigma, psi=psi, helpers=helpers) for client, helpers in advice.items()]
+        known = {} if server.round % self.every else server.vars.get("known", {})
+        sends = []
+        for client in self.cohort.draw(server):
+            helpers = [known[name][0] for name in nearest(known, client, self.helpers)]
+            sends.append(MODEL(client, sigma=server.vars["sigma"], psi=server.vars["psi"], helpers=family(helpers)))
+        return sends
 
     @on(Each(MODEL), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
@@ -156,26 +212,35 @@ class FedMatch(Method):
         return UPDATE(sigma=sigma, psi=psi_of(client, sigma), examples=len(client.data[self.local.data]))
 
     def match(self, client: Node, sigma: Named, helpers: tuple[str, ...]) -> Steps:
-        """The unsupervised phase, which moves psi."""
+        """Train on unlabelled rows, which moves psi."""
         rows, public = self.rows.of(client), client.data["public"]
         crop, extra = None, {}
-        if self.crop and public.x.dim() == 4:
+        if self.crop and public.x.dim() == 4:  # images
             crop = CropFlip(self.crop, self.flip)
-            extra = {"crop": crop.draw(len(public) if rows is None else len(rows), client.rng("crop"))}
-        loss = Unlabelled(helpers, self.confidence, self.consistency, self.agreement, crop)
+            count = len(public) if rows is None else len(rows)
+            extra = {"crop": crop.draw(count, client.rng("crop"))}
         learnt = {n: sigma[n] for n, _ in client.models["model"].named_parameters() if n in sigma}
-        options = {"rows": rows, "extra": extra, "teachers": helpers, "aux": {"sigma": learnt}}
-        yield self.distil.fit("model", loss, data="public", transform=Sparse(self.l1, self.l2), **options)
+        yield self.distil.fit(
+            "model",
+            Unlabelled(helpers, self.confidence, self.consistency, self.agreement, crop),
+            data="public",
+            rows=rows,
+            extra=extra,
+            teachers=helpers,
+            transform=Sparse(self.l1, self.l2),
+            aux={"sigma": learnt},
+        )
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             known = dict(server.vars.get("known", {}))
             rows = torch.arange(min(self.probe, len(server.data["public"])))
-            for m in mail if self.helpers else ():
-                server.load(added(m.sigma, m.psi))
-                answer = yield Predict("model", "public", rows)
-                known[m.sender] = [dict(m.psi), answer.softmax(-1).flatten()]
+            if self.helpers:
+                for m in mail:
+                    server.load(added(m.sigma, m.psi))
+                    answer = yield Predict("model", "public", rows)
+                    known[m.sender] = [dict(m.psi), answer.softmax(-1).flatten()]
             sigma, psi = self.cohort.mean(mail, "sigma"), self.cohort.mean(mail, "psi")
             server.vars.update({"sigma": sigma, "psi": psi, "known": known})
             server.load(added(sigma, psi))
@@ -184,30 +249,37 @@ class FedMatch(Method):
 
 
 def voted(scores: Tensor) -> Tensor:
-    """One for the class with the highest score, the first of equals, and zero for the others."""
+    """Return one for the class with the highest score, the first of equals, and zero for the others."""
     return (scores.argmax(-1, keepdim=True) == torch.arange(scores.shape[-1], device=scores.device)).to(scores)
 
 
 def added(sigma: Named, psi: Named) -> dict[str, Tensor]:
+    """Return the weights theta = sigma + psi."""
     return {name: sigma[name] + psi[name] for name in sigma}
 
 
 def sigma_of(node: Node, psi: Named) -> dict[str, Tensor]:
-    """The model's weights without psi. Buffers are no sums: psi has all of them."""
+    """Return the model's weights without psi. Buffers are no sums: psi has all of them."""
     learnt = dict(node.models["model"].named_parameters())
-    return {n: w - psi[n] if n in learnt else torch.zeros_like(w) for n, w in node.weights().items()}
+    sigma = {}
+    for name, weight in node.weights().items():
+        sigma[name] = weight - psi[name] if name in learnt else torch.zeros_like(weight)
+    return sigma
 
 
 def psi_of(node: Node, sigma: Named) -> dict[str, Tensor]:
-    """The model's weights without sigma."""
+    """Return the model's weights without sigma."""
     return {name: w - sigma[name] for name, w in node.weights().items()}
 
 
 def nearest(known: Mapping[str, tuple[Named, Tensor]], client: str, count: int) -> list[str]:
-    """The other clients whose answers to the probe are nearest to a client's; none for one that is not known."""
+    """Return the other clients whose answers to the probe are nearest to a client's; none for one that is not known."""
     if client not in known:
         return []
     own = known[client][1]
-    gaps = {name: float((answer - own).norm()) for name, (_, answer) in known.items() if name != client}
-    order = sorted(gaps, key=lambda name: (gaps[name] if math.isfinite(gaps[name]) else math.inf, name))
-    return order[:count]
+    gaps = {}
+    for name, (_, answer) in known.items():
+        if name != client:
+            gap = float((answer - own).norm())
+            gaps[name] = gap if math.isfinite(gap) else math.inf  # of a network that diverged: last
+    return sorted(gaps, key=lambda name: (gaps[name], name))[:count]

@@ -1,25 +1,25 @@
-"""FedMD, and FedMD+Global with learning without forgetting.
+"""FedMD: different networks learn the average of their logits on public data; in FedMD+Global the server's does, too.
 
-Leaves a client: its logits on public rows that everyone knows by seed. Leaves the server: their average.
-Equations: Algorithm 1 and Eq. 1-4 of the second paper. The average is of logits before the softmax, the distance is L1
-(L2 and CE are options), mean over rows and outputs; Eq. 1 prints the sum over outputs (`reduction`). LwoF adds beta
-times the soft cross-entropy at temperature rho with the client's own prediction before its local update, mean over the
-batch (the paper says neither rho nor the reduction).
-Deviations: the number of initial epochs is not given in the paper and is an option; the average may be a robust one.
-Where training augments images, LwoF's prediction before is of the images as they are.
-References: Li and Wang, FedMD, 2019; Shi, Radu and Yang, Closing the Gap between Client and Global Model Performance in
-Heterogeneous FL, 2022.
+Sent by a client: its logits on public rows. Everyone knows by the seed which rows these are. No weights, no labels.
+Sent by the server: a request to predict, then the average of the logits.
+
+Papers: Li and Wang, FedMD: Heterogenous Federated Learning via Model Distillation, 2019; Shi, Radu and Yang, Closing
+the Gap between Client and Global Model Performance in Heterogeneous FL, 2022. Algorithm 1 and Eq. 1-4 of the second
+one. The average is of logits before the softmax. Eq. 1 is the distance to it (`measure`, `reduction`). Eq. 4 is
+learning without forgetting (LwoF): beta (`lwof`) times the soft cross-entropy at temperature rho with the client's own
+prediction before its local update.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Fit,
     Global,
@@ -55,6 +55,43 @@ ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))
 CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sample"))
 
+DEVIATIONS = (
+    Deviation(
+        "distance",
+        "L1 unless set (`measure`); the mean over rows and over a row's outputs, or the sum over a row's outputs "
+        '(`reduction = "sum"`)',
+        "Eq. 1 of FedMD+Global prints a norm, which is a sum over the 30 outputs, and says nothing of rows; a sum is a "
+        "mean with 30 times the rate, so the rate decides",
+    ),
+    Deviation(
+        "average",
+        "the mean of the logits; `average` can make it the median or a trimmed mean",
+        "these also hold where some clients say anything",
+    ),
+    Deviation("public rows", "everyone knows by the seed which rows a round uses", "so that only logits travel"),
+    Deviation(
+        "start of the networks",
+        "in FedMD+Global convolutions begin as torch draws them; `wrn-d-k-fan-out` begins as the authors of wide "
+        "ResNets have it",
+        "the paper does not say; by fan-out with biases of zero they learn more slowly at its rate",
+    ),
+    Deviation(
+        "initial epochs",
+        "options (`initial_public`, `local.initial`), 0 unless set",
+        "FedMD+Global does not give their number",
+    ),
+    Deviation(
+        "accuracy",
+        "with a joint head (FedMD+Global) only the outputs of the private classes count",
+        "the paper does not say",
+    ),
+    Deviation(
+        "LwoF",
+        "temperature `rho` = 2 unless set, mean over the batch",
+        "the paper gives neither; 2 is the value of the LwF paper",
+    ),
+)
+
 
 class FedMD(Method):
     """Different networks agree on public data: everyone learns the average of all logits."""
@@ -67,17 +104,19 @@ class FedMD(Method):
     unused = ("cohort.weighted", "distil.initial")
     public = True
 
-    global_model: bool = False  # the server has a network of its own that learns the average too
+    global_model: Annotated[bool, "the server has a network of its own, which learns the average too"] = False
     rows: PublicRows = PublicRows()
-    measure: Literal["l1", "l2", "ce"] = "l1"
-    reduction: Literal["mean", "sum"] = "mean"  # of l1 and l2 over a row's outputs; Eq. 1 prints a norm, which is a sum
-    average: Literal["mean", "median", "trimmed"] = "mean"
-    half: bool = False  # logits travel as float16
-    initial_public: int = 0  # epochs before the first round, on labelled public data
+    measure: Annotated[Literal["l1", "l2", "ce"], "the distance of Eq. 1"] = "l1"
+    reduction: Annotated[
+        Literal["mean", "sum"], "over a row's outputs, for l1 and l2; Eq. 1 prints a norm, which is a sum"
+    ] = "mean"
+    average: Annotated[Literal["mean", "median", "trimmed"], "how logits are combined"] = "mean"
+    half: Annotated[bool, "logits travel as float16"] = False
+    initial_public: Annotated[int, "epochs on labelled public data before a client's first round"] = 0
     distil: Training = Training()
     local: Training = Training()
-    lwof: float = 0.0  # beta of Eq. 4; 0 is off
-    rho: float = 2.0
+    lwof: Annotated[float, "beta of Eq. 4, the weight of learning without forgetting; 0 is off"] = 0.0
+    rho: Annotated[float, "temperature of learning without forgetting"] = 2.0
     cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
@@ -130,15 +169,17 @@ class FedMD(Method):
         yield Mark("personalised")
 
     def match(self, node: Node, agreed: Tensor) -> Fit:
-        """Eq. 1 on this round's public rows."""
+        """Return the work order to learn the average on this round's public rows (Eq. 1)."""
         rows = self.rows.of(node)
         return self.distil.fit("model", self.distance, data="public", rows=rows, extra={"agreed": agreed})
 
     def distance(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        return {"model": {self.measure: distance(batch.agreed, nets["model"](batch.x), self.measure, self.reduction)}}
+        """Return Eq. 1."""
+        apart = distance(batch.agreed, nets["model"](batch.x), self.measure, self.reduction)
+        return {"model": {self.measure: apart}}
 
     def without_forgetting(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Eq. 4."""
+        """Return Eq. 4: cross-entropy with the labels, and with what the network said before."""
         logits = nets["model"](batch.x)
         old = soft_cross_entropy(batch.kept, logits, self.rho)
         return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}

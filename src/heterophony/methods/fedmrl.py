@@ -1,25 +1,20 @@
-"""FedMRL: a private network and a small common one splice their features, from which the heads of both learn.
+"""FedMRL: a private network and a small common one put their features together, and the heads of both learn from them.
 
-Leaves a client: the weights of its copy of the small network after local training, and from how many examples they are.
-The private network and the projector never leave it.
-Equations: The algorithm FedMRL. The features of the small network and of the private one, in this order, are spliced
-and go through a linear projector of each client's own. The private head reads all that it gives, the small network's
-head the first of it, as many as the small network has features (Matryoshka representations). The sum of both heads'
-mean cross-entropies is minimised, and moves both networks and the projector in one step. The mean of the small networks
-is by examples. A client predicts with its private head, from the features of both (the paper's mix-large).
-Deviations: the paper's private networks have at least as many features as the small one. Here the projector gives as
-many as the wider of both, and each head reads the first of them, as many as its network has: where the small network is
-the wider one, the private head is the inner doll. The small network is the setting's `models.global`, and its features
-are as many as that has. `inner` weighs the small head's loss; both count alike in the authors' code. Gradients are not
-clipped, as they are (at 50) in that code. A client keeps its optimiser from round to round, the moments of its copy of
-the small network included; in the authors' code that of the private network begins anew, and one for the small network
-and one for the projector serve all clients in turn. Float buffers (BatchNorm's statistics) of the small network are
-averaged with it. The server's network is not evaluated: its head has learnt to read what projectors give.
-Reference: Yi, Yu, Ren, Wang, Liu and Li, Federated Model Heterogeneous Matryoshka Representation Learning, NeurIPS
-2024.
+Sent by a client: the weights of its copy of the small network after local training, and from how many examples they
+are. Nothing of the private network or of the projector.
+Sent by the server: the weights of the small network.
+
+Paper: Yi, Yu, Ren, Wang, Liu and Li, Federated Model Heterogeneous Matryoshka Representation Learning, NeurIPS 2024.
+The algorithm FedMRL. The features of the small network and of the private one, in this order, are spliced. A linear
+projector, one of each client's own, reads them. The private head reads all that it gives. The small network's head
+reads the first of it, as many as the small network has features (Matryoshka representations). The sum of both heads'
+mean cross-entropies moves both networks and the projector in one step. The mean of the small networks is by examples.
+A client predicts with its private head, from the features of both networks (the paper's mix-large).
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -27,6 +22,7 @@ from torch import Tensor
 from heterophony import (
     Built,
     Data,
+    Deviation,
     Each,
     Global,
     Inbox,
@@ -49,6 +45,37 @@ GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 PARTS = ("model.small.body", "model.small.head", "model.projector", "model.own.body", "model.own.head")
 
+DEVIATIONS = (
+    Deviation(
+        "widths",
+        "the projector gives as many features as the wider of both networks has; each head reads the first of them, as "
+        "many as its network has, so that the private head is the inner doll where the small network is the wider one",
+        "the paper's small network is never the wider one; ours is the setting's `models.global`",
+    ),
+    Deviation("weights of the losses", "`inner` weighs the small head's loss", "in the authors' code both count alike"),
+    Deviation(
+        "optimiser",
+        "a client keeps its own from round to round, that of its copy of the small network included",
+        "as all private networks here; in the authors' code the private one begins anew, and one each for small "
+        "network and projector serve all clients in turn",
+    ),
+    Deviation(
+        "gradients",
+        "not clipped",
+        "the authors' code clips their norm at 50; none of our methods does",
+    ),
+    Deviation(
+        "buffers",
+        "float buffers (BatchNorm's statistics) of the small network are averaged with it",
+        "as in fedavg",
+    ),
+    Deviation(
+        "server's network",
+        "not evaluated",
+        "its head has learnt to read what the clients' projectors give",
+    ),
+)
+
 
 class FedMRL(Method):
     """Different private networks and a small common one, which travels; both heads learn from the features of both."""
@@ -61,9 +88,9 @@ class FedMRL(Method):
     }
     headline = "personalised"
     unused = ("local.initial",)
-    tasks = True  # where what is shared ends before the outputs
+    tasks = True  # clients may have other classes if what is shared ends before the outputs
 
-    inner: float = 1.0  # the weight of the small head's loss; the private head's is 1
+    inner: Annotated[float, "weight of the small head's loss; that of the private head's is 1"] = 1.0
     cohort: Cohort = Cohort()
     local: Training = Training()
 
@@ -74,7 +101,7 @@ class FedMRL(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        small = {f"small.{name}": tensor for name, tensor in server.weights().items()}  # what it is to a client
+        small = {f"small.{name}": tensor for name, tensor in server.weights().items()}  # as clients name it
         return GLOBAL(self.cohort.draw(server), weights=small)
 
     @on(Each(GLOBAL), role="client")
@@ -93,7 +120,7 @@ class FedMRL(Method):
         server.round += 1
 
     def nested(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """The losses of both heads; each reads the first of the fused features."""
+        """Return the losses of both heads. Each head reads the first of the fused features."""
         general, own = nets["model.small.body"](batch.x), nets["model.own.body"](batch.x)
         fused = nets["model.projector"](torch.cat([general, own], -1))
         small = nets["model.small.head"](fused[..., : general.shape[-1]])

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from heterophony.parts.losses import soft_cross_entropy as soft_cross_entropy
     from heterophony.parts.lowrank import compressed as compressed
     from heterophony.parts.lowrank import restored as restored
+    from heterophony.parts.mutual import MutualTeaching as MutualTeaching
+    from heterophony.parts.mutual import Signal as Signal
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moved as moved
@@ -98,6 +100,7 @@ _NAMES = {
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy"),
     "lowrank": ("compressed", "restored"),
+    "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
     "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
     "retention": ("Retention",),
