@@ -22,11 +22,11 @@ from heterophony.methods import (
     RCFL,
     Cronus,
     Ditto,
+    FCCLCode,
     FedAsync,
     FedAvg,
     FedBuff,
     FedDF,
-    FedGen,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -42,6 +42,7 @@ from heterophony.methods import (
     Scaffold,
     Solo,
 )  # fmt: skip
+from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.engagement import engage
 from heterophony.parts.public import own_rows
 
@@ -170,12 +171,15 @@ def rcfl(federation, rounds):
 
 
 def fccl(federation, rounds):
-    method, clients = federation.method, asked(federation)
-    sent, models = outputs(federation, rounds, method.half), 0
+    method, clients, models = federation.method, asked(federation), 0
     if method.averaging:
         models = rounds // method.local_every * clients * federation.first("server").payload()
-    consensus = sent + SCALAR * rounds * clients
-    return {"ask": 0, "logits": sent, "consensus": consensus, "model": models, "mean": models}
+    return {**fccl_code(federation, rounds), "model": models, "mean": models}
+
+
+def fccl_code(federation, rounds):
+    sent = outputs(federation, rounds, federation.method.half)
+    return {"ask": 0, "logits": sent, "consensus": sent + SCALAR * rounds * asked(federation)}
 
 
 def fedh2l(federation, rounds):
@@ -212,15 +216,19 @@ def fd(federation, rounds):
 
 
 def fedgen(federation, rounds):
+    method, client = federation.method, federation.first("client")
+    classes, width = client.data[method.local.data].classes, wide(client, method.width)
+    made = (rounds - 1) * asked(federation) * method.generator.payload(classes, width)
+    sent = rounds * asked(federation) * 4 * classes * (width + 1 + 1)
+    return {"global": sent + made, "head": sent}
+
+
+def fedgen_whole(federation, rounds):
     method, server, client = federation.method, federation.first("server"), federation.first("client")
     classes, cohort = client.data[method.local.data].classes, asked(federation)
-    table, told = 4 * classes * (method.wide(client) + 1), 4 * classes
-    made = (rounds - 1) * cohort * method.generator.payload(classes, method.wide(client))
-    if method.whole:
-        sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
-        return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
-    sent = rounds * cohort * (table + told)
-    return {"global": sent + made, "head": sent, "model": 0, "update": 0}
+    made = 4 * classes + method.generator.payload(classes, wide(client, method.width))
+    sent = rounds * cohort * server.payload()
+    return {"model": sent + (rounds - 1) * cohort * made, "update": sent + rounds * cohort * 4 * classes}
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
@@ -295,10 +303,12 @@ FORMULAS = {
     KTpFL: outputs_both_ways("predictions", "personal"),
     RCFL: rcfl,
     FCCL: fccl,
+    FCCLCode: fccl_code,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
     FD: fd,
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),
     FedGen: fedgen,
+    FedGenWhole: fedgen_whole,
     BHFL: bhfl,
 }
