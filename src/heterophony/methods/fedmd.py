@@ -66,7 +66,7 @@ DEVIATIONS = (
     Deviation(
         "average",
         "the mean of the logits; `average` can make it the median or a trimmed mean",
-        "these also hold where some clients say anything",
+        "the papers have the mean; the two others bear some clients that lie",
     ),
     Deviation("public rows", "everyone knows by the seed which rows a round uses", "so that only logits travel"),
     Deviation(

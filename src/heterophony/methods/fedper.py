@@ -1,22 +1,23 @@
 """FedPer: the first layers of a network are averaged, the last ones stay with each client.
 
-Leaves a client: the weights of its network's `part` (the body, unless set) after local training, and from how many
+Sent by a client: the weights of its network's `part` (the body, unless set) after local training, and from how many
 examples they are. Its other layers never leave it.
-Equations: the algorithms FedPer-Server and FedPer-Client; both parts are trained together, the mean is by examples.
-Deviations: all clients start from one network, personal layers included; the paper draws these at random for each.
-Float buffers (BatchNorm's statistics) are averaged with the layers that they belong to. The server has no model that
-could be evaluated: the layers that it does not get have learnt nothing there. With the whole as `part` it is FedAvg, to
-the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`. Only what travels need be alike: where the rest
-of networks differs, those of one architecture start alike, and all with the server's part.
-Reference: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+Sent by the server: the mean of these weights.
+
+Paper: Arivazhagan et al., Federated Learning with Personalization Layers, 2019. The algorithms FedPer-Server and
+FedPer-Client. Both parts are trained together, the mean is by examples. With the whole network as `part` it is FedAvg,
+to the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import torch
 
 from heterophony import (
     DataError,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -41,6 +42,14 @@ PART = Part("model", part="part", width="width")
 GLOBAL = Kind("global", to="children", weights=PART)
 UPDATE = Kind("update", to="parent", weights=PART, examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation(
+        "networks",
+        "only the layers that travel must be alike, the others may differ; all clients begin with the server's layers",
+        "nothing else is averaged; the paper's clients have one architecture",
+    ),
+)
+
 
 class FedPer(Method):
     """A part of the network is averaged; everyone has the rest, and so a model, of its own."""
@@ -51,12 +60,16 @@ class FedPer(Method):
     models = {"server": {"model": Same(start="alike")}, "client": {"model": Same(start="alike")}}
     headline = "personalised"
 
-    part: str = "body"  # the sub-module that travels
-    width: int | None = None  # features of a head that travels are in so many groups; none: taken as they are
+    part: Annotated[str, "the sub-module that travels"] = "body"
+    width: Annotated[
+        int | None, "a head that travels reads features in so many groups; none: they are taken as they are"
+    ] = None
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
-    alone: int | None = None  # epochs in which only what stays is trained, before only the part is; None: both together
+    alone: Annotated[
+        int | None, "epochs in which only what stays is trained, before only the part is; none: both together"
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,8 +90,7 @@ class FedPer(Method):
         if self.alone is None:
             yield self.local.fit("model", self.loss)
         else:
-            named = client.models["model"].named_parameters()
-            rest = tuple(name for name, p in named if p.requires_grad and not within({name: p}, self.part))
+            rest = self.staying(client)
             if rest and self.alone:
                 yield self.local.fit("model", self.loss, epochs=self.alone, steps=None, only=rest)
             yield self.local.fit("model", self.loss, only=(self.part,))
@@ -90,12 +102,18 @@ class FedPer(Method):
         if mail:
             common = self.cohort.mean(mail)
             yield from self.put(server, common)
-            if self.width is not None:  # a head of groups would change in its last bits in the server's network
+            if self.width is not None:
+                # Read back from the server's network, a head of groups would differ in its last bits.
                 server.vars["head"] = common
         server.round += 1
 
+    def staying(self, client: Node) -> tuple[str, ...]:
+        """Return the names of the parameters that are trained and do not travel."""
+        named = client.models["model"].named_parameters()
+        return tuple(name for name, p in named if p.requires_grad and not within({name: p}, self.part))
+
     def put(self, node: Node, weights: Named) -> Steps:
-        """Put what travels in its place."""
+        """Put the weights that travel into a node's network."""
         if self.width is None:
             node.load({**node.weights(), **weights})
         else:
@@ -103,13 +121,14 @@ class FedPer(Method):
             yield from replaced(node, table, self.width, type(self).__name__)
 
     def shared(self, node: Node) -> Named:
-        """The weights that travel."""
+        """Return the weights that travel."""
         if self.width is not None:
             biased_width(node.models["model"], type(self).__name__, self.width)
             table = grouped(head_of(node.models["model"], type(self).__name__), self.width)
             return node.vars.get("head") or {"head.weight": table[:, :-1], "head.bias": table[:, -1]}
         own = node.weights()
-        if not (found := within(own, self.part)):
+        found = within(own, self.part)
+        if not found:
             known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
             raise DataError(f"part = {self.part!r}, but of the network there travel only {known}: set part")
         return found

@@ -1,30 +1,25 @@
-"""FedProto: networks agree on the mean features (the prototype) of each class.
+"""FedProto: clients with different networks agree on the mean features of each class, its prototype.
 
-Leaves a client: for each class, the mean of its features on its private rows of that class, and how many rows that is
-(with `weighted=False`, whether there are any). Leaves the server: their means over the clients, and which classes there
-are. No weights, no rows, no public data.
-Equations: Algorithm 1; prototypes are Eq. 3, the server's mean Eq. 6, the loss Eq. 7. Features are what a network's
-`body` gives and its `head` reads, so that the loss asks for both parts and goes through the network once. The distance
-of Eq. 8 is the authors' code's: the squared one of each row's features from the prototype of its own label, mean over
-rows and features; rows whose class has no prototype yet add nothing.
-Deviations: Eq. 6 divides by the number of clients once more than a mean by examples does; we do not (`weighted=False`
-is the code's plain mean). A network is evaluated with its own head, not by the nearest prototype (Eq. 4). A class that
-nobody in a round has keeps its prototype. With `width`, features are averaged in so many groups of neighbours, so that
-networks of different widths can take part; the paper's have one width. Tables of another shape than most are left out;
-a client whom one reaches that does not fit trains as if nothing were known, and says so. Prototypes are of the network
-after its local update, in evaluation mode; the code gathers them from the batches while it changes.
-Reference: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022.
+Sent by a client: for each class, the mean of its features on its private rows of that class, and how many rows these
+are (with `cohort.weighted = false`, whether there are any). No weights, no rows.
+Sent by the server: the means of these over the clients, and which classes there are.
+
+Paper: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022. Algorithm 1; Eq. 3
+(prototypes), Eq. 6 (the server's mean), Eq. 7 (the loss). Features are what a network's `body` gives and its `head`
+reads. The loss asks for both parts, so that it goes through the network once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 from torch import Tensor
 
 from heterophony import (
     Counts,
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -64,9 +59,51 @@ GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
 Combine = Callable[[Node, Sequence[Table]], Table]
 
+DEVIATIONS = (
+    Deviation(
+        "Eq. 6",
+        "a mean by examples; `weighted = false` gives the plain one of the authors' code",
+        "as printed it divides by the number of clients once more, and prototypes would shrink",
+    ),
+    Deviation(
+        "Eq. 8",
+        "squared distance of each row's features from its label's prototype, mean over rows and features; a row whose "
+        "class has no prototype yet adds nothing",
+        "as in the authors' code; the paper leaves the distance open",
+    ),
+    Deviation(
+        "evaluation",
+        "by the network's own head, not by the nearest prototype (Eq. 4)",
+        "so that it compares with all other methods here",
+    ),
+    Deviation(
+        "width",
+        "`width` averages features in groups of neighbours, where networks have features of different widths; off "
+        "unless set",
+        "the paper's networks have one width; our shipped mixtures have not",
+    ),
+    Deviation(
+        "classes of nobody",
+        "a class that nobody in a round has keeps its prototype",
+        "its last prototype is all that is known of it",
+    ),
+    Deviation(
+        "prototypes",
+        "of the network after its local update, in evaluation mode",
+        "`Predict` is in evaluation mode everywhere; the authors' code gathers them from the batches while the network "
+        "changes",
+    ),
+    Deviation(
+        "what does not fit",
+        "the server leaves out tables of another shape than most; a client that is sent prototypes of another shape "
+        "trains as if nothing were known, and notes it",
+        "the paper's networks all fit; here settings, or somebody who lies, may bring others",
+    ),
+)
+
 
 def averaged(server: Node, tables: Sequence[Table]) -> Table:
-    """Eq. 6."""
+    """Return the mean of the clients' tables, class by class (Eq. 6)."""
     return merged(tables)
 
 
@@ -79,11 +116,11 @@ class FedProto(Method):
     models = {"client": {"model": Own()}}
     headline = "personalised"
 
-    pull: float = 1.0  # lambda of Eq. 7
-    width: int | None = None  # features are averaged in so many groups; none: taken as they are
+    pull: Annotated[float, "lambda of Eq. 7: how strongly features are pulled to their prototype"] = 1.0
+    width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
     cohort: Cohort = Cohort()
     local: Training = Training()
-    server: Combine = averaged  # one table of all
+    server: Combine = averaged  # makes one table of all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,24 +148,29 @@ class FedProto(Method):
         yield Mark("personalised")
         features = yield Predict("model.body", self.local.data)
         own = by_label(pooled(features, width), data)
-        return PROTOTYPES(means=own.means, counts=own.counts if self.cohort.weighted else own.counts.clamp(max=1))
+        return PROTOTYPES(means=own.means, counts=self.counted(own.counts))
 
     @on(answers(PROTOTYPES), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        tables = {m.sender: Table(m.means, m.counts if self.cohort.weighted else m.counts.clamp(max=1)) for m in mail}
-        if together := agreed(server, tables):
+        together = agreed(server, {m.sender: Table(m.means, self.counted(m.counts)) for m in mail})
+        if together:
             found = self.server(server, together)
             before = Table(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1
 
     def near(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Eq. 7; `mean` is the prototype of the row's label."""
+        """Return Eq. 7. Each row brings the prototype of its label, `mean`, and whether there is one, `heard`."""
         features = nets["model.body"](batch.x)
         logits = nets["model.head"](features)
-        apart = (pooled(features, batch.mean.shape[-1]) - batch.mean).pow(2).mean(-1)
+        width = batch.mean.shape[-1]
+        apart = (pooled(features, width) - batch.mean).pow(2).mean(-1)
         return {"model": {"ce": ce(logits, batch.y), "proto": self.pull * (batch.heard * apart).mean()}}
 
+    def counted(self, counts: Tensor) -> Tensor:
+        """Return how much a client's mean of each class counts: by its rows, or alike wherever there are any."""
+        return counts if self.cohort.weighted else counts.clamp(max=1)
+
     def wide(self, client: Node) -> int:
-        """How many numbers a prototype of this client has."""
+        """Return how many numbers a prototype of this client has."""
         return width_of(client.models["model"], "FedProto", self.width)

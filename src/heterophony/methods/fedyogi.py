@@ -1,19 +1,23 @@
 """FedYogi: FedAvg with Yogi at the server.
 
-Leaves a client: what leaves it in FedAvg.
-Equations: Algorithm 2 (FEDYOGI), without bias correction, v from tau^2.
-Deviations: float buffers take the mean, not the moments; weighted by examples unless `weighted = false`.
-Reference: Reddi et al., Adaptive Federated Optimization, ICLR 2021.
+Sent by a client: its weights after local training, and how many examples they come from.
+Sent by the server: its weights.
+
+Paper: Reddi et al., Adaptive Federated Optimization, ICLR 2021. Algorithm 2 (FEDYOGI): there is no bias correction, and
+v begins at tau^2.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from heterophony import Deviation
 from heterophony.methods.fedavg import FedAvg
 from heterophony.parts import NodeOptimiser
 
 YOGI = NodeOptimiser("yogi", rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3)
+
+DEVIATIONS = (Deviation("weights", "by examples; `weighted = false` gives the plain mean", "as in fedavg"),)
 
 
 def fedyogi(server: NodeOptimiser = YOGI, **fedavg: Any) -> FedAvg:
