@@ -14,8 +14,8 @@ from heterophony.engines import Network, local
 from heterophony.kernel.message import Body, Message
 from heterophony.kernel.topology import star
 from heterophony.kernel.work import Fit
-from heterophony.methods import FCCL, FML, FedAvg, FedDF, FedMD, fccl_code, fccl_homogeneous, fedmd_global
-from heterophony.methods.fccl import correlation_loss
+from heterophony.methods import FCCL, FML, FCCLCode, FedAvg, FedDF, FedMD, fccl_homogeneous, fedmd_global
+from heterophony.methods.fccl import LocalLoss, correlation_loss
 from heterophony.parts.aggregate import combine, mean
 from heterophony.parts.correlation import cross_correlation
 from heterophony.parts.losses import cross_entropy, distance, soft_cross_entropy
@@ -144,7 +144,7 @@ def fccl_star(method=None, **options):
 def test_fccl_without_memory_is_plain_local_training_after_the_collaborative_step(monkeypatch):
     """lambda_loc = 0: the same as training with the cross-entropy alone."""
     full = local(fccl_star(lambda_loc=0.0)).run(2)
-    monkeypatch.setattr(FCCL, "remember", lambda self, nets, batch: cross_entropy({"model": nets["model"]}, batch))
+    monkeypatch.setattr(LocalLoss, "__call__", lambda self, nets, batch: cross_entropy({"model": nets["model"]}, batch))
     plain = local(fccl_star()).run(2)
     monkeypatch.undo()
     for client in CLIENTS:
@@ -194,28 +194,45 @@ def test_one_alone_averages_with_itself():
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_ones_own_previous_logits_are_the_present_ones_when_each_round_trains():
-    """Right after a local update the previous model is the present one: both variants are the same to the bit."""
-    assert local(fccl_star(zbar="others")).run(3).digest == local(fccl_star(zbar="all")).run(3).digest
-    rare = {"zbar": "others", "local_every": 2}
-    assert local(fccl_star(**rare)).run(3).digest != local(fccl_star(local_every=2)).run(3).digest
+def code_star(**options):
+    usual = {"rows": PublicRows(), "local_every": 1, "pretrain": ADAM, "collaborate": ADAM, "local": ADAM}
+    return fccl_star(FCCLCode(**{**usual, **options}))
+
+
+def zbars(federation, rounds):
+    """Run it, and return Z-bar of each client and round, in the order of the public rows."""
+    found = {}
+
+    class Watching(Eager):
+        def _begin(self, job):
+            if "zbar" in getattr(job.work, "extra", {}):
+                rows, zbar = job.work.rows, job.work.extra["zbar"]
+                own = found.setdefault((job.node.id, job.node.round), torch.zeros(len(PUBLIC), zbar.shape[1]))
+                own[slice(None) if rows is None else rows] = zbar
+            return super()._begin(job)
+
+    engine = local(federation)
+    engine.host.executor = Watching(federation.test_sets)
+    engine.run(rounds)
+    return found
+
+
+def test_in_the_authors_code_zbar_is_the_mean_of_all_when_each_round_trains():
+    """Right after a local update the previous model is the present one: all clients have the same Z-bar, to the bit."""
+    for number in range(3):
+        ours, *others = (zbars(code_star(), 3)[client, number] for client in CLIENTS)
+        assert all(torch.equal(ours, other) for other in others)
+    plain, first = zbars(fccl_star(), 1), zbars(code_star(), 1)
+    assert all(torch.equal(plain[client, 0], first[client, 0]) for client in CLIENTS)
+    rare = zbars(code_star(local_every=2), 2)
+    assert not torch.equal(rare["c0", 1], rare["c1", 1])
 
 
 def test_zbar_of_the_others_by_a_loop():
     """(others' present logits + one's own previous model's) / K, in the second exchange before a local update."""
-    targets = {}
-
-    class Watching(Eager):
-        def _begin(self, job):
-            if "agreed" in getattr(job.work, "extra", {}):
-                targets[job.node.id, job.node.round] = job.work.extra["agreed"]
-            return super()._begin(job)
-
-    federation = fccl_star(zbar="others", local_every=3)
+    federation = code_star(local_every=3)
     before = local(federation).run(1)  # one exchange: models have moved, the previous ones have not
-    engine = local(federation)
-    engine.host.executor = Watching(federation.test_sets)
-    engine.run(2)
+    targets = zbars(federation, 2)
     logits = {}
     for client in CLIENTS:
         node = federation.node(client)
@@ -228,18 +245,13 @@ def test_zbar_of_the_others_by_a_loop():
         assert torch.allclose(targets[client, 1].double(), total / 3, atol=1e-6)
 
 
-def test_zbar_of_the_others_is_a_mean():
-    with pytest.raises(ValueError, match="average is 'median'"):
-        FCCL(zbar="others", average="median")
-
-
 def test_a_new_optimiser_for_each_public_batch_by_a_plain_loop():
     """32 public rows in batches of 12, two epochs: four steps (the short third batch is left out), each Adam's first.
 
     A piece of work shuffles its rows once more, as any does.
     """
-    options = {"collaborate": replace(ADAM, batch=12, epochs=2), "local": Training(epochs=0), "renew": True}
-    federation = fccl_star(FCCL(**options))
+    still = Training(epochs=0)
+    federation = code_star(pretrain=still, collaborate=replace(ADAM, batch=12, epochs=2), local=still)
     result = local(federation).run(1)
     nodes = {c: federation.node(c) for c in CLIENTS}
     agreed = combine([predict(node.models["model"], PUBLIC) for node in nodes.values()])
@@ -261,11 +273,9 @@ def test_a_new_optimiser_for_each_public_batch_by_a_plain_loop():
 
 
 def test_the_authors_code_by_name():
-    made = fccl_code()
-    assert (made.rows.sample, made.local_every, made.zbar, made.renew) == (512, 9, "others", True)
+    made = registry.lookup("fccl-code").build({})
+    assert (type(made), made.rows.sample, made.local_every) == (FCCLCode, 512, 9)
     assert registry.lookup("fccl-code").build({"sample": 64}).rows.sample == 64
-    with pytest.raises(registry.OptionError, match="zbar"):
-        registry.lookup("fccl-code").build({"zbar": "all"})
     with pytest.raises(registry.OptionError, match="averaging"):
         registry.lookup("fccl-homogeneous").build({"averaging": False})
 
@@ -393,8 +403,8 @@ def test_public_rows_are_the_same_for_everyone_and_other_rows_each_round():
     [
         lambda: logits_star(fedmd_global(local=B16, distil=B16)),
         distilled_star,
-        lambda: fccl_star(zbar="others"),
-        lambda: fccl_star(renew=True),
+        fccl_star,
+        code_star,
     ],
 )
 def test_all_public_rows_need_not_be_named(monkeypatch, build):

@@ -22,6 +22,7 @@ from heterophony.methods import (
     RCFL,
     Cronus,
     Ditto,
+    FCCLCode,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -170,12 +171,15 @@ def rcfl(federation, rounds):
 
 
 def fccl(federation, rounds):
-    method, clients = federation.method, asked(federation)
-    sent, models = outputs(federation, rounds, method.half), 0
+    method, clients, models = federation.method, asked(federation), 0
     if method.averaging:
         models = rounds // method.local_every * clients * federation.first("server").payload()
-    consensus = sent + SCALAR * rounds * clients
-    return {"ask": 0, "logits": sent, "consensus": consensus, "model": models, "mean": models}
+    return {**fccl_code(federation, rounds), "model": models, "mean": models}
+
+
+def fccl_code(federation, rounds):
+    sent = outputs(federation, rounds, federation.method.half)
+    return {"ask": 0, "logits": sent, "consensus": sent + SCALAR * rounds * asked(federation)}
 
 
 def fedh2l(federation, rounds):
@@ -295,6 +299,7 @@ FORMULAS = {
     KTpFL: outputs_both_ways("predictions", "personal"),
     RCFL: rcfl,
     FCCL: fccl,
+    FCCLCode: fccl_code,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
     FD: fd,
     FedProto: tables("global", "prototypes"),

@@ -22,6 +22,7 @@ from heterophony.methods import (
     RCFL,
     Cronus,
     Ditto,
+    FCCLCode,
     FedAsync,
     FedAvg,
     FedBuff,
@@ -42,7 +43,6 @@ from heterophony.methods import (
     Scaffold,
     Solo,
     agg,
-    fccl_code,
     fccl_homogeneous,
     fedadagrad,
     fedadam,
@@ -484,7 +484,7 @@ METHODS = [
     Row(
         "fccl-code",
         lambda **o: logits_star(
-            fccl_code(rows=PublicRows(sample=16), local_every=2, collaborate=ADAM, local=ADAM),
+            FCCLCode(rows=PublicRows(sample=16), local_every=2, collaborate=ADAM, local=ADAM),
             "previous",
             "pretrained",
             **o,

@@ -33,7 +33,7 @@ NAMES = {
     "fedmd-global": "fedmd:fedmd_global",
     "fccl": "fccl:FCCL",
     "fccl-homogeneous": "fccl:fccl_homogeneous",
-    "fccl-code": "fccl:fccl_code",
+    "fccl-code": "fccl_code:FCCLCode",
     "feddf": "feddf:FedDF",
     "ds-fl": "ds_fl:DSFL",
     "kt-pfl": "kt_pfl:KTpFL",

@@ -1,22 +1,19 @@
-"""FCCL: federated cross-correlation and continual learning.
+"""FCCL: clients correlate their outputs on public data, and do not forget while they train on their own.
 
-Leaves a client: its logits on unlabelled public rows that everyone knows by seed; with `averaging`, which is for one
-network for all, its weights too. Leaves the server: the average of the logits, and of how many; that of the weights.
-Equations: Algorithm 1; Eq. 1-2 (cross-correlation of standardised logits; on the diagonal to +1, off it to -1, weighted
-by lambda_col), Eq. 3-7 (cross-entropy and KL from the previous round's and the pretrained model, weighted by
-lambda_loc; KL summed over classes, mean over the batch). Table 3: parameters are averaged between the two phases.
-Deviations: Z-bar is computed once a round, as in Algorithm 1. The authors' code is `fccl_code`: Z-bar for every public
-batch (`sample` = one batch, `local_every` = batches a round; a round here is then one exchange), one's own part of it
-from the previous round's model (`zbar`), and a new optimiser for each of these batches (`renew`). That code's
-matrix of correlations is (N - 1)/N of Eq. 1's, which is ours. The average of the weights is a plain mean; who is too
-late for it does not train in that round.
-Reference: Huang et al., Learn from Others and Be Yourself in Heterogeneous Federated Learning, CVPR 2022.
+Sent by a client: its logits on unlabelled public rows that everyone knows by seed. With `averaging`, which is for one
+network for all, its weights too. No rows and no labels.
+Sent by the server: the average of the logits, and of how many clients it is. With `averaging`, the mean of the weights.
+
+Paper: Huang et al., Learn from Others and Be Yourself in Heterogeneous Federated Learning, CVPR 2022. Algorithm 1;
+Eq. 1-2 (cross-correlation of standardised logits; on the diagonal to +1, off it to -1, weighted by lambda_col), Eq. 3-7
+(cross-entropy and KL from the previous round's and the pretrained model, weighted by lambda_loc; KL summed over
+classes, mean over the batch). Table 3: parameters are averaged between the two phases (`fccl-homogeneous`).
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +21,7 @@ from torch import Tensor
 
 from heterophony import (
     Data,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -51,13 +49,37 @@ LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))
 CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sample"), heard=Scalar(low=1))
 MODEL = Kind("model", to="parent", weights=Weights("model"))
 MEAN = Kind("mean", to="children", weights=Weights("model"))
-BATCH = PublicRows(sample=512)
+ADAM = Training(lr=1e-3, optimiser="adam", batch=512)
+NONE = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
 
-
-def correlation_loss(matrix: Tensor, weight: float) -> Tensor:
-    """Eq. 2."""
-    diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
-    return torch.where(diagonal, (1 - matrix) ** 2, weight * (1 + matrix) ** 2).sum()
+DEVIATIONS = (
+    Deviation(
+        "Z-bar",
+        "once a round (Algorithm 1); per public batch with `sample` and `local_every`, as `fccl-code` has them",
+        "the authors' code refreshes it per batch",
+    ),
+    Deviation(
+        "correlation matrix",
+        "that of Eq. 1, with a diagonal of one for equal logits",
+        "the authors' code divides by deviations over N - 1, then by N: its matrix is (N - 1)/N of ours, "
+        "511/512 for its batch",
+    ),
+    Deviation(
+        "short last public batch",
+        "left out where there is a full one",
+        "its correlations would be noise; the code uses full batches",
+    ),
+    Deviation(
+        "mean of parameters",
+        "not weighted; all start alike; who is too late for it does not train in that round (`fccl-homogeneous`)",
+        'Table 3 says "averaging"; a mean of different starts means nothing',
+    ),
+    Deviation(
+        "Figure 5",
+        "correlation of each with the mean of the others, at the end of a run, private data = training rows",
+        'the paper says "with other models", not which',
+    ),
+)
 
 
 class FCCL(Method):
@@ -72,37 +94,30 @@ class FCCL(Method):
     public = True
     correlates = True
 
-    lambda_col: float = 0.0051
-    lambda_loc: float = 1.0
+    lambda_col: Annotated[float, "weight of what is off the diagonal, in Eq. 2"] = 0.0051
+    lambda_loc: Annotated[float, "weight of both older models, in Eq. 7"] = 1.0
     rows: PublicRows = PublicRows()
-    average: Literal["mean", "median", "trimmed"] = "mean"
-    half: bool = False
-    zbar: Literal["all", "others"] = "all"  # "others": others' present logits and those of one's own previous model
-    renew: bool = False  # a new optimiser for each public batch
-    averaging: bool = False  # of parameters, before local updates; needs one network for all
-    local_every: int = 1  # local updates in every so many rounds
-    pretrain: Training = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
-    collaborate: Training = Training(lr=1e-3, optimiser="adam", batch=512)
-    local: Training = Training(lr=1e-3, optimiser="adam", batch=512)
+    average: Annotated[Literal["mean", "median", "trimmed"], "how logits are combined"] = "mean"
+    half: Annotated[bool, "logits travel as float16"] = False
+    averaging: Annotated[bool, "of parameters, before local updates; needs one network for all"] = False
+    local_every: Annotated[int, "local updates in every so many rounds"] = 1
+    pretrain: Training = NONE
+    collaborate: Training = ADAM
+    local: Training = ADAM
     cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not min(self.lambda_col, self.lambda_loc) >= 0:
-            given = f"{self.lambda_col} and {self.lambda_loc}"
-            raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {given}")
-        if self.local_every < 1:
-            raise ValueError(f"local_every is a whole number >= 1, got {self.local_every}")
-        if self.zbar == "others" and self.average != "mean":
-            raise ValueError(f"zbar = 'others' is a mean, average is {self.average!r}")
+        check(self.lambda_col, self.lambda_loc, self.local_every)
 
     def networks(self) -> NetworksByRole:
         if not self.averaging:
             return self.models
-        return {
-            "server": {"model": Same(start="alike")},
-            "client": dict.fromkeys(self.models["client"], Same(start="alike")),
-        }
+        alike = Same(start="alike")
+        return {"server": {"model": alike}, "client": dict.fromkeys(self.models["client"], alike)}
+
+    def sends(self) -> tuple[Kind, ...]:
+        return self.kinds if self.averaging else (ASK, LOGITS, CONSENSUS)
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
@@ -111,13 +126,7 @@ class FCCL(Method):
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        if "pretrained" not in client.vars:
-            client.vars["pretrained"] = True
-            if self.pretrain.epochs:
-                yield self.pretrain.fit("model", cross_entropy, once=True)
-            yield Mark("initial", once=True)
-            for older in ("pretrained", "previous"):
-                client.copy("model", older)
+        yield from begin(client, self.pretrain)
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)
 
@@ -125,27 +134,27 @@ class FCCL(Method):
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
-            agreed = combine([m.logits for m in mail], self.average)
-            yield CONSENSUS(heard, logits=agreed.half() if self.half else agreed, heard=len(heard))
-            if self._averages(server):
+            zbar = combine([m.logits for m in mail], self.average)
+            yield CONSENSUS(heard, logits=zbar.half() if self.half else zbar, heard=len(heard))
+            if self.averages(server):
                 server.groups["heard"] = heard
-                return
+                return  # the round ends with `merge`
         server.round += 1
 
     @on(Each(CONSENSUS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        rows, agreed = self.rows.of(client), mail.logits.float()
-        if self.zbar == "others":
-            present = yield Predict("model", "public", rows)
-            agreed = agreed + ((yield Predict("previous", "public", rows)) - present) / mail.heard
-        yield from self.collaboration(client, rows, agreed)
-        after = yield Predict("model", "public", rows)
-        matrix = cross_correlation(after, agreed)
-        yield Note("correlation.on", float(matrix.diagonal().mean()))
-        yield Note(
-            "correlation.off", float((matrix.sum() - matrix.diagonal().sum()) / max(1, len(matrix) ** 2 - len(matrix)))
+        """Make the collaborative update; without averaging, the local one too."""
+        rows, zbar = self.rows.of(client), mail.logits.float()
+        yield self.collaborate.fit(
+            "model",
+            CollaborativeLoss(self.lambda_col),
+            data="public",
+            rows=rows,
+            extra={"zbar": zbar},
+            drop_last=full_batches(self.collaborate, len(zbar)),
         )
-        if self._averages(client):
+        yield from correlations(client, rows, zbar)
+        if self.averages(client):
             return MODEL(weights=client.weights())
         yield from self.practise(client)
 
@@ -161,50 +170,15 @@ class FCCL(Method):
         client.load(mail.weights)
         yield from self.practise(client)
 
-    def collaboration(self, client: Node, rows: Tensor | None, agreed: Tensor) -> Steps:
-        """The collaborative update, as one piece of work or one for each batch."""
-        whole = self._whole(len(agreed))
-        fit = partial(self.collaborate.fit, "model", self.correlate, data="public")
-        if not self.renew:
-            yield fit(rows=rows, extra={"agreed": agreed}, drop_last=whole)
-            return
-        size, draw = self.collaborate.batch or len(agreed), client.rng("public batches")
-        for _ in range(self.collaborate.epochs):
-            for batch in torch.split(torch.randperm(len(agreed), generator=draw), size):
-                if len(batch) == size or not whole:
-                    chosen = batch if rows is None else rows[batch]
-                    yield fit(rows=chosen, extra={"agreed": agreed[batch]}, epochs=1, batch=None)
-
     def practise(self, client: Node) -> Steps:
-        """The local update."""
-        if self._local(client):
-            yield self.local.fit("model", self.remember, teachers=("previous", "pretrained"))
-            client.copy("model", "previous")
+        """Make the local update, in the rounds that have one."""
+        if due(client, self.local_every):
+            yield from local_update(client, self.local, self.lambda_loc)
         yield Mark("local")
 
-    def _local(self, node: Node) -> bool:
-        return (node.round + 1) % self.local_every == 0
-
-    def _averages(self, node: Node) -> bool:
-        return self.averaging and self._local(node)
-
-    def _whole(self, rows: int) -> bool:
-        """Whether to leave a short last batch out: its correlations would be noise."""
-        return self.collaborate.batch is not None and rows > self.collaborate.batch
-
-    def correlate(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        matrix = cross_correlation(nets["model"](batch.x), batch.agreed)
-        return {"model": {"correlation": correlation_loss(matrix, self.lambda_col)}}
-
-    def remember(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Eq. 7."""
-        logits = nets["model"](batch.x)
-        inter, intra = kl(nets["previous"](batch.x), logits), kl(nets["pretrained"](batch.x), logits)
-        terms = {"inter": self.lambda_loc * inter, "intra": self.lambda_loc * intra}
-        return {"model": {"ce": F.cross_entropy(logits, batch.y), **terms}}
-
-    def sends(self) -> tuple[Kind, ...]:
-        return self.kinds if self.averaging else (ASK, LOGITS, CONSENSUS)
+    def averages(self, node: Node) -> bool:
+        """Return whether parameters are averaged in this round."""
+        return self.averaging and due(node, self.local_every)
 
 
 def fccl_homogeneous(**fccl: Any) -> FCCL:
@@ -212,10 +186,81 @@ def fccl_homogeneous(**fccl: Any) -> FCCL:
     return FCCL(averaging=True, **fccl)
 
 
-def fccl_code(rows: PublicRows = BATCH, local_every: int = 9, **fccl: Any) -> FCCL:
-    """FCCL as in its authors' code: logits are exchanged for every public batch, so that nine rounds are one there."""
-    return FCCL(rows=rows, local_every=local_every, zbar="others", renew=True, **fccl)
-
-
 fccl_homogeneous.fixed = ("averaging",)  # type: ignore[attr-defined]
-fccl_code.fixed = ("zbar", "renew")  # type: ignore[attr-defined]
+
+
+# -- losses and steps that FCCL shares with its authors' code --------------------------------------------------
+@dataclass(frozen=True)
+class CollaborativeLoss:
+    """Eq. 2, on public rows beside which Z-bar stands."""
+
+    lambda_col: float
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        matrix = cross_correlation(nets["model"](batch.x), batch.zbar)
+        return {"model": {"correlation": correlation_loss(matrix, self.lambda_col)}}
+
+
+def correlation_loss(matrix: Tensor, lambda_col: float) -> Tensor:
+    """Return Eq. 2 of a matrix of correlations."""
+    diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
+    return torch.where(diagonal, (1 - matrix) ** 2, lambda_col * (1 + matrix) ** 2).sum()
+
+
+@dataclass(frozen=True)
+class LocalLoss:
+    """Eq. 7: cross-entropy, KL from the previous round's model (inter), and KL from the pretrained one (intra)."""
+
+    lambda_loc: float
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        logits = nets["model"](batch.x)
+        inter = kl(nets["previous"](batch.x), logits)
+        intra = kl(nets["pretrained"](batch.x), logits)
+        cross = F.cross_entropy(logits, batch.y)
+        return {"model": {"ce": cross, "inter": self.lambda_loc * inter, "intra": self.lambda_loc * intra}}
+
+
+def check(lambda_col: float, lambda_loc: float, local_every: int) -> None:
+    """Raise where an option is out of its range."""
+    if not min(lambda_col, lambda_loc) >= 0:
+        raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {lambda_col} and {lambda_loc}")
+    if local_every < 1:
+        raise ValueError(f"local_every is a whole number >= 1, got {local_every}")
+
+
+def begin(client: Node, pretrain: Training) -> Steps:
+    """Pretrain a client before its first round; both older models are then what it has come to."""
+    if "pretrained" in client.vars:
+        return
+    client.vars["pretrained"] = True
+    if pretrain.epochs:
+        yield pretrain.fit("model", cross_entropy, once=True)
+    yield Mark("initial", once=True)
+    for older in ("pretrained", "previous"):
+        client.copy("model", older)
+
+
+def full_batches(collaborate: Training, rows: int) -> bool:
+    """Return whether to leave a short last batch out: its correlations would be noise."""
+    return collaborate.batch is not None and rows > collaborate.batch
+
+
+def correlations(client: Node, rows: Tensor | None, zbar: Tensor) -> Steps:
+    """Note how the outputs after the collaborative update correlate with Z-bar."""
+    after = yield Predict("model", "public", rows)
+    matrix = cross_correlation(after, zbar)
+    classes, diagonal = len(matrix), matrix.diagonal()
+    yield Note("correlation.on", float(diagonal.mean()))
+    yield Note("correlation.off", float((matrix.sum() - diagonal.sum()) / max(1, classes**2 - classes)))
+
+
+def due(node: Node, local_every: int) -> bool:
+    """Return whether this round has local updates."""
+    return (node.round + 1) % local_every == 0
+
+
+def local_update(client: Node, local: Training, lambda_loc: float) -> Steps:
+    """Train on private rows; the model that comes of it is the previous one of the next update."""
+    yield local.fit("model", LocalLoss(lambda_loc), teachers=("previous", "pretrained"))
+    client.copy("model", "previous")
