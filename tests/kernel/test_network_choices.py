@@ -9,7 +9,7 @@ from torch import nn
 from heterophony import Architectures, Built, Federation, Global, Model, Own, Same
 from heterophony.kernel.networks import NotOffered, Offer, checked, choose
 from heterophony.kernel.topology import star
-from heterophony.methods import FedAvg, FedGen
+from heterophony.methods import FedAvg, fedgen
 from heterophony.parts.spliced import Spliced
 from toys.world import halves, net, private
 
@@ -133,8 +133,8 @@ def test_what_must_be_of_one_shape_follows_from_the_options():
     """FedGen averages heads class by class, or whole networks."""
     models = {"server": {"model": halves(6, 5)}, "client": {"model": halves(8, 5)}}
     data = private(["c0", "c1"])
-    assert Federation(FedGen(), star(["c0", "c1"]), models, data).unlike is None
-    found = Federation(FedGen(whole=True), star(["c0", "c1"]), models, data).unlike
+    assert Federation(fedgen(), star(["c0", "c1"]), models, data).unlike is None
+    found = Federation(fedgen(whole=True), star(["c0", "c1"]), models, data).unlike
     assert found is not None
 
 

@@ -9,10 +9,12 @@ from torch import nn
 
 from heterophony import Data, Federation, Model
 from heterophony.base.seeds import generator
+from heterophony.catalogue import registry
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
-from heterophony.methods import FedAvg, FedGen, lg_fedavg
+from heterophony.methods import FedAvg, fedgen, lg_fedavg
+from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.models.blocks import Halves
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.features import pooled
@@ -183,12 +185,20 @@ def test_fedgen_begins_with_the_head_of_a_server_that_has_a_network():
         own_star(FedGen(local=B16), halves).run(1)
 
 
+def test_the_option_whole_chooses_between_two_methods():
+    entry = registry.lookup("fedgen")
+    assert entry.options()["whole"] == (bool, False)
+    assert type(entry.build({})) is FedGen
+    made = entry.build({"whole": True, "width": 2, "generator.steps": 3})
+    assert (type(made), made.width, made.generator.steps) == (FedGenWhole, 2, 3)
+
+
 def test_whole_and_without_what_is_generated_it_is_fedavg():
     momentum = Training(batch=16, momentum=0.9)
     for options in ({}, {"cohort": Cohort(weighted=False)}):
         plain = local(weights_star(FedAvg(local=momentum, **options), halves())).run(3)
-        quiet = local(weights_star(FedGen(local=momentum, whole=True, generated=0.0, **options), halves())).run(3)
-        loud = local(weights_star(FedGen(local=momentum, whole=True, **options), halves())).run(3)
+        quiet = local(weights_star(FedGenWhole(local=momentum, generated=0.0, **options), halves())).run(3)
+        loud = local(weights_star(FedGenWhole(local=momentum, **options), halves())).run(3)
         assert equal(model(quiet, "server"), model(plain, "server"))
         assert not equal(model(loud, "server"), model(plain, "server"))
 
@@ -208,7 +218,7 @@ def test_the_generator_comes_with_the_second_round():
 @pytest.mark.parametrize("whole", [False, True])
 def test_epochs_before_the_first_round_are_epochs_of_the_network_alone(whole):
     early, longer = (
-        local(alike(FedGen(local=Training(batch=16, epochs=epochs, initial=first), whole=whole))).run(1)
+        local(alike(fedgen(local=Training(batch=16, epochs=epochs, initial=first), whole=whole))).run(1)
         for epochs, first in ((1, 1), (2, 0))
     )
     for client in CLIENTS:
@@ -394,7 +404,7 @@ class Gaps(Liar):
 
 
 def test_counts_of_other_classes_do_not_end_a_whole_run():
-    method = FedGen(local=B16, generator=SMALL, whole=True)
+    method = FedGenWhole(local=B16, generator=SMALL)
     found = local(weights_star(method, halves()), network=Gaps).run(3)
     assert found.rounds == 3
     data = private(CLIENTS)
@@ -412,13 +422,14 @@ def test_what_fedgen_needs_is_said_in_one_line():
             local(headed_star(method, build)).run(2)
         assert "\n" not in str(caught.value)
     with pytest.raises(ReactionError, match="of the network there travels none: share the whole"):
-        local(weights_star(FedGen(whole=True), Model(halves(), share="body"))).run(1)
+        local(weights_star(FedGenWhole(), Model(halves(), share="body"))).run(1)
     for wrong, text in (
         ({"generated": -1.0}, "generated is a weight >= 0"),
         ({"width": 0}, "width a number >= 1"),
     ):
-        with pytest.raises(ValueError, match=text):
-            FedGen(**wrong)
+        for whole in (False, True):
+            with pytest.raises(ValueError, match=text):
+                fedgen(whole=whole, **wrong)
     for wrong, text in (
         ({"hidden": 0}, "noise, hidden and batch are numbers >= 1"),
         ({"steps": -1}, "steps one >= 0"),

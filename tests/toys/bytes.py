@@ -27,7 +27,6 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
-    FedGen,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -43,6 +42,7 @@ from heterophony.methods import (
     Scaffold,
     Solo,
 )  # fmt: skip
+from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.engagement import engage
 from heterophony.parts.public import own_rows
 
@@ -216,15 +216,19 @@ def fd(federation, rounds):
 
 
 def fedgen(federation, rounds):
+    method, client = federation.method, federation.first("client")
+    classes, width = client.data[method.local.data].classes, wide(client, method.width)
+    made = (rounds - 1) * asked(federation) * method.generator.payload(classes, width)
+    sent = rounds * asked(federation) * 4 * classes * (width + 1 + 1)
+    return {"global": sent + made, "head": sent}
+
+
+def fedgen_whole(federation, rounds):
     method, server, client = federation.method, federation.first("server"), federation.first("client")
     classes, cohort = client.data[method.local.data].classes, asked(federation)
-    table, told = 4 * classes * (method.wide(client) + 1), 4 * classes
-    made = (rounds - 1) * cohort * method.generator.payload(classes, method.wide(client))
-    if method.whole:
-        sent, later = rounds * cohort * server.payload(), (rounds - 1) * cohort * told
-        return {"global": 0, "head": 0, "model": sent + made + later, "update": sent + rounds * cohort * told}
-    sent = rounds * cohort * (table + told)
-    return {"global": sent + made, "head": sent, "model": 0, "update": 0}
+    made = 4 * classes + method.generator.payload(classes, wide(client, method.width))
+    sent = rounds * cohort * server.payload()
+    return {"model": sent + (rounds - 1) * cohort * made, "update": sent + rounds * cohort * 4 * classes}
 
 
 # -- trees -----------------------------------------------------------------------------------------------------
@@ -305,5 +309,6 @@ FORMULAS = {
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),
     FedGen: fedgen,
+    FedGenWhole: fedgen_whole,
     BHFL: bhfl,
 }

@@ -27,7 +27,6 @@ from heterophony.methods import (
     FedAvg,
     FedBuff,
     FedDF,
-    FedGen,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -55,6 +54,7 @@ from heterophony.methods import (
     hierfavg,
     lg_fedavg,
 )  # fmt: skip
+from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
@@ -427,7 +427,7 @@ METHODS = [
     ),
     Row(
         "fedgen-whole",
-        lambda **o: weights_star(FedGen(local=B16, generator=SMALL, whole=True, cohort=SOME), halves(), **o),
+        lambda **o: weights_star(FedGenWhole(local=B16, generator=SMALL, cohort=SOME), halves(), **o),
         rounds=4,
     ),
     Row("fd-sampled", lambda **o: own_star(FD(local=B16, gamma=0.5, cohort=SOME), **o), rounds=4),

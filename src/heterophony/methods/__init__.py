@@ -43,7 +43,7 @@ NAMES = {
     "fedproto": "fedproto:FedProto",
     "fedtgp": "fedtgp:fedtgp",
     "fedgh": "fedgh:FedGH",
-    "fedgen": "fedgen:FedGen",
+    "fedgen": "fedgen:fedgen",
     "fedh2l": "fedh2l:FedH2L",
     "fedh2l-async": "fedh2l:FedH2LAsync",
     "ditto": "ditto:Ditto",
