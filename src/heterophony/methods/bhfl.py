@@ -1,29 +1,24 @@
 """Bidirectional hierarchical federated learning: a tree of persistent models, mixed on the way down and on the way up.
 
-Leaves a node: its weights, to its children, its parent and (residual links) its descendants; its children's weights to
-its ancestors; how many examples its subtree holds; on which level it is, and whether it waits for all it has asked.
-Equations: Algorithm 1 as two reactions, the same at every level: `receive` (line 9) and `gather` (lines 17-19), with
-`descend` (lines 11-16) between them. NODEOPT is Eq. 3, or where a node has data l2 to the parent (as in Ditto) or
-mutual learning (as in FML). The root's T is the number of rounds of the run.
-Deviations: line 9 reads W_q; the merged model is returned (as printed, the last merge would be dropped). A leaf has
-nothing to gather, so it does no upward NODEOPT. Means are weighted by examples (Eq. 2) unless `weighted` is false
-(Eq. 3a). Residual lists are emptied after use; with a state for each link, links are followed one after the other, by
-their senders' names, so that of n links with rate r the first weighs (1 - r)^(n - 1) of the last. What a node learns
-while its children run is an update of stale parameters: it is added, discounted, after the merge (as a starting point
-of Eq. 3 it would be lost at a rate of one). An asynchronous node merges every `buffer` answers (FedBuff; FedAsync with
-one), each moved back towards the present model by its staleness. In mutual learning the parent's model is a constant
-teacher; it hears back on the way up.
-Reference: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023.
+Sent by a node: its weights, to its children, to its parent and, along residual links, to its descendants. The weights
+of some of its children, along residual links, to its ancestors. To its parent: how many examples its subtree holds. To
+its children: on which level it is, and whether it waits for all that it has asked. No rows.
+
+Paper: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023. Algorithm 1 as two reactions, the same at every
+level: `receive` (line 9) and `gather` (lines 17-19), with `descend` (lines 11-16) between them. NODEOPT is Eq. 3, or
+where a node has data l2 to the parent (as in Ditto) or mutual learning (as in FML). The root's T is the number of
+rounds of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any
 
 from heterophony import (
     ByLevel,
     Count,
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -33,7 +28,6 @@ from heterophony import (
     Method,
     Named,
     Node,
-    Predict,
     Round,
     Same,
     Scalar,
@@ -46,24 +40,26 @@ from heterophony import (
 )
 from heterophony.parts import (
     Cohort,
-    Mutual,
+    Merge,
     NodeOptimiser,
-    Proximal,
     Retention,
     Staleness,
     Training,
+    add_learned,
     answers,
     cross_entropy,
     difference,
     engage,
-    mean,
+    follow,
+    longest,
     move,
     moved,
     node_optimiser,
-    norm,
     observe,
+    put_aside,
     release,
     shifted,
+    train_beside,
 )
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
@@ -71,6 +67,63 @@ UP = Kind("up", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 PUSH = Kind("push", to="parent", weights=Weights("model"), examples=Scalar(low=0))  # to a parent that does not wait
 FAR_DOWN = Kind("far-down", to="descendants", weights=Weights("model"))
 FAR_UP = Kind("far-up", to="ancestors", weights=Weights("model"))
+
+DEVIATIONS = (
+    Deviation(
+        "Algorithm 1",
+        "line 9 reads W_q; the merged model is returned; leaves do no upward NODEOPT; residual lists are emptied after "
+        "use",
+        "as printed W_0 is not defined for q, the last merge is dropped, and momentum would move a leaf without mail",
+    ),
+    Deviation(
+        "means",
+        "weighted by the subtree's examples (Eq. 2); `weighted = false` gives Eq. 3a",
+        "Eq. 2 and Eq. 3a differ",
+    ),
+    Deviation(
+        "momentum",
+        "m = beta1 m + D (FedAvgM), not Eq. 3b's (1 - beta1) D; Adam, Yogi and Adagrad follow Eq. 3 with v_{t-1}, from "
+        "tau^2",
+        "FedAvgM's own paper; v_t in Eq. 3c is a slip",
+    ),
+    Deviation(
+        "rates",
+        "those of residual links are options of their own (`far_up`, `far_down`)",
+        "at the rate of `up` (one) a single client's update would replace the root's model",
+    ),
+    Deviation(
+        "training beside the children",
+        "what was learned is an update of stale parameters: it is added after the merge, discounted as one merge old",
+        "as the starting point of Eq. 3 it would be lost at a rate of one",
+    ),
+    Deviation(
+        "asynchronous merges",
+        "after every `buffer` answers (FedBuff; FedAsync with one): the difference to the present model, discounted by "
+        "staleness",
+        "a child's persistent model did not start from its parent's, so there is no difference to that",
+    ),
+    Deviation(
+        "mutual learning",
+        "the parent's model is a constant teacher on the node's data",
+        "the parent hears back through the child's model on the way up; no second network at every leaf",
+    ),
+    Deviation(
+        "several residual links",
+        "one after the other, by senders' names: of n links with rate r, the first weighs (1 - r)^(n - 1) of the last; "
+        "`per_link = false` takes one step towards their mean",
+        "the paper does not say; steps of all links from one point would add up to more than one",
+    ),
+    Deviation(
+        "residual links",
+        "also between parent and child",
+        "on the way up they take single updates past the average",
+    ),
+    Deviation(
+        "level",
+        "a node learns its level from its parent's messages",
+        "so that options can be given by level without anyone knowing the whole tree",
+    ),
+)
 
 
 class BHFL(Method):
@@ -83,20 +136,20 @@ class BHFL(Method):
     headline = "leaf"
     unused = ("local.initial", "proxy.initial")
 
-    turns: ByLevel[int] = 1  # T_q: merges (of a leaf, trainings) before the parent hears of it
+    turns: Annotated[ByLevel[int], "T_q: merges (of a leaf, trainings) before the parent hears of it"] = 1
     cohort: Cohort = Cohort()  # of an asynchronous node, its fraction says how many are at work
-    buffer: ByLevel[int] = 0  # 0 waits for the cohort; K merges every K answers, whoever sent them
+    buffer: Annotated[ByLevel[int], "0 waits for the cohort; K merges every K answers, whoever sent them"] = 0
     up: NodeOptimiser = NodeOptimiser()
     down: NodeOptimiser = NodeOptimiser(rate=0.5)
     far_up: NodeOptimiser = NodeOptimiser(rate=0.1)
     far_down: NodeOptimiser = NodeOptimiser(rate=0.5)
-    far: bool = True  # whether residual links are used
-    per_link: bool = True  # an optimiser state for each residual link, or one for all of a direction
-    largest: int = 1  # K: how many children's updates go up a residual link
-    averaged: bool = False  # as one mean model
-    merge: ByLevel[Literal["mix", "l2", "mutual"]] = "mix"  # with the parent's model; without data always "mix"
-    pull: ByLevel[float] = 0.1  # l2: mu; mutual: the share of the KL term (FML's 1 - alpha)
-    overlap: ByLevel[bool] = False  # an internal node trains while its children run, on stale parameters
+    far: Annotated[bool, "whether residual links are used"] = True
+    per_link: Annotated[bool, "an optimiser state for each residual link, or one for all of a direction"] = True
+    largest: Annotated[int, "K: how many children's updates go up a residual link"] = 1
+    averaged: Annotated[bool, "they go up as one mean model"] = False
+    merge: Annotated[ByLevel[Merge], 'with the parent\'s model; without data always "mix"'] = "mix"
+    pull: Annotated[ByLevel[float], "l2: mu; mutual: the share of the KL term (FML's 1 - alpha)"] = 0.1
+    overlap: Annotated[ByLevel[bool], "an internal node trains while its children run, on stale parameters"] = False
     staleness: Staleness = Staleness()
     local: Training = Training()  # of leaves
     proxy: Training = Training()  # of internal nodes that have data
@@ -115,60 +168,63 @@ class BHFL(Method):
 
     @on(Each(DOWN, also=(FAR_DOWN,)), role=("inner", "leaf"))
     def receive(self, node: Node, mail: Message) -> Steps:
-        node.vars["level"], node.vars["above"], node.vars["waits"] = int(mail.level) + 1, mail.round, mail.waits == 1
+        """From the parent: mix with its model, then train (a leaf) or set the children to work."""
+        node.vars.update(level=int(mail.level) + 1, above=mail.round, waits=mail.waits == 1)
         if self.of(self.merge, node) == "mix" or not self.learns(node):
             move(node, mail.weights, self.down, "down")
-        else:
+        else:  # the parent's model is merged while the node trains
             node.vars["parent"] = mail.weights
-        self.residuals(node, mail.also, self.far_down, "far-down")
+        follow(node, mail.also, self.far_down, "far-down", self.per_link)
         if node.role == "leaf":
-            # Its rounds count its own trainings, so that those who are asked less often can be compared, and a stream
-            # goes on between two messages.
-            for turn in range(self.of(self.turns, node)):
-                node.round += int(turn > 0)
-                yield from self.train(node, self.local)
-            yield Mark("leaf")
-            examples = len(node.data[self.local.data])  # of this round, where data are a stream
-            node.round += 1
-            return self.answer(node, examples)
+            return (yield from self.practise(node))
         if node.vars.get("turn") is not None:
             return []  # its children are still at work: they hear of this with the next turn
         node.vars["turn"] = 0
         return (yield from self.descend(node))
 
+    def practise(self, leaf: Node) -> Steps:
+        """Train a leaf for its turns, and answer.
+
+        Its rounds count its own trainings, so that those who are asked less often can be compared, and a stream goes on
+        between two messages.
+        """
+        for turn in range(self.of(self.turns, leaf)):
+            leaf.round += int(turn > 0)
+            yield from self.train(leaf, self.local)
+        yield Mark("leaf")
+        examples = len(leaf.data[self.local.data])  # of this round, where data are a stream
+        leaf.round += 1
+        return self.answer(leaf, examples)
+
     def descend(self, node: Node) -> Steps:
-        """Train where there are data, then set the children to work: on what was learned, or already before that."""
-        waits = self.of(self.buffer, node) == 0
-        to = self.cohort.draw(node) if waits else engage(node, self.cohort.share(node))
-        if self.of(self.buffer, node) > max(1, len(node.children)):
-            raise ValueError(f"a buffer for {self.of(self.buffer, node)} answers, from {len(node.children)} children")
-        learns, overlap = self.learns(node), self.of(self.overlap, node)
-        if learns and not overlap:
+        """Train where there are data, then set the children to work; with `overlap`, they begin before that."""
+        children = self.asked(node)
+        if not self.learns(node):
+            return self.calls(node, children, node.weights())
+        if not self.of(self.overlap, node):
             yield from self.train(node, self.proxy)
+            return self.calls(node, children, node.weights())
         before = node.weights()
-        sends = [FAR_DOWN(weights=before)] if self.far and node.links.descendants else []
-        sends += [DOWN(to, weights=before, level=node.vars.get("level", 0), waits=waits)]
-        if not (learns and overlap):
-            return sends
-        yield from sends
+        yield from self.calls(node, children, before)
         yield from self.train(node, self.proxy)
-        node.vars["learned"] = moved(node, node.weights(), before)
-        node.load(before)
+        put_aside(node, before)
 
     @on(answers(UP, also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:
+        """From the children: merge their models, then begin the next turn or answer the parent."""
         sends: list[Send] = []
         if mail:
             here = node.weights()
             updates = [moved(node, m.weights, here) for m in mail]
             shares = self.cohort.shares(mail)
             yield from observe(updates, shares, mail)
-            sends = self.select(node, mail, updates)
-            move(node, self.cohort.together([self.timely(m, here) for m in mail], shares), self.up, "up")
+            if self.far and node.links.ancestors:
+                sends = [FAR_UP(weights=model) for model in longest(mail, updates, self.largest, self.averaged)]
+            models = [self.timely(m, here) for m in mail]
+            move(node, self.cohort.together(models, shares), self.up, "up")
             node.vars.setdefault("examples", {}).update({m.sender: m.examples for m in mail})
-        self.residuals(node, mail.also, self.far_up, "far-up")
-        if learned := node.vars.pop("learned", None):
-            node.load(shifted(node.weights(), learned, self.staleness.discount(1)))
+        follow(node, mail.also, self.far_up, "far-up", self.per_link)
+        add_learned(node, self.staleness.discount(1))
         yield Mark(node.role)
         node.round += 1
         if node.parent is None or node.vars.get("turn") is None:
@@ -185,50 +241,48 @@ class BHFL(Method):
         release(node, [m.sender for m in mail])
         return (yield from self.gather(node, mail))
 
-    # -- parts of these ----------------------------------------------------------------------------------------
-    def train(self, node: Node, how: Training) -> Steps:
-        merge, pull = self.of(self.merge, node), self.of(self.pull, node)
-        if merge == "mix" or "parent" not in node.vars:
-            yield from self.retain.train(node, how, "model", self.loss)
-        elif merge == "l2":
-            near: dict[str, Any] = {"transform": Proximal(pull), "aux": {"anchor": node.vars["parent"]}}
-            yield from self.retain.train(node, how, "model", self.loss, **near)
-        else:
-            own = node.weights()
-            node.load(node.vars["parent"])
-            opinion = yield Predict("model", how.data)
-            node.load(own)
-            mutual = Mutual(pull)
-            yield from self.retain.train(node, how, "model", mutual, matters=self.loss, extra={"parent": opinion})
+    # -- what is asked and answered --------------------------------------------------------------------------------
+    def asked(self, node: Node) -> Sequence[str]:
+        """Return the children that are set to work: the cohort, or as many as an asynchronous node has idle."""
+        buffer = self.of(self.buffer, node)
+        if buffer == 0:
+            return self.cohort.draw(node)
+        if buffer > max(1, len(node.children)):
+            raise ValueError(f"a buffer for {buffer} answers, from {len(node.children)} children")
+        return engage(node, self.cohort.share(node))
 
-    def residuals(self, node: Node, mail: Sequence[Message], optimiser: NodeOptimiser, state: str) -> None:
-        """NODEOPT for what came along residual links."""
-        links = sorted({m.sender for m in mail}) if self.per_link else [""] if mail else []
-        for link in links:
-            models = [m.weights for m in mail if link in ("", m.sender)]
-            move(node, mean(models), optimiser, f"{state}/{link}" if link else state)
-
-    def select(self, node: Node, mail: Inbox, updates: Sequence[Named]) -> list[Send]:
-        """SELECTRESIDUALS: the children whose updates are the longest."""
-        if not (self.far and node.links.ancestors):
-            return []
-        order = sorted(range(len(mail)), key=lambda i: (-norm(updates[i]), mail[i].sender))
-        models = [mail[i].weights for i in order[: self.largest]]
-        return [FAR_UP(weights=model) for model in ([mean(models)] if self.averaged else models)]
+    def calls(self, node: Node, children: Sequence[str], weights: Named) -> list[Send]:
+        """Return the messages that set children to work, and those down the residual links."""
+        waits = self.of(self.buffer, node) == 0
+        sends = [FAR_DOWN(weights=weights)] if self.far and node.links.descendants else []
+        return [*sends, DOWN(children, weights=weights, level=node.vars.get("level", 0), waits=waits)]
 
     def answer(self, node: Node, examples: float) -> Send:
+        """Return the message to the parent."""
         kind = UP if node.vars["waits"] else PUSH
         return kind(round=node.vars["above"], weights=node.weights(), examples=examples)
 
-    def timely(self, mail: Message, here: Named) -> Named:
-        """A model as it came; where it is stale, nearer to what is here."""
-        share = self.staleness.discount(mail.staleness)
-        return mail.weights if share == 1 else shifted(here, difference(mail.weights, here), share)
-
+    # -- how a node learns -----------------------------------------------------------------------------------------
     def learns(self, node: Node) -> bool:
+        """Return whether a node has data to train on."""
         if node.role == "leaf":
             return self.local.data in node.data
         return self.proxy.epochs > 0 and self.proxy.data in node.data
 
+    def train(self, node: Node, how: Training) -> Steps:
+        """Train a node, with l2 or mutual learning beside its parent's model, once it has heard of that."""
+        merge = self.of(self.merge, node)
+        if merge == "mix" or "parent" not in node.vars:
+            yield from self.retain.train(node, how, "model", self.loss)
+        else:
+            pull = self.of(self.pull, node)
+            yield from train_beside(node.vars["parent"], merge, pull, node, how, self.loss, self.retain)
+
+    def timely(self, mail: Message, here: Named) -> Named:
+        """Return a model as it came; where it is stale, one that is nearer to what is here."""
+        share = self.staleness.discount(mail.staleness)
+        return mail.weights if share == 1 else shifted(here, difference(mail.weights, here), share)
+
     def of(self, value: Any, node: Node) -> Any:
+        """Return a node's own value of an option."""
         return pick(value, *node_optimiser.names(node))

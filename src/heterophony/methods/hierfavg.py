@@ -1,26 +1,33 @@
 """HierFAVG: federated averaging over edge servers; every model is replaced on the way down.
 
-Leaves a node: what leaves it in B-HFL.
-Equations: Algorithm 1; `turns` of inner nodes is kappa_2 (edge aggregations in one of the cloud), means are weighted by
-examples. It is B-HFL with both rates one, so that no model persists, without residual links and proxy data.
-Deviations: kappa_1 is counted in epochs (`local.epochs`), not in steps; any depth.
-Reference: Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020.
+Sent by a node: what is sent in B-HFL, without residual links: its weights, to its children and to its parent; to its
+parent, how many examples its subtree holds.
+
+Paper: Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020. Algorithm 1; `turns` of inner nodes is
+kappa_2 (edge aggregations in one of the cloud), means are weighted by examples. It is B-HFL with both rates one, so
+that no model persists, without residual links and proxy data.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from heterophony import ByLevel
+from heterophony import ByLevel, Deviation
 from heterophony.methods.bhfl import BHFL
 from heterophony.parts import NodeOptimiser, Training
 
 REPLACE = NodeOptimiser("sgd", rate=1.0)
 NOTHING = Training(epochs=0)
 EDGES = {"inner": 2, "*": 1}
+TURNS = "kappa_2: merges of an inner node before its parent hears of it"
+
+DEVIATIONS = (
+    Deviation("kappa_1", "counted in local epochs (`local.epochs`), not in steps", "as everywhere else here"),
+    Deviation("levels", "any number of them", "it is B-HFL, whose trees have any depth; the paper has three levels"),
+)
 
 
-def hierfavg(turns: ByLevel[int] = EDGES, **bhfl: Any) -> BHFL:
+def hierfavg(turns: Annotated[ByLevel[int], TURNS] = EDGES, **bhfl: Any) -> BHFL:
     """FedAvg over edge servers and a cloud: the tree only saves communication."""
     return BHFL(turns=turns, up=REPLACE, down=REPLACE, far=False, proxy=NOTHING, **bhfl)
 

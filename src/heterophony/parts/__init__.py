@@ -51,16 +51,22 @@ if TYPE_CHECKING:
     from heterophony.parts.losses import soft_cross_entropy as soft_cross_entropy
     from heterophony.parts.lowrank import compressed as compressed
     from heterophony.parts.lowrank import restored as restored
+    from heterophony.parts.merging import Merge as Merge
+    from heterophony.parts.merging import train_beside as train_beside
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
     from heterophony.parts.mutual import Signal as Signal
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moved as moved
     from heterophony.parts.node_optimiser import moving as moving
+    from heterophony.parts.overlap import add_learned as add_learned
+    from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.public import PublicRows as PublicRows
     from heterophony.parts.public import confidence as confidence
     from heterophony.parts.public import needed_for as needed_for
     from heterophony.parts.public import own_rows as own_rows
+    from heterophony.parts.residual import follow as follow
+    from heterophony.parts.residual import longest as longest
     from heterophony.parts.retention import Retention as Retention
     from heterophony.parts.schedules import Ramp as Ramp
     from heterophony.parts.schedules import Scheduled as Scheduled
@@ -100,9 +106,12 @@ _NAMES = {
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy"),
     "lowrank": ("compressed", "restored"),
+    "merging": ("Merge", "train_beside"),
     "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
+    "overlap": ("add_learned", "put_aside"),
     "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
+    "residual": ("follow", "longest"),
     "retention": ("Retention",),
     "schedules": ("Ramp", "Scheduled"),
     "simplex": ("onto_simplex",),
