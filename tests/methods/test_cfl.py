@@ -13,6 +13,7 @@ from heterophony import Data, Dropout, Federation
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import CFL, FedAvg
+from heterophony.methods.cfl import Cluster, Clusters
 from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, products
 from heterophony.parts.cohort import Cohort
@@ -240,3 +241,16 @@ def test_options_out_of_range_are_refused():
     for bad in ({"eps1": -1.0}, {"eps2": math.nan}, {"gamma": 1.5}):
         with pytest.raises(ValueError, match="eps1 and eps2 are lengths >= 0 and gamma is in"):
             CFL(**bad)
+
+
+def test_what_the_server_keeps_is_plain_and_read_again_as_it_was():
+    federation = numbers([3.0, 1.0, -1.0, -3.0])
+    state = local(federation).run(5).state("server")["vars"]
+    node = federation.node("server")
+    node.vars.update(state)
+    known = Clusters.of(node)
+    assert all(type(cluster) is Cluster for cluster in known.clusters)
+    assert [(split.of, split.new) for split in known.splits] == [(0, 1), (0, 2), (1, 3)]
+    known.keep(node)
+    assert {name: node.vars[name] for name in state} == state
+    assert all(type(item) is dict for name in ("clusters", "splits") for item in node.vars[name])

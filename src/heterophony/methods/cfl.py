@@ -1,30 +1,24 @@
 """CFL (clustered federated learning): where a common model suits nobody any more, its clients part in two groups.
 
-Leaves a client: what leaves it in FedAvg. Leaves the server: to each client the model of its cluster.
-Equations: the algorithms Optimal Bipartition and Clustered Federated Learning, in their form with weight updates. All
-clients are one cluster at first. A cluster whose mean update is shorter than `eps1` has come to rest; if some client's
-own update is longer than `eps2` even so, it parts into the two groups whose largest cosine across, alpha, is the least,
-provided that sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max bounds how far clients of one kind differ.
-Deviations: `eps1` and `eps2` are those of public code unless set; they are lengths of updates, so that they
-depend on network and rate (the table notes both lengths for every cluster). Means count clients by examples
-(`weighted=False`: alike, as in the code). The two parts of a cluster each take the mean of their own updates in that
-very round, as in the code. The code's clustering is by complete linkage; ours is the optimum that the paper defines.
-Lengths and cosines are of parameters, not of BatchNorm's statistics. Whoever was not heard when its cluster parted, or
-joins later, is sent the model as it was before that split, and goes where its update points: to the part whose mean
-update, not whose most similar member, is at the smaller angle; then to the next split on its way. Its update counts in
-no mean until it has arrived. A client evaluates the model that it gets, before training; the server evaluates its
-models (`cluster-0`, ...) after every merge. The code parts only clusters of more than two, after twenty rounds; nothing
-holds ours back. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
-Reference: Sattler, Mueller and Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization
-under Privacy Constraints, IEEE TNNLS 2020.
+Sent by a client: its weights after local training, and from how many examples they are, as in FedAvg. No rows.
+Sent by the server: to each client the model of its cluster.
+
+Paper: Sattler, Mueller and Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under
+Privacy Constraints, IEEE TNNLS 2020. The algorithms Optimal Bipartition and Clustered Federated Learning, in their form
+with weight updates. All clients are one cluster at first. A cluster whose mean update is shorter than `eps1` has come
+to rest. If some client's own update is longer than `eps2` even so, the cluster parts into the two groups whose largest
+cosine across, alpha, is the least, provided that sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max bounds how far
+clients of one kind differ. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from heterophony import (
+    Deviation,
     Each,
     Inbox,
     Kind,
@@ -48,6 +42,48 @@ from heterophony.parts import Cohort, Training, answers, bipartition, cross_entr
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 
+DEVIATIONS = (
+    Deviation(
+        "eps1, eps2",
+        "0.4 and 1.6 unless set, as in the authors' code; `gamma` is off unless set; the table notes both lengths for "
+        "every cluster",
+        "they are lengths of updates, and depend on network and rate",
+    ),
+    Deviation(
+        "bipartition",
+        "the optimum that the paper defines; its code has complete linkage",
+        "most similar pairs joined first reach it exactly",
+    ),
+    Deviation(
+        "lengths and cosines",
+        "of parameters, not of BatchNorm's statistics",
+        "statistics have no direction; the paper does not speak of them",
+    ),
+    Deviation(
+        "after a split",
+        "both parts take the mean of their own updates in that very round",
+        "as in the authors' code",
+    ),
+    Deviation("means", "by examples; `weighted = false` counts clients alike, as in the code", "as in fedavg"),
+    Deviation(
+        "absent clients, newcomers",
+        "are sent the model as it was before a split, and go with the part whose mean update is at the smaller angle "
+        "to theirs, split by split; until then they count in no mean",
+        "the paper compares with every member's update, which would have to be kept; two models a split are",
+    ),
+    Deviation(
+        "clusters of two, first rounds",
+        "are parted as all others",
+        "the authors' code parts only clusters of more than two, after twenty rounds; the paper does not say so",
+    ),
+    Deviation(
+        "evaluation",
+        "as in ifca: a client's, with the model that it gets, before training; the server's, of its models "
+        "(`cluster-0`, ...), after every merge",
+        "as in ifca",
+    ),
+)
+
 
 class CFL(Method):
     """FedAvg in clusters: one that is at rest while its members pull apart is split by how their updates point."""
@@ -59,9 +95,9 @@ class CFL(Method):
     headline = "cluster"
     unused = ("local.initial",)
 
-    eps1: float = 0.4  # a cluster is at rest when its mean update is shorter
-    eps2: float = 1.6  # and parts if a member's own is longer
-    gamma: float = 0.0  # how unlike the parts must be, from 0 (anything) to 1 (never)
+    eps1: Annotated[float, "a cluster is at rest when its mean update is shorter"] = 0.4
+    eps2: Annotated[float, "and parts if a member's own is longer"] = 1.6
+    gamma: Annotated[float, "how unlike the parts must be, from 0 (anything) to 1 (never)"] = 0.0
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = cross_entropy
@@ -74,12 +110,15 @@ class CFL(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        cohort, sends = self.cohort.draw(server), []
-        clusters, splits, waiting = known(server)
-        groups = [(set(cluster["members"]), cluster["weights"]) for cluster in clusters]
-        groups += [({c for c, at in waiting.items() if at == i}, split["weights"]) for i, split in enumerate(splits)]
-        for own, weights in groups:
-            if asked := [client for client in cohort if client in own]:
+        cohort = self.cohort.draw(server)
+        known = Clusters.of(server)
+        groups = [(cluster.members, cluster.weights) for cluster in known.clusters]
+        groups += [(known.waiting_at(i), split.weights) for i, split in enumerate(known.splits)]
+        sends = []
+        for members, weights in groups:
+            own = set(members)
+            asked = [client for client in cohort if client in own]
+            if asked:
                 sends.append(GLOBAL(asked, weights=weights))
         return sends
 
@@ -93,76 +132,139 @@ class CFL(Method):
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
-        clusters, splits, waiting = known(server)
-        for i, cluster in enumerate(list(clusters)):
-            own, start = set(cluster["members"]), cluster["weights"]
+        known = Clusters.of(server)
+        for i, cluster in enumerate(list(known.clusters)):
+            own = set(cluster.members)
             heard = [m for m in mail if m.sender in own]
-            parts = (yield from self.part(server, i, start, heard)) if len(heard) > 1 else [heard]
-            merged = [self.cohort.mean(part) if part else start for part in parts]
-            cluster["weights"] = merged[0]
+            parts = [heard]
+            if len(heard) > 1:
+                parts = yield from self.part(server, i, cluster.weights, heard)
+            means = [self.cohort.mean(part) if part else cluster.weights for part in parts]
             if len(parts) == 2:
-                kept, new = ([m.sender for m in part] for part in parts)
-                waiting |= dict.fromkeys([c for c in cluster["members"] if c not in {*kept, *new}], len(splits))
-                way = bipartition.between(merged[0], merged[1], start, parameters(server))
-                splits.append({"of": i, "new": len(clusters), "weights": start, "way": way})
-                cluster["members"] = kept
-                clusters.append({"members": new, "weights": merged[1]})
+                known.split(i, parts, means, parameters(server))
+            else:
+                known.clusters[i] = replace(cluster, weights=means[0])
         for m in mail:
-            if m.sender in waiting:
-                place(m, clusters, splits, waiting)
-        server.vars.update(clusters=clusters, splits=splits, waiting=waiting)
-        for i, cluster in reversed([*enumerate(clusters)]):  # in the end the server holds the first cluster's model
-            server.load(cluster["weights"])
-            yield Note(f"cluster-{i}.size", len(cluster["members"]))
+            if m.sender in known.waiting:
+                known.place(m)
+        known.keep(server)
+        for i, cluster in reversed([*enumerate(known.clusters)]):  # in the end the server holds the first's model
+            server.load(cluster.weights)
+            yield Note(f"cluster-{i}.size", len(cluster.members))
             yield Mark(f"cluster-{i}")
         server.round += 1
 
     def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
-        """Those who were heard as one group, or as two."""
+        """Return those who were heard of a cluster as one group, or as two."""
         names, updates = parameters(server), [m.weights for m in heard]
         rest = bipartition.length(self.cohort.mean(heard), start, names)
         longest = max(bipartition.length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)
-        if rest < self.eps1 and longest > self.eps2:
-            alike = bipartition.cosines(
-                bipartition.products(updates, start, names)
-            )  # of all pairs, so only where it is needed
-            one, other = bipartition.bipartition(alike.tolist())
-            if float(((1 - alike[one][:, other].max()) / 2).sqrt()) > self.gamma:
-                return [[heard[k] for k in one], [heard[k] for k in other]]
-        return [heard]
+        if not (rest < self.eps1 and longest > self.eps2):
+            return [heard]
+        # The cosines are of all pairs, so they are computed only here, where they are needed.
+        alike = bipartition.cosines(bipartition.products(updates, start, names))
+        one, other = bipartition.bipartition(alike.tolist())
+        alpha = alike[one][:, other].max()
+        if not float(((1 - alpha) / 2).sqrt()) > self.gamma:
+            return [heard]
+        return [[heard[k] for k in one], [heard[k] for k in other]]
 
 
-def known(server: Node) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, int]]:
-    """The clusters, the splits that they come from, and who waits at which: whoever is new, at the first."""
-    clusters = [dict(cluster) for cluster in server.vars.get("clusters", ())]
-    if not clusters:
-        return [{"members": list(server.children), "weights": dict(server.weights())}], [], {}
-    splits, waiting = list(server.vars["splits"]), dict(server.vars["waiting"])
-    placed = {*waiting, *(client for cluster in clusters for client in cluster["members"])}
-    new = [client for client in server.children if client not in placed]
-    if splits:
-        return clusters, splits, waiting | dict.fromkeys(new, 0)
-    clusters[0]["members"] = [*clusters[0]["members"], *new]
-    return clusters, splits, waiting
+# -- what the server keeps -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Cluster:
+    """Clients that have one model."""
+
+    members: list[str]
+    weights: Named
 
 
-def place(
-    update: Message, clusters: list[dict[str, Any]], splits: list[dict[str, Any]], waiting: dict[str, int]
-) -> None:
-    """Whoever waits at a split goes the way of the part that its update is more like, down to a cluster."""
-    at = waiting.pop(update.sender)
-    split = splits[at]
-    home = split["new"] if bipartition.along(update.weights, split["weights"], split["way"]) > 0 else split["of"]
-    later = [i for i in range(at + 1, len(splits)) if splits[i]["of"] == home]
-    if later:
-        waiting[update.sender] = later[0]
-    else:
-        clusters[home]["members"] = [*clusters[home]["members"], update.sender]
+@dataclass(frozen=True)
+class Split:
+    """Where a cluster parted: which cluster, which is the new one, its model before, and the way that tells them apart.
+
+    An update along the way belongs to the new cluster, any other to the old one.
+    """
+
+    of: int
+    new: int
+    weights: Named
+    way: Named
+
+
+@dataclass
+class Clusters:
+    """The clusters, the splits that they come from, and who waits at which split."""
+
+    clusters: list[Cluster]
+    splits: list[Split] = field(default_factory=list)
+    waiting: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, server: Node) -> Clusters:
+        """Return what the server keeps; whoever is new waits at the first split, or is in the only cluster."""
+        kept = server.vars
+        if not kept.get("clusters"):
+            return cls([Cluster(list(server.children), dict(server.weights()))])
+        known = cls(
+            [Cluster(**plain) for plain in kept["clusters"]],
+            [Split(**plain) for plain in kept["splits"]],
+            dict(kept["waiting"]),
+        )
+        placed = set(known.waiting)
+        for cluster in known.clusters:
+            placed.update(cluster.members)
+        new = [client for client in server.children if client not in placed]
+        if known.splits:
+            known.waiting |= dict.fromkeys(new, 0)
+        else:
+            known.join(0, new)
+        return known
+
+    def keep(self, server: Node) -> None:
+        """Write it into the server's variables, as plain values: `of` reads them again."""
+        server.vars.update(
+            clusters=[dict(vars(cluster)) for cluster in self.clusters],
+            splits=[dict(vars(split)) for split in self.splits],
+            waiting=self.waiting,
+        )
+
+    def waiting_at(self, split: int) -> list[str]:
+        """Return the clients that wait at a split."""
+        return [client for client, at in self.waiting.items() if at == split]
+
+    def join(self, cluster: int, clients: list[str]) -> None:
+        """Add clients to a cluster."""
+        known = self.clusters[cluster]
+        self.clusters[cluster] = replace(known, members=[*known.members, *clients])
+
+    def split(self, i: int, parts: Sequence[Sequence[Message]], means: Sequence[Named], names: list[str]) -> None:
+        """Part a cluster in two; those of its members that were not heard now wait at this split."""
+        whole = self.clusters[i]
+        one, other = ([m.sender for m in part] for part in parts)
+        heard = {*one, *other}
+        unheard = [client for client in whole.members if client not in heard]
+        self.waiting |= dict.fromkeys(unheard, len(self.splits))
+        way = bipartition.between(means[0], means[1], whole.weights, names)
+        self.splits.append(Split(i, len(self.clusters), whole.weights, way))
+        self.clusters[i] = Cluster(one, means[0])
+        self.clusters.append(Cluster(other, means[1]))
+
+    def place(self, update: Message) -> None:
+        """Send whoever waits at a split the way that its update points, to the next split or into a cluster."""
+        at = self.waiting.pop(update.sender)
+        split = self.splits[at]
+        home = split.new if bipartition.along(update.weights, split.weights, split.way) > 0 else split.of
+        later = [i for i in range(at + 1, len(self.splits)) if self.splits[i].of == home]
+        if later:
+            self.waiting[update.sender] = later[0]
+        else:
+            self.join(home, [update.sender])
 
 
 def parameters(server: Node) -> list[str]:
-    """What has a direction: BatchNorm's statistics have none."""
+    """Return the names of what has a direction: BatchNorm's statistics have none."""
     steps = moving(server)
     return [name for name in server.weights() if name in steps]

@@ -106,6 +106,7 @@ _NAMES = {
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy"),
     "lowrank": ("compressed", "restored"),
+    "merging": ("Merge", "train_beside"),
     "mutual": ("MutualTeaching", "Signal"),
     "merging": ("Merge", "train_beside"),
     "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
