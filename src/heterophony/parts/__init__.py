@@ -108,7 +108,6 @@ _NAMES = {
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
     "mutual": ("MutualTeaching", "Signal"),
-    "merging": ("Merge", "train_beside"),
     "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
     "overlap": ("add_learned", "put_aside"),
     "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
