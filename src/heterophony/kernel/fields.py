@@ -34,6 +34,7 @@ class Form(dict[str, tuple[tuple[int, ...], torch.dtype]]):
 
 
 def form_of(tensors: Mapping[str, Tensor]) -> Form:
+    """Return the shapes and dtypes of these tensors; equal ones are one object."""
     return _form(tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
 
 
@@ -48,9 +49,10 @@ class Shape:
 
     weights: Mapping[str, Mapping[str, tuple[tuple[int, ...], torch.dtype]]] = field(default_factory=dict)
     view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
-    setting: Callable[[str], Any] = lambda name: None  # a hyper-parameter of the method
+    setting: Callable[[str], Any] = lambda name: None  # an option of the method
 
     def rows(self, name: str) -> tuple[int, int | None]:
+        """Return the number of rows of a data view, and that of its classes; refuse where there is no such view."""
         found = self.view(name)
         if found is None:
             raise Refused(f"the receiver has no data view {name!r}; a field names a view of its receiver, or none")
@@ -58,7 +60,7 @@ class Shape:
 
 
 class Copied(dict[str, Tensor]):
-    """Named tensors that were copied for the asker, as parts of one: a message takes them as they are."""
+    """Named tensors that are parts of one. They are a copy already, so that a message takes them as they are."""
 
     __slots__ = ("form", "parts", "whole")
 
@@ -68,7 +70,7 @@ class Copied(dict[str, Tensor]):
 
     @property
     def untouched(self) -> bool:
-        """Whether nobody has put anything else into it since, be it a piece of what was there."""
+        """Return whether nobody has put another tensor into it since, not even a piece of one that was there."""
         return self.keys() == self.form.keys() and all(map(operator.is_, self.values(), self.parts))
 
 
@@ -76,7 +78,7 @@ class Field(Protocol):
     """One typed part of a message."""
 
     def freeze(self, value: Any) -> Any:
-        """The sender's value as an immutable copy."""
+        """Return the sender's value as an immutable copy."""
 
     def sound(self, value: Any) -> None:
         """Raise `Refused` unless the value is of this type, whoever receives it."""
@@ -84,11 +86,11 @@ class Field(Protocol):
     def fits(self, value: Any, receiver: Shape) -> None:
         """Raise `Refused` unless the value fits this receiver.
 
-        By its names, shapes, dtypes and whole numbers: where it is asked, floats may lie on another machine.
+        Only names, shapes, dtypes and whole numbers may be looked at: the floats may lie on another machine.
         """
 
     def payload(self, value: Any) -> int:
-        """Bytes of the value itself, headers not counted."""
+        """Return the bytes of the value itself, without headers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Weights:
     model: str | None = None
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        # They stay where the models are: on one machine, a cohort's weights need not leave the GPU.
+        # The copies stay where the models are: on one machine, a cohort's weights need not leave the GPU.
         if isinstance(value, Copied) and value.untouched:
             return Copied(value, value.whole, value.form)
         return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in value.items()}
@@ -106,7 +108,8 @@ class Weights:
     def sound(self, value: Any) -> None:
         if not isinstance(value, dict):
             raise Refused(f"expected named tensors, got a {type(value).__name__}")
-        if (whole := total(value)) is not None and whole.item() < LARGEST:
+        whole = total(value)
+        if whole is not None and whole.item() < LARGEST:  # so that all values are
             return
         for name, tensor in value.items():
             try:
@@ -115,7 +118,7 @@ class Weights:
                 raise Refused(f"{name}: {error}") from None
 
     def wanted(self, receiver: Shape) -> Mapping[str, tuple[tuple[int, ...], torch.dtype]] | None:
-        """Names, shapes and dtypes of what this receiver takes; none where it has no such model."""
+        """Return names, shapes and dtypes of what this receiver takes; None where it has no such model."""
         return receiver.weights.get(self.model or "")
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
@@ -142,27 +145,30 @@ class Weights:
 
 @dataclass(frozen=True)
 class Part(Weights):
-    """Weights of a part of a model; `part` names the hyper-parameter that says which sub-module that is.
+    """Weights of a part of a model. `part` names the option that says which sub-module that is.
 
-    `width` names the one that says, if anything, in how many groups the features of this linear sub-module are.
+    `width` names the option that says in how many groups the features of this linear sub-module are, if in any.
     """
 
     part: str = ""
     width: str = ""
 
     def wanted(self, receiver: Shape) -> Mapping[str, tuple[tuple[int, ...], torch.dtype]] | None:
-        if (whole := super().wanted(receiver)) is None:
+        whole = super().wanted(receiver)
+        if whole is None:
             return None
         path = receiver.setting(self.part)
         found = within(whole, path)
         groups = receiver.setting(self.width) if self.width else None
-        if groups is not None and (own := found.get(f"{path}.weight")):
-            found[f"{path}.weight"] = (own[0][0], groups), own[1]
+        own = found.get(f"{path}.weight")
+        if groups is not None and own is not None:
+            shape, dtype = own
+            found[f"{path}.weight"] = (shape[0], groups), dtype
         return found
 
 
 def within(weights: Mapping[str, T], path: str) -> dict[str, T]:
-    """Those of a sub-module; the empty path is the whole model."""
+    """Return the weights of a sub-module. The empty path is the whole model."""
     return {name: value for name, value in weights.items() if not path or name.startswith(f"{path}.")}
 
 
@@ -170,27 +176,34 @@ def within(weights: Mapping[str, T], path: str) -> dict[str, T]:
 class Family(Weights):
     """Weights of several models of one architecture in one message, each name with its model's number before it.
 
-    `many` names the hyper-parameter that says how many there are; or, with `fewer`, how many at most.
+    `many` names the option that says how many there are or, with `fewer`, how many at most.
     """
 
     many: str = ""
     fewer: bool = False
 
     def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
-        members, most = members_of(value), int(receiver.setting(self.many))
-        if sorted(members) != list(range(min(most, len(members)) if self.fewer else most)):
-            raise Refused(f"models {sorted(members)}, expected {'at most ' if self.fewer else ''}{most} of them")
+        members = members_of(value)
+        most = int(receiver.setting(self.many))
+        count = min(most, len(members)) if self.fewer else most
+        if sorted(members) != list(range(count)):
+            up_to = "at most " if self.fewer else ""
+            raise Refused(f"models {sorted(members)}, expected {up_to}{most} of them")
         for weights in members.values():
             super().fits(weights, receiver)
 
 
 def family(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Several models' weights as one `Family`."""
-    return {f"{i}/{name}": tensor for i, weights in enumerate(members) for name, tensor in weights.items()}
+    """Join several models' weights to one `Family`."""
+    joined: dict[str, Tensor] = {}
+    for number, weights in enumerate(members):
+        for name, tensor in weights.items():
+            joined[f"{number}/{name}"] = tensor
+    return joined
 
 
 def members_of(value: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """By number, the weights of each model in a `Family`."""
+    """Return the weights of each model in a `Family`, by its number."""
     found: dict[int, dict[str, Tensor]] = {}
     for key, tensor in value.items():
         number, _, name = key.partition("/")
@@ -202,8 +215,8 @@ def members_of(value: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
 class LowRank(Weights):
     """Weights, or differences of them, some as two factors: `NAME/left`, (P, K), and `NAME/right`, (K, Q).
 
-    What has more than two dimensions counts as a matrix with a row for each of its first. Factors that are not smaller
-    than what they stand for are refused, and so are those whose product may be larger than a value of a message may be.
+    A tensor of more than two dimensions counts as a matrix with a row for each index of the first. Factors that are not
+    smaller than their product are refused. So are those whose product may have a value too large for a message.
     """
 
     def sound(self, value: Any) -> None:
@@ -221,22 +234,30 @@ class LowRank(Weights):
             factors = [whole.pop(f"{name}/{side}") for side in ("left", "right") if f"{name}/{side}" in value]
             if not factors:
                 continue
-            rank, entries = len(factors[-1]), math.prod(shape)
-            wanted = [(shape[0], rank), (rank, entries // max(1, shape[0]))] if len(shape) > 1 else []
-            if [tuple(f.shape) for f in factors] != wanted or any(f.dtype != dtype for f in factors):
-                raise Refused(f"{name} comes in {[tuple(f.shape) for f in factors]}, which are no factors of {shape}")
-            if name in value or sum(f.numel() for f in factors) >= entries:
-                raise Refused(f"{name} has {entries} entries, its factors must have fewer and come alone")
+            _check_factors(name, factors, shape, dtype)
+            if name in value or sum(factor.numel() for factor in factors) >= math.prod(shape):
+                raise Refused(f"{name} has {math.prod(shape)} entries, its factors must have fewer and come alone")
             whole[name] = torch.empty(shape, dtype=dtype, device="meta")
         super().fits(whole, receiver)
+
+
+def _check_factors(name: str, factors: Sequence[Tensor], shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise `Refused` unless these are the two factors of a tensor of this shape."""
+    wanted: list[tuple[int, int]] = []
+    if len(shape) > 1:  # nothing else has factors
+        rank, rows = len(factors[-1]), shape[0]
+        wanted = [(rows, rank), (rank, math.prod(shape) // max(1, rows))]
+    got = [tuple(factor.shape) for factor in factors]
+    if got != wanted or any(factor.dtype != dtype for factor in factors):
+        raise Refused(f"{name} comes in {got}, which are no factors of {shape}")
 
 
 @dataclass(frozen=True)
 class _Tensor:
     """A tensor whose first dimension may have to match one of the receiver's data views.
 
-    `sample` names a hyper-parameter that says how many rows of the view it has (None or more than there are: all).
-    With `rows`, the field of that name in the same message says which rows they are, and `sample` is the most.
+    `sample` names an option that says how many rows of the view it has (None, or more than there are: all). With
+    `rows`, the field of that name in the same message says which rows they are, and `sample` is the most.
     """
 
     view: str | None = None
@@ -290,8 +311,8 @@ class Probabilities(_Tensor):
 class PerClass(_Tensor):
     """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.
 
-    `rows` names the field that says of how many examples each is the mean; a class that nobody has is a row of zeros.
-    `soft` ones are means of probabilities.
+    `rows` names the field that says of how many examples each is the mean. A class that nobody has is a row of zeros.
+    With `soft`, they are means of probabilities.
     """
 
     soft: bool = False
@@ -302,7 +323,8 @@ class PerClass(_Tensor):
         _single(value)
         if self.soft and value.numel():
             sums = value.sum(-1)
-            if (value < 0).any() or ((sums - (sums > 0.5).to(sums)).abs() > 1e-2).any():
+            expected = (sums > 0.5).to(sums)  # one, or zero for a class that nobody has
+            if (value < 0).any() or ((sums - expected).abs() > 1e-2).any():
                 raise Refused("rows are neither probabilities nor zeros")
 
     def fits(self, value: Tensor, receiver: Shape) -> None:
@@ -314,7 +336,7 @@ class PerClass(_Tensor):
 
 
 class Counts(_Tensor):
-    """How many examples, a number for each class."""
+    """How many examples there are of each class."""
 
     dimensions = 1
 
@@ -378,30 +400,35 @@ class Scalar:
 
 
 def _single(value: Tensor) -> None:
-    if value.dtype != torch.float32:  # a mean of wider ones need not be a number that it holds
+    """Raise `Refused` unless it is float32: a mean of wider numbers need not be one that float32 holds."""
+    if value.dtype != torch.float32:
         raise Refused(f"expected float32, got {value.dtype}")
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    # On the CPU and contiguous, as a decoded tensor is: sums depend on device and layout.
+    """Copy a tensor to the CPU, contiguous, as a decoded one is: sums depend on device and layout."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _usable(value: Any) -> None:
-    """Raise `Refused` unless these are numbers that a receiver can reckon with: finite, and not huge."""
+    """Raise `Refused` unless these are numbers that a receiver can compute with: finite, and not huge."""
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise Refused("expected a float tensor")
-    low, high = (end.item() for end in value.detach().aminmax()) if value.numel() else (0.0, 0.0)
+    if not value.numel():
+        return
+    low, high = (end.item() for end in value.detach().aminmax())
     if not math.isfinite(low) or not math.isfinite(high):  # both are NaN if any value is
         raise Refused(f"holds values that are {NOT_FINITE}")
-    if max(-low, high) >= LARGEST:
-        raise Refused(f"holds {low if -low > high else high:.3g}, {TOO_LARGE} {LARGEST:g}")
+    largest = low if -low > high else high
+    if abs(largest) >= LARGEST:
+        raise Refused(f"holds {largest:.3g}, {TOO_LARGE} {LARGEST:g}")
 
 
 def total(value: Mapping[str, Tensor]) -> Tensor | None:
-    """One number, where the tensors are, below `LARGEST` only if all values are; None if it would cost too much.
+    """Return one number, where the tensors are, that is below `LARGEST` only if all values are.
 
-    A sum of squares, or of absolute values; where it is not below, each tensor has to be looked at.
+    It is a sum of squares, or of absolute values. Where it is not below, each tensor has to be looked at. None: the
+    number would cost too much.
     """
     if isinstance(value, Copied):
         return _squares(value.whole)
@@ -417,6 +444,7 @@ def total(value: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def _squares(whole: Tensor) -> Tensor | None:
+    """Return the sum of squares, or None where a tensor would have to be copied for it."""
     if not whole.is_floating_point() or not whole.is_contiguous():
         return None
     flat = whole.detach().view(-1)

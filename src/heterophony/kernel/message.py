@@ -32,14 +32,15 @@ class Body(dict[str, Any]):
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.verdict: str | None = None  # "" = sound; checked once, however many receive it
-        self.usable = False  # whether its weights are known to be sound: asked together with those of others
+        self.usable = False  # whether its weights are known to be sound; `ask_together` asks for many at once
         self.versions = self._versions()
 
     def _versions(self) -> list[int]:
+        """Return how often each tensor has been written to."""
         found: list[int] = []
         for value in self.values():
             if isinstance(value, Copied):
-                found += [value.whole._version, value.untouched]  # its parts count with it
+                found += [value.whole._version, value.untouched]  # writing to a part counts for the whole
             elif isinstance(value, dict):
                 found += [part._version for part in value.values() if isinstance(part, Tensor)]
             elif isinstance(value, Tensor):
@@ -48,11 +49,11 @@ class Body(dict[str, Any]):
 
     @property
     def intact(self) -> bool:
-        """Whether no tensor in it was written to since it was made."""
+        """Return whether no tensor in it has been written to since it was made."""
         return self._versions() == self.versions
 
     def whole(self) -> dict[str, Any]:
-        """The fields themselves; a body whose bytes are on another machine brings them here."""
+        """Return the fields themselves. A body whose bytes are on another machine brings them here."""
         return dict(self)
 
 
@@ -76,9 +77,10 @@ class Kind:
             raise ValueError(f"kind {name!r}: limit is a number of bytes; a field cannot be called so")
         if taken := fields.keys() & RESERVED:
             raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
-        made = {key: f() if isinstance(f, type) else f for key, f in fields.items()}
+        made = {key: field() if isinstance(field, type) else field for key, field in fields.items()}
         for key, field in made.items():
-            if (other := getattr(field, "rows", None)) is not None and other not in made:
+            other = getattr(field, "rows", None)
+            if other is not None and other not in made:
                 raise ValueError(f"kind {name!r}: {key} are of the rows in {other!r}, which is no field")
         for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit)):
             object.__setattr__(self, attribute, value)
@@ -87,14 +89,14 @@ class Kind:
         return f"Kind({self.name!r}, to={self.to!r}, fields={list(self.fields)})"
 
     def __call__(self, to: str | Iterable[str] | None = None, *, round: int | None = None, **body: Any) -> Send:
+        """Make a message on its way out: to all on the kind's link, or to those named in `to`."""
         if body.keys() != self.fields.keys():
             raise TypeError(f"message {self.name!r} carries {sorted(self.fields)}, got {sorted(body)}")
         frozen = Body({key: self.fields[key].freeze(value) for key, value in body.items()})
-        chosen = None if to is None else (to,) if isinstance(to, str) else tuple(dict.fromkeys(to))
-        return Send(self, chosen, round, frozen)
+        return Send(self, _recipients(to), round, frozen)
 
     def payload(self, body: Mapping[str, Any]) -> int:
-        """Bytes of the values themselves, headers not counted."""
+        """Return the bytes of the values themselves, without headers."""
         return sum(part.payload(body[key]) for key, part in self.fields.items())
 
     def check(self, body: Body, receiver: Shape | None) -> None:
@@ -106,42 +108,63 @@ class Kind:
                 _refusing(key, part.fits, body[key], receiver)
 
     def verdict(self, body: Body) -> str:
-        """What is wrong with a body, whoever receives it; empty if nothing is."""
+        """Return what is wrong with a body, whoever receives it; empty if nothing is."""
         if body.verdict is None:
             body.verdict = self._verdict(body)
         return body.verdict
 
     def _verdict(self, body: Body) -> str:
+        """Look at the fields, then at the rows that belong together, then at the size."""
         if body.keys() != self.fields.keys():
             return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
         for key, part in self.fields.items():
-            if body.usable and type(part).sound is Weights.sound:
+            if body.usable and type(part).sound is Weights.sound:  # known already
                 continue
             try:
                 _refusing(key, part.sound, body[key])
             except Refused as error:
                 return str(error)
         for key, part in self.fields.items():
-            if (other := getattr(part, "rows", None)) is not None and len(body[key]) != len(body[other]):
+            other = getattr(part, "rows", None)
+            if other is not None and len(body[key]) != len(body[other]):
                 return f"{key}: {len(body[key])} rows, but {other} names {len(body[other])}"
         size = self.payload(body)
-        return f"{size} bytes, the limit of {self.name!r} is {self.limit}" if size > self.limit else ""
+        if size > self.limit:
+            return f"{size} bytes, the limit of {self.name!r} is {self.limit}"
+        return ""
+
+
+def _recipients(to: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return those whom a send is for, each once; None is everyone on the kind's link."""
+    if to is None:
+        return None
+    if isinstance(to, str):
+        return (to,)
+    return tuple(dict.fromkeys(to))
 
 
 def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
-    """Ask a GPU once whether the weights in many messages are sound: a question waits for all that it has to do."""
+    """Find out at once whether the weights in many messages are sound.
+
+    Each question to a GPU waits until it has done all its work, so that one question is better than many.
+    """
     asked: dict[int, tuple[Body, Tensor]] = {}
     for kind, body in mail:
-        weights = [body.get(key) for key, part in kind.fields.items() if isinstance(part, Weights)]
-        if body.verdict is not None or len(weights) != 1 or id(body) in asked or not isinstance(weights[0], dict):
+        if body.verdict is not None or id(body) in asked:
             continue
-        if (number := total(weights[0])) is not None:
+        weights = [body.get(key) for key, part in kind.fields.items() if isinstance(part, Weights)]
+        if len(weights) != 1 or not isinstance(weights[0], dict):
+            continue
+        number = total(weights[0])
+        if number is not None:
             asked[id(body)] = body, number
-    if len(asked) > 1:
-        device = next(iter(asked.values()))[1].device  # what comes from a snapshot may still be on the CPU
-        found = torch.stack([number.to(device, torch.float32) for _, number in asked.values()]).tolist()
-        for (body, _), known in zip(asked.values(), found, strict=True):
-            body.usable = known < LARGEST  # if not, it is looked at alone
+    if len(asked) < 2:
+        return
+    numbers = [number for _, number in asked.values()]
+    device = numbers[0].device  # a number from a snapshot may still be on the CPU
+    found = torch.stack([number.to(device, torch.float32) for number in numbers]).tolist()
+    for (body, _), known in zip(asked.values(), found, strict=True):
+        body.usable = known < LARGEST  # if not, it is looked at alone
 
 
 @dataclass(frozen=True)
@@ -157,10 +180,10 @@ class Send:
 
 @dataclass(frozen=True)
 class Message:
-    """A message as its receiver sees it; fields read as attributes: `mail.weights`, `mail.sender`.
+    """A message as its receiver sees it. Its fields are attributes: `mail.weights`, `mail.sender`.
 
-    `id` is (sender's activation, position in it). `staleness` is how many rounds ago, by the receiver's count,
-    it was sent. `also` holds mail that the trigger swept along.
+    `id` is (sender's activation, position in it). `staleness` is how many rounds ago it was sent, by the receiver's
+    count. `also` holds mail that the trigger swept along.
     """
 
     kind: str
@@ -182,7 +205,7 @@ class Message:
 
     @property
     def header(self) -> dict[str, Any]:
-        """All but the body."""
+        """Return all but the body."""
         return {
             "kind": self.kind,
             "sender": self.sender,
@@ -192,12 +215,12 @@ class Message:
         }
 
     def plain(self) -> dict[str, Any]:
-        """The message as a plain value."""
+        """Return the message as a plain value."""
         return {**self.header, "body": self.body.whole()}
 
     @classmethod
     def of(cls, value: Any) -> Message:
-        """The message whose plain value this is; raises `Refused` if it is no message."""
+        """Return the message whose plain value this is. Raise `Refused` if it is no message."""
         match value:
             case {
                 "kind": str(kind),
@@ -211,16 +234,17 @@ class Message:
         raise Refused("no message header")
 
     def encode(self) -> bytes:
+        """Return the bytes that travel."""
         return codec.pack(self.plain())
 
     @property
     def wire(self) -> int:
-        """`len(self.encode())`, without encoding."""
+        """Return `len(self.encode())` without encoding."""
         return codec.packed_size({**self.header, "body": dict(self.body)})
 
     @classmethod
     def decode(cls, data: bytes, limit: int = 2**30 + HEADER_LIMIT) -> Message:
-        """The message in the bytes; raises `Refused` in one line for anything else."""
+        """Return the message in these bytes. Raise `Refused` in one line for anything else."""
         try:
             return cls.of(codec.unpack(data, limit, HEADER_LIMIT))
         except codec.Malformed as error:
@@ -228,7 +252,7 @@ class Message:
 
 
 def whole(value: Any) -> bool:
-    """Say whether this is a number of rounds or rows, of a size that every reader of our files can take."""
+    """Return whether this is a number of rounds or rows, of a size that every reader of our files can take."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
@@ -237,7 +261,7 @@ RESERVED = {"to", *Message.__dataclass_fields__, *vars(Message)}
 
 
 def _refusing(key: str, check: Callable[..., None], *values: Any) -> None:
-    """Run a check; whatever a hostile value makes it raise is a refusal."""
+    """Run a check of a field. Whatever a hostile value makes it raise becomes a refusal."""
     try:
         check(*values)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A method: frozen hyper-parameters plus reactions, checked when the class is defined."""
+"""A method: frozen options plus reactions, checked when the class is defined."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MethodError(TypeError):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Method:
-    """Base of all methods. A subclass becomes a frozen dataclass of its hyper-parameters.
+    """Base of all methods. A subclass becomes a frozen dataclass of its options.
 
     It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
     which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
@@ -51,7 +51,8 @@ class Method:
         for name in self.unused:
             part, _, own = name.rpartition(".")
             usual = next(field.default for field in fields(self.option(part)) if field.name == own)
-            if (given := self.option(name)) != usual:
+            given = self.option(name)
+            if given != usual:
                 raise ValueError(f"{type(self).__name__} does not use {name}, got {given}")
 
     def networks(self) -> NetworksByRole:
@@ -70,7 +71,7 @@ class Method:
         return found
 
     def sends(self) -> tuple[Kind, ...]:
-        """The `kinds` that leave a node with these options."""
+        """Return the `kinds` that leave a node with these options."""
         return self.kinds
 
     def option(self, value: Any) -> Any:
@@ -78,11 +79,15 @@ class Method:
         return attrgetter(value)(self) if isinstance(value, str) else value
 
     def setting(self, value: Any, *names: str) -> Any:
-        """Return what a trigger or a field says, a value or the name of an option; of a table, a node's own entry."""
+        """Return the value that a trigger or a field gives, or that of the option it names.
+
+        Where the option is a table, return the entry of the node with these names.
+        """
         return pick(self.option(value), *names)
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:
+    """Return the functions of a class that `on` was put on, in their order."""
     found = []
     for name, function in vars(cls).items():
         if hasattr(function, "reacts"):
@@ -121,7 +126,7 @@ def _check(cls: type[Method]) -> None:
 
 
 def _check_roles(cls: type[Method], reaction: Reaction, woken: dict[tuple[str, str], str], fail: Any) -> None:
-    """Raise where a role is unknown, or where one message would wake two reactions; and remember who is woken."""
+    """Raise where a role is unknown, or where one message would wake two reactions. Note in `woken` who is woken."""
     # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
     swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
     wakers = [kind.name for kind in reaction.kinds]

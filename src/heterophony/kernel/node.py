@@ -24,8 +24,8 @@ from heterophony.kernel.topology import Links
 class Slot:
     """A place for a model on a node: which module lives there and what of it may travel.
 
-    `share` names the sub-modules whose weights are messages' business ("" is the whole). Float buffers (BatchNorm's
-    statistics) travel with them unless `buffers` is "private"; integer buffers never travel.
+    `share` names the sub-modules whose weights may travel ("" is the whole). Float buffers (BatchNorm's statistics)
+    travel with them unless `buffers` is "private". Integer buffers never travel.
     """
 
     module: nn.Module
@@ -33,37 +33,40 @@ class Slot:
     buffers: str = "shared"
 
     def __post_init__(self) -> None:
-        self.settle()  # looks its buffers up, before the module runs and may assign others
+        self.settle()  # looks its buffers up before the module runs, which may assign others
 
     @property
     def whole(self) -> bool:
-        """Whether all of the model may travel."""
+        """Return whether all of the model may travel."""
         return "" in self.share
 
     def shared(self) -> dict[str, Tensor]:
-        """The tensors that travel, live."""
+        """Return the tensors that may travel, live."""
         return self._shared
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that changes: parameters and all buffers, live."""
+        """Return all that changes, live: parameters and all buffers."""
         return self._tensors
 
     @property
     def settled(self) -> bool:
-        """Whether the module's buffers are those it had."""
+        """Return whether the module's buffers are those it had."""
         return all(owner._buffers[leaf] is buffer for owner, leaf, buffer in self._buffers)
 
     def settle(self) -> None:
-        """After the module has run: the value of a buffer that it assigned anew goes where the buffer is."""
-        for owner, leaf, buffer in () if self.settled else self._buffers:
-            if (assigned := owner._buffers[leaf]) is not buffer:
+        """Put the module's own buffers back in their places, with the values of those that it assigned anew."""
+        if self.settled:
+            return
+        for owner, leaf, buffer in self._buffers:
+            assigned = owner._buffers[leaf]
+            if assigned is not buffer:
                 with torch.no_grad():
                     buffer.copy_(assigned)  # type: ignore[arg-type]
                 owner._buffers[leaf] = buffer
 
     @cached_property
     def form(self) -> Form:
-        """Of the tensors that travel."""
+        """Return shapes and dtypes of the tensors that may travel."""
         return form_of(self._shared)
 
     # Walking through a module costs more than training a small one for a step, so both are looked up once.
@@ -71,18 +74,25 @@ class Slot:
     def _shared(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = dict(self.module.named_parameters())
         if self.buffers == "shared":
-            found |= {n: b for n, b in self.module.named_buffers() if b.is_floating_point()}
+            found |= {name: buffer for name, buffer in self.module.named_buffers() if buffer.is_floating_point()}
         if self.whole:
             return found
-        kept = {part: [n for n in found if n == part or n.startswith(part + ".")] for part in self.share}
-        if empty := [part for part, names in kept.items() if not names]:
-            raise ValueError(f"share names {empty[0]!r}, but the model has no such part with weights")
-        return {n: found[n] for names in kept.values() for n in names}
+        kept: dict[str, Tensor] = {}
+        for part in self.share:
+            names = [name for name in found if name == part or name.startswith(f"{part}.")]
+            if not names:
+                raise ValueError(f"share names {part!r}, but the model has no such part with weights")
+            kept |= {name: found[name] for name in names}
+        return kept
 
     @cached_property
     def _buffers(self) -> list[tuple[nn.Module, str, Tensor]]:
-        found = ((part, leaf, b) for part in self.module.modules() for leaf, b in part._buffers.items())
-        return [(part, leaf, buffer) for part, leaf, buffer in found if buffer is not None]
+        found = []
+        for part in self.module.modules():
+            for leaf, buffer in part._buffers.items():
+                if buffer is not None:
+                    found.append((part, leaf, buffer))
+        return found
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:
@@ -90,14 +100,15 @@ class Slot:
 
 
 def laid_out(module: nn.Module, layout: torch.memory_format) -> None:
-    """Lay the module's weights out anew; where a dimension is one, both layouts have the strides that gradients get."""
+    """Lay the module's weights out anew."""
     for tensor in module.parameters():
         if tensor.dim() == 4:
+            # By way of the contiguous layout: where a dimension is one, the strides are then those that gradients get.
             tensor.data = tensor.data.clone(memory_format=torch.contiguous_format).contiguous(memory_format=layout)
 
 
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copy many tensors, on a GPU in few launches."""
+    """Copy many tensors; on a GPU, in few launches."""
     pairs = list(zip(targets, sources, strict=True))
     with torch.no_grad():
         if pairs and pairs[0][0].device.type == "cpu":
@@ -117,13 +128,14 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
 
 def copied(tensors: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
-    """A contiguous copy, written at once: the tensors are parts of one."""
+    """Return a contiguous copy, written at once: the new tensors are parts of one."""
     live = list(tensors.values())
     if len({tensor.dtype for tensor in live}) != 1:
-        return {n: t.detach().clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
+        return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     with torch.no_grad():
         flat = torch._utils._flatten_dense_tensors(live)  # type: ignore[no-untyped-call]
-        flat = flat.clone() if len(live) == 1 else flat  # of one tensor it is no copy
+        if len(live) == 1:  # flat is the tensor itself, not a copy
+            flat = flat.clone()
         parts = torch._utils._unflatten_dense_tensors(flat, live)  # type: ignore[no-untyped-call]
         return Copied(dict(zip(tensors, parts, strict=True)), flat, form)
 
@@ -143,9 +155,9 @@ class Variables(UserDict[str, Any]):
 
 
 class Views(UserDict[str, Any]):
-    """A node's data by name, on the CPU, where reactions read them; a factory is called when first needed.
+    """A node's data by name, on the CPU, where reactions read them.
 
-    A stream is what it is in the node's present round.
+    A factory is called when its view is first needed. Of a stream, the rows of the node's present round are read.
     """
 
     def __init__(self, views: Mapping[str, Any], device: str = "cpu", now: Callable[[], int] = lambda: 0) -> None:
@@ -153,7 +165,7 @@ class Views(UserDict[str, Any]):
         super().__init__(views)
 
     def placed(self, name: str) -> Data:
-        """A view on the node's device, where work reads it."""
+        """Return a view on the node's device, where work reads it."""
         if self.device == "cpu":
             return self[name]
         return self[name].placed(self.device)
@@ -231,7 +243,7 @@ class Node:
             raise ValueError(f"a cohort is a share in (0, 1], got {fraction}")
         size = share_of(len(members), fraction)
         if size < len(members):
-            # random.sample costs as much as it draws, not as much as there are idle nodes
+            # What random.sample costs goes by how many it draws, not by how many there are.
             draw = random.Random(derive(self.seed, self.id, self.round, name))
             members = tuple(members[i] for i in sorted(draw.sample(range(len(members)), size)))
         self.groups[name] = members
@@ -240,15 +252,15 @@ class Node:
     # -- models ----------------------------------------------------------------------------------------------
     @property
     def models(self) -> dict[str, nn.Module]:
-        """The modules themselves, by name."""
+        """Return the modules themselves, by name."""
         return {name: slot.module for name, slot in self.slots.items()}
 
     def weights(self, model: str = "model") -> dict[str, Tensor]:
-        """A copy of what the model shares, where the model is."""
+        """Return a copy of what the model shares, on the device where the model is."""
         return copied(self.slots[model].shared(), self.slots[model].form)
 
     def payload(self, model: str = "model") -> int:
-        """Bytes of what the model shares."""
+        """Return the bytes of what the model shares."""
         return self.slots[model].form.payload
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
@@ -266,18 +278,18 @@ class Node:
 
     # -- randomness ------------------------------------------------------------------------------------------
     def rng(self, purpose: str) -> torch.Generator:
-        """A generator that follows from (seed, node, round, purpose)."""
+        """Return a generator that follows from (seed, node, round, purpose)."""
         return generator(self.seed, self.id, self.round, purpose)
 
     def order(self, view: str, rows: int) -> Tensor:
-        """The next random order of a view: it follows from (seed, node, view, that view's epoch counter)."""
+        """Return the next random order of a view. It follows from (seed, node, view, that view's epoch counter)."""
         epoch = self.epochs.get(view, 0)
         self.epochs[view] = epoch + 1
         return torch.randperm(rows, generator=generator(self.seed, self.id, view, epoch))
 
     # -- state -----------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """All that must survive between reactions, as plain values and live tensors."""
+        """Return all that must survive between reactions, as plain values and live tensors."""
         return {
             "round": self.round,
             "vars": dict(self.vars),
@@ -288,7 +300,7 @@ class Node:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over a state, which is the node's from then on."""
+        """Take over a state. It belongs to the node from then on."""
         self.round = state["round"]
         self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
@@ -313,29 +325,39 @@ class Node:
 
     @property
     def shape(self) -> Shape:
-        """What the node's door must know to check its mail."""
+        """Return what the node's door must know to check its mail."""
 
         def view(name: str) -> tuple[int, int | None] | None:
-            return (len(self.data[name]), self.data[name].classes) if name in self.data else None
+            if name not in self.data:
+                return None
+            found = self.data[name]
+            return len(found), found.classes
 
         return Shape({name: slot.form for name, slot in self.slots.items()}, view)
 
 
 def share_of(members: int, fraction: float) -> int:
-    """How many a share of so many are: at least one."""
+    """Return how many a share of so many members are: at least one, unless there are none."""
     return min(members, max(1, round(fraction * members)))
 
 
 def away(value: Any, path: str = "") -> list[str]:
-    """The paths of tensors that are not on the CPU."""
+    """Return the paths of tensors that are not on the CPU."""
     if isinstance(value, Tensor):
         return [] if value.device.type == "cpu" else [path]
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    return [found for key, item in items for found in away(item, f"{path}/{key}")]
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    found = []
+    for key, item in items:
+        found += away(item, f"{path}/{key}")
+    return found
 
 
 def moved(value: Any, away: set[str], device: str, path: str = "") -> Any:
-    """The value with the tensors of these paths on the device."""
+    """Return the value with the tensors of these paths on the device."""
     if not away:
         return value
     if isinstance(value, Tensor):

@@ -15,10 +15,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Round:
     """The node begins a round: at the start, and whenever a reaction has raised `node.round`.
 
-    Held back when the run has had its rounds: on nodes of the leading role, which then take no more mail either, each
-    when it has done them; on the others when all of those have. Raising the number sets it going again.
-    With `also`, the reaction gets an inbox too, whose `also` is all mail of these kinds that has come since: so a node
-    that waits for nobody hears of the others.
+    No round begins when the run has had its rounds. A node of the leading role stops when it has done its own, and then
+    takes no more mail either. The others stop when all nodes of the leading role have. A larger number of rounds sets
+    them going again.
+    With `also`, the reaction gets an inbox too. Its `also` is all mail of these kinds that has come since, so that a
+    node that waits for nobody hears of the others.
     """
 
     also: tuple[Kind, ...] = ()
@@ -36,14 +37,15 @@ class Each:
 class Every:
     """One message from each member of a group: a window, keyed by the node's round.
 
-    `of` is a link ("children", "peers", ...) or a group that a reaction set (`node.cohort`). The window fires when
-    all have answered, or `deadline` virtual seconds after it opened, with at least `quorum` messages (an int is a
-    count, a float in (0, 1] a share of the group). A missing, refused or withheld message is the answer "absent".
-    Below the quorum the window is re-armed once; then the reaction gets no mail and the round is recorded as skipped.
-    Mail for a past window is dropped, or, with `late="accept"`, stands behind the mail of the next one and tells its
-    staleness. The window of a link opens when the node's round begins, that of a group when the reaction that set it
-    ends. `share` says which share of its children the method draws for a group; it is read before a run, to see whether
-    a quorum can be reached and whether participants miss rounds. All three may name an option of the method.
+    `of` is a link ("children", "peers", ...) or a group that a reaction set (`node.cohort`). The window of a link opens
+    when the node's round begins, that of a group when the reaction that set it ends.
+    The window fires when all have answered, or `deadline` virtual seconds after it opened, with at least `quorum`
+    messages (an int is a count, a float in (0, 1] a share of the group). A missing, refused or withheld message is the
+    answer "absent". Below the quorum the window is re-armed once. Then the reaction gets no mail, and the round is
+    recorded as skipped. Mail for a past window is dropped. With `late="accept"` it stands behind the mail of the next
+    one and tells its staleness.
+    `share` says which share of its children the method draws for a group. It is read before a run, to see whether a
+    quorum can be reached and whether participants miss rounds. All three may name an option of the method.
     """
 
     kind: Kind
@@ -57,7 +59,7 @@ class Every:
 
 @dataclass(frozen=True)
 class Count:
-    """Any `n` messages of this kind, whoever sent them and however stale. `n` may name a hyper-parameter."""
+    """Any `n` messages of this kind, whoever sent them and however stale. `n` may name an option."""
 
     kind: Kind
     n: int | str
@@ -77,8 +79,10 @@ class Reaction:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of mail it consumes."""
-        return self.trigger.also if isinstance(self.trigger, Round) else (self.trigger.kind, *self.trigger.also)
+        """Return the kinds of mail that it consumes."""
+        if isinstance(self.trigger, Round):
+            return self.trigger.also
+        return (self.trigger.kind, *self.trigger.also)
 
 
 def on(trigger: Trigger | type[Round], role: str | tuple[str, ...] | None = None) -> Callable[[F], F]:

@@ -29,12 +29,12 @@ class Fit:
     """Train models in place on a data view.
 
     All `models` step together from one loss. `teachers` are models that the loss may ask, in evaluation mode and
-    without gradients; `parts` are sub-modules of either that it may ask too (what "model.body" gives are features).
-    `only` names the sub-modules of the one model that are trained; its other parameters are neither moved nor decayed.
-    `transform` changes the gradient of the one model, or by name those of some of several; it is called with `aux`.
-    `extra` columns are joined to the rows (a teacher's logits, say); `rows` restricts the view.
-    The optimiser is fresh unless `keep` names a state: the same for all models, or one per model.
-    `refresh` helps where few steps were taken: running statistics lag behind the weights by about ten steps.
+    without gradients. `parts` are sub-modules of either that it may ask too (what "model.body" gives are features).
+    `only` names the sub-modules of the one model that are trained. Its other parameters are neither moved nor decayed.
+    `transform` changes the gradient of the one model; with several models, it is given by name. It is called with
+    `aux`. `extra` columns are joined to the rows (a teacher's logits, for example). `rows` restricts the view.
+    The optimiser is fresh unless `keep` names a state: one for all models, or one for each.
+    `refresh` helps after few steps: running statistics lag behind the weights by about ten steps.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
     """
 
@@ -55,7 +55,7 @@ class Fit:
     transform: Transform | Mapping[str, Transform] | None = None
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
-    once: bool = False  # such work is not asked for again: nothing is prepared that only pays later
+    once: bool = False  # such work is not asked for again, so that nothing need be prepared for a next time
     refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
 
     def __post_init__(self) -> None:
@@ -69,28 +69,35 @@ class Fit:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Return the models that are trained, also where it is one."""
         return (self.models,) if isinstance(self.models, str) else self.models
 
     def trains(self, parameter: str) -> bool:
-        """Whether it is among those that step."""
-        return self.only is None or any(f"{parameter}.".startswith(f"{part}." if part else "") for part in self.only)
+        """Return whether a parameter is among those that step."""
+        if self.only is None:
+            return True
+        return any(not part or f"{parameter}.".startswith(f"{part}.") for part in self.only)
 
     def sizes(self, node: Node) -> list[int]:
-        """The sizes of the batches it will take, in order."""
+        """Return the sizes of the batches that it will take, in order."""
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
         batch = self.batch or max(rows, 1)
-        epoch = [batch] * (rows // batch) + ([rows % batch] if rows % batch and not self.drop_last else [])
+        epoch = [batch] * (rows // batch)
+        rest = rows % batch
+        if rest and not self.drop_last:
+            epoch.append(rest)
         if self.steps is None or not epoch:
             return epoch * self.epochs
-        return (epoch * (self.steps // len(epoch) + 1))[: self.steps]
+        epochs = self.steps // len(epoch) + 1  # enough for all steps
+        return (epoch * epochs)[: self.steps]
 
     def samples(self, node: Node) -> float:
-        """How many samples' worth of training it is: what the virtual clock charges."""
+        """Return how many samples' worth of training it is: what the virtual clock charges."""
         trained = float(sum(self.sizes(node)) * len(self.names))
         return trained + FORWARD_SHARE * self._refreshed(node)
 
     def _refreshed(self, node: Node) -> int:
-        """How many rows go through the models when statistics are taken anew."""
+        """Return how many rows go through the models when statistics are taken anew."""
         if not self.refresh or not self.sizes(node):
             return 0
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
@@ -124,7 +131,7 @@ class Predict:
 class Mark:
     """The model is, at this moment, a product of the method ("local", "global", ...): evaluate it.
 
-    Every so many rounds, that is, as the federation says; one that does not come again (`once`) whenever it is.
+    The federation says in which rounds it is evaluated. A product that does not come again (`once`) always is.
     """
 
     product: str
