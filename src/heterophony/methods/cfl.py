@@ -57,7 +57,7 @@ DEVIATIONS = (
     Deviation(
         "lengths and cosines",
         "of parameters, not of BatchNorm's statistics",
-        "statistics have no direction; the paper does not speak of them",
+        "statistics are no steps of an optimiser, so they have no direction",
     ),
     Deviation(
         "after a split",

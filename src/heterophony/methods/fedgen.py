@@ -117,7 +117,7 @@ DEVIATIONS = (
     Deviation(
         "heads that do not fit",
         "heads of another shape than most are left out; a client that gets one keeps its own, and says so",
-        "the paper's networks are all alike",
+        "what is heard may be anything; the paper's networks have one width",
     ),
 )
 
