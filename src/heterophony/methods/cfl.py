@@ -182,7 +182,7 @@ class Cluster:
 
 
 @dataclass(frozen=True)
-class Split:
+class Parting:
     """Where a cluster parted: which cluster, which is the new one, its model before, and the way that tells them apart.
 
     An update along the way belongs to the new cluster, any other to the old one.
@@ -199,7 +199,7 @@ class Clusters:
     """The clusters, the splits that they come from, and who waits at which split."""
 
     clusters: list[Cluster]
-    splits: list[Split] = field(default_factory=list)
+    splits: list[Parting] = field(default_factory=list)
     waiting: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -210,7 +210,7 @@ class Clusters:
             return cls([Cluster(list(server.children), dict(server.weights()))])
         known = cls(
             [Cluster(**plain) for plain in kept["clusters"]],
-            [Split(**plain) for plain in kept["splits"]],
+            [Parting(**plain) for plain in kept["splits"]],
             dict(kept["waiting"]),
         )
         placed = set(known.waiting)
@@ -248,7 +248,7 @@ class Clusters:
         unheard = [client for client in whole.members if client not in heard]
         self.waiting |= dict.fromkeys(unheard, len(self.splits))
         way = bipartition.between(means[0], means[1], whole.weights, names)
-        self.splits.append(Split(i, len(self.clusters), whole.weights, way))
+        self.splits.append(Parting(i, len(self.clusters), whole.weights, way))
         self.clusters[i] = Cluster(one, means[0])
         self.clusters.append(Cluster(other, means[1]))
 
