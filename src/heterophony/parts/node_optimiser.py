@@ -32,9 +32,9 @@ class NodeOptimiser:
     """
 
     kind: Annotated[ByLevel[Rule], "rule of the node's optimiser"] = "sgd"
-    rate: Annotated[
-        ByLevel[float], "of the node's optimiser: 1 takes over what comes, less keeps something of one's own"
-    ] = 1.0
+    rate: Annotated[ByLevel[float], "step of the node's optimiser: 1 takes what comes, less keeps some of its own"] = (
+        1.0
+    )
     beta1: Annotated[ByLevel[float], "of momentum, Adam, Yogi, Adagrad: how slowly the mean of the steps changes"] = 0.9
     beta2: Annotated[ByLevel[float], "of Adam, Yogi: how slowly the mean of their squares changes"] = 0.99
     tau: Annotated[ByLevel[float], "of Adam, Yogi, Adagrad: keeps the step finite"] = 1e-3

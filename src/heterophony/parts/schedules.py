@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 TABLE = "must be a number, or a table such as { start = 0.9, stop = 0.2, over = 10 } (rounds)"
 
@@ -12,9 +12,9 @@ TABLE = "must be a number, or a table such as { start = 0.9, stop = 0.2, over = 
 class Ramp:
     """A value that goes from `start` to `stop` in equal steps over so many rounds, and then stays at `stop`."""
 
-    start: float  # in the first round
-    stop: float  # from round `over` on
-    over: int  # rounds from `start` to `stop`
+    start: Annotated[float, "value in the first round"]
+    stop: Annotated[float, "value from round `over` on"]
+    over: Annotated[int, "rounds from `start` to `stop`"]
 
     def __post_init__(self) -> None:
         if self.over < 1:
