@@ -37,11 +37,18 @@ def unlike(method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]) 
             shapes: dict[str, dict[str, tuple[int, ...]]] = {}
             for nodes, model in found.values():
                 held = Shape({field.model: _form(model)}, setting=method.setting)
-                owner = ", ".join(nodes[:NAMED]) + (f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else "")
-                shapes[owner] = {name: shape for name, (shape, _) in (field.wanted(held) or {}).items()}
-            if apart := _apart(shapes):
+                wanted = field.wanted(held) or {}
+                shapes[_owners(nodes)] = {name: shape for name, (shape, _) in wanted.items()}
+            apart = _apart(shapes)
+            if apart:
                 return Unlike(apart, _width(method, field, shapes.values()))
     return None
+
+
+def _owners(nodes: list[str]) -> str:
+    """Return the names of the first nodes, and how many there are besides."""
+    named = ", ".join(nodes[:NAMED])
+    return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
 
 
 def _networks(
@@ -60,11 +67,13 @@ def _networks(
 
 
 def _key(model: Any) -> Hashable:
-    """Equal for factories that are one object, or one function of the same names and numbers."""
+    """Return a key that is equal for factories that are one object, or one function of the same arguments."""
     build = model.build if isinstance(model, Model) else model
     made: Hashable = id(build)
-    if isinstance(build, partial) and all(isinstance(v, Hashable) for v in (*build.args, *build.keywords.values())):
-        made = (build.func, build.args, tuple(sorted(build.keywords.items())))
+    if isinstance(build, partial):
+        given = (*build.args, *build.keywords.values())
+        if all(isinstance(value, Hashable) for value in given):
+            made = (build.func, build.args, tuple(sorted(build.keywords.items())))
     return made, *_travels(model)
 
 
@@ -74,6 +83,7 @@ def _travels(model: Any) -> tuple[tuple[str, ...], str]:
 
 
 def _form(model: Any) -> Mapping[str, Any]:
+    """Return shapes and dtypes of what travels of a network, which is built for it."""
     if isinstance(model, nn.Module):
         return Slot(model).form
     with seeded("only to see what travels"):
@@ -82,17 +92,22 @@ def _form(model: Any) -> Mapping[str, Any]:
 
 
 def _width(method: Method, field: Weights, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> int:
-    """The fewest features that a head reads which travels, where heads differ in nothing else."""
-    heads = [own.get("head.weight", ()) for own in shapes]
+    """Return the fewest features that a travelling head reads; 0 where heads differ in something else too."""
     if not (isinstance(field, Part) and field.width and method.setting(field.part) == "head"):
         return 0
-    alike = len({head[:1] for head in heads}) == 1 and all(len(head) == 2 for head in heads)
-    return min(head[1] for head in heads) if alike else 0
+    heads = [own.get("head.weight", ()) for own in shapes]  # by shape: outputs, features
+    same_outputs = len({head[:1] for head in heads}) == 1
+    if not same_outputs or any(len(head) != 2 for head in heads):
+        return 0
+    return min(head[1] for head in heads)
 
 
 def _apart(shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> str:
-    """The first weights that are not of one shape at all owners."""
-    for name in dict.fromkeys(name for own in shapes.values() for name in own):
+    """Say which weights, the first such, are not of one shape at all owners; nothing if all are."""
+    names: dict[str, None] = {}
+    for own in shapes.values():
+        names |= dict.fromkeys(own)
+    for name in names:
         by_shape: dict[tuple[int, ...] | None, list[str]] = {}
         for owner, own in shapes.items():
             by_shape.setdefault(own.get(name), []).append(owner)
@@ -103,4 +118,7 @@ def _apart(shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> str:
 
 
 def _size(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else " x ".join(map(str, shape)) or "one number"
+    """Return a shape in words."""
+    if shape is None:
+        return "missing"
+    return " x ".join(map(str, shape)) or "one number"

@@ -15,19 +15,22 @@ ByLevel: TypeAlias = dict[str, T] | T
 
 
 def pick(value: ByLevel[T], *names: str) -> T | None:
-    """The value for the first of these names that the table has, or for "*"; a value that is no table is for all."""
+    """Return the value for the first of these names that a table has, or that for "*". No table: one value for all."""
     if not isinstance(value, dict):
         return value
-    return next((value[name] for name in (*names, "*") if name in value), None)
+    for name in (*names, "*"):
+        if name in value:
+            return value[name]
+    return None
 
 
 def values(value: ByLevel[T]) -> list[T]:
-    """All values there are."""
+    """Return all values there are."""
     return list(value.values()) if isinstance(value, dict) else [value]
 
 
 def tables(part: Any, before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """The options of a method that are tables, by their whole names."""
+    """Yield the options of a method that are tables, by their whole names."""
     for field in fields(part):
         value = getattr(part, field.name)
         if isinstance(value, dict):
@@ -39,7 +42,8 @@ def tables(part: Any, before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 def check_complete(part: Any, roles: Collection[str], optional: Collection[str] = ()) -> None:
     """Raise unless every table says something for every role."""
     for name, table in tables(part):
-        if name not in optional and "*" not in table and (silent := [role for role in roles if role not in table]):
+        silent = [role for role in roles if role not in table]
+        if name not in optional and "*" not in table and silent:
             raise ValueError(f"{name} has no value for {silent[0]}: give one, or one for '*'")
 
 
@@ -47,5 +51,6 @@ def check_known(part: Any, nodes: Collection[str], roles: Collection[str], depth
     """Raise where a table names what is not there."""
     known = {*nodes, *roles, *map(str, range(depth + 1)), "*"}
     for name, table in tables(part):
-        if strange := [key for key in table if key not in known]:
+        strange = [key for key in table if key not in known]
+        if strange:
             raise ValueError(f"{name}: no node, level or role is called {strange[0]!r}")

@@ -1,4 +1,7 @@
-"""A node's mail and what it waits for. Knows headers, rounds and clocks, never a model: it can live on a relay."""
+"""A node's mail and what it waits for.
+
+A mailbox knows headers, rounds and clocks, never a model. So it can live on a relay.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 from heterophony.kernel.message import LINKS, Body, Message
 from heterophony.kernel.method import Method
-from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
+from heterophony.kernel.reaction import Each, Every, Reaction, Round
 from heterophony.kernel.topology import Links
 
 
@@ -23,14 +26,15 @@ Mail = Message | Inbox | None  # what a reaction is given
 
 
 def messages(mail: Mail) -> list[Message]:
-    """All of it, with what was swept along."""
+    """Return all messages of some mail, with those that were swept along."""
     if mail is None:
         return []
-    return [*([mail] if isinstance(mail, Message) else mail), *mail.also]
+    own = [mail] if isinstance(mail, Message) else mail
+    return [*own, *mail.also]
 
 
 def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:
-    """The same mail with other bodies."""
+    """Return the same mail with other bodies."""
     if mail is None:
         return None
     if isinstance(mail, Message):
@@ -41,6 +45,7 @@ def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:
 
 
 def _swapped(message: Message, body: Callable[[Message], Body]) -> Message:
+    """Return the same message with another body, and so those that were swept along with it."""
     also = tuple(_swapped(other, body) for other in message.also)
     return replace(message, body=body(message), also=also)
 
@@ -55,6 +60,15 @@ class Window:
     absent: set[str] = field(default_factory=set)
     rearmed: bool = False
     expired: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """Return the window as a plain value."""
+        return {**vars(self), "absent": sorted(self.absent)}
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Window:
+        """Return the window whose plain value this is."""
+        return cls(**{**value, "absent": set(value["absent"])})
 
 
 @dataclass
@@ -78,31 +92,35 @@ class Mailbox:
         self.windows: dict[str, Window] = {}  # by reaction, open ones only
         self.closed: dict[str, int] = {}  # by reaction, the last round whose window has fired
         self.seen: dict[str, tuple[int, int]] = {}  # by sender, the newest id: mail on an edge keeps its order
-        self.round, self.begun, self.activations = 0, -1, 0
-        self.busy = False
+        self.round = 0
+        self.begun = -1  # the last round that a reaction to `Round` has begun
+        self.activations = 0
+        self.busy = False  # whether a reaction is running
 
     def _setting(self, value: Any) -> Any:
-        """A trigger's number on this node."""
+        """Return a trigger's number on this node."""
         return self.method.setting(value, self.node, self.role)
 
     # -- mail comes in ---------------------------------------------------------------------------------------
     def knows(self, message: Message) -> bool:
-        """Whether this message was here before. Retries are harmless because of this."""
+        """Return whether this message was here before. Because of this, retries are harmless."""
         return message.id <= self.seen.get(message.sender, (-1, -1))
 
     def take(self, message: Message) -> None:
+        """Put a message into the inbox."""
         self.seen[message.sender] = message.id
         self.inbox.append(message)
 
     def refuse(self, message: Message) -> None:
-        """A message that must not be used is its sender's answer "absent"."""
+        """Drop a message that must not be used. It is its sender's answer "absent"."""
         self.seen[message.sender] = message.id
         self.absent(message.kind, message.sender, message.round)
 
     def absent(self, kind: str, sender: str, round: int) -> None:
-        """The sender's answer in that round is "absent"; only a window wants to know."""
-        if any(isinstance(r.trigger, Every) and r.trigger.kind.name == kind for r in self.reactions):
-            self.absences.add((kind, sender, round))
+        """Note that the sender's answer in that round is "absent". Only windows want to know."""
+        for reaction in self.reactions:
+            if isinstance(reaction.trigger, Every) and reaction.trigger.kind.name == kind:
+                self.absences.add((kind, sender, round))
 
     # -- windows ---------------------------------------------------------------------------------------------
     def open(
@@ -112,9 +130,9 @@ class Mailbox:
         now: float,
         dropped: Callable[[str], bool] = lambda node: False,
     ) -> list[tuple[str, Window]]:
-        """Open this round's windows: of link groups always, of other groups when the reaction has set them.
+        """Open this round's windows: those of links always, those of other groups when a reaction has set them.
 
-        Returns those opened, so that the engine can set their timers.
+        Return those opened, so that the engine can set their timers.
         """
         opened = []
         for reaction in self.reactions:
@@ -128,41 +146,48 @@ class Mailbox:
             else:
                 continue
             wait = self._setting(trigger.deadline)
-            window = Window(self.round, members, None if wait is None else now + wait)
-            window.absent = {m for m in members if dropped(m) or dropped(self.node)}
+            deadline = None if wait is None else now + wait
+            absent = {member for member in members if dropped(member) or dropped(self.node)}
+            window = Window(self.round, members, deadline, absent)
             self.windows[reaction.name] = window
             opened.append((reaction.name, window))
         return opened
 
     def _round_of(self, reaction: Reaction) -> int:
+        """Return the round of a reaction's open window; -1 where none is open."""
         window = self.windows.get(reaction.name)
         return -1 if window is None else window.round
 
     def awaits(self, name: str, deadline: float) -> bool:
-        """Whether a reaction's window with that deadline is still open."""
+        """Return whether a reaction's window with that deadline is still open."""
         return name in self.windows and self.windows[name].deadline == deadline
 
     def expire(self, name: str, now: float) -> float | None:
-        """A deadline has passed. Below the quorum the window is re-armed once: the new deadline is returned."""
+        """Act on a deadline that has passed: below the quorum re-arm the window once, else let it fire.
+
+        Return the new deadline of a window that is re-armed.
+        """
         window = self.windows[name]
         reaction = next(r for r in self.reactions if r.name == name)
-        assert isinstance(reaction.trigger, Every)
-        if len(self._answers(reaction.trigger, window)) < self._quorum(reaction.trigger, window) and not window.rearmed:
+        trigger = reaction.trigger
+        assert isinstance(trigger, Every)
+        enough = len(self._answers(trigger, window)) >= self._quorum(trigger, window)
+        if not enough and not window.rearmed:
             window.rearmed = True
-            window.deadline = now + float(self._setting(reaction.trigger.deadline))
+            window.deadline = now + float(self._setting(trigger.deadline))
             return window.deadline
         window.expired = True
         return None
 
     # -- what can fire ---------------------------------------------------------------------------------------
     def ready(self) -> Ready | None:
-        """The reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""
-        found: list[tuple[int, int, Ready]] = []
-        for order, reaction in enumerate(self.reactions):
+        """Return the reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""
+        first: tuple[int, Ready] | None = None
+        for reaction in self.reactions:
             hit = self._try(reaction)
-            if hit is not None:
-                found.append((hit[0], order, hit[1]))
-        return min(found, key=lambda item: item[:2])[2] if found else None
+            if hit is not None and (first is None or hit[0] < first[0]):  # of equal age, the first in the class
+                first = hit
+        return None if first is None else first[1]
 
     def fire(self, ready: Ready) -> None:
         """Consume the mail and close the window: the reaction is going to run."""
@@ -176,36 +201,45 @@ class Mailbox:
             round = self.windows.pop(ready.reaction.name).round
             self.closed[ready.reaction.name] = round
             kind = ready.reaction.trigger.kind.name
-            self.absences = {a for a in self.absences if a[0] != kind or a[2] > round}
+            self.absences = {absence for absence in self.absences if absence[0] != kind or absence[2] > round}
 
     def late(self) -> list[Message]:
         """Remove and return mail for windows that are past, where the trigger drops it."""
         dropped = []
         for reaction in self.reactions:
-            if isinstance(reaction.trigger, Every) and reaction.trigger.late == "drop":
-                dropped += [m for m in self._of(reaction.trigger.kind.name) if self._past(reaction, m.round)]
+            trigger = reaction.trigger
+            if isinstance(trigger, Every) and trigger.late == "drop":
+                dropped += [m for m in self._of(trigger.kind.name) if self._past(reaction, m.round)]
         gone = {id(message) for message in dropped}
         if gone:
             self.inbox = [message for message in self.inbox if id(message) not in gone]
         return dropped
 
     def _try(self, reaction: Reaction) -> tuple[int, Ready] | None:
+        """Return a reaction that can fire, and the place in the inbox of the mail that completed it."""
         trigger = reaction.trigger
         if isinstance(trigger, Round):
-            if self.begun >= self.round:
-                return None
-            return -2, self._ready(reaction, [], ())[1] if trigger.also else Ready(reaction, None, ())
+            return self._try_round(reaction, trigger)
         waiting = self._of(trigger.kind.name)
-        if isinstance(trigger, Each):
-            chosen, incidents = waiting[:1], ()
-        elif isinstance(trigger, Count):
-            n = int(self._setting(trigger.n))
-            chosen, incidents = waiting[:n] if len(waiting) >= n else [], ()
-        else:
+        if isinstance(trigger, Every):
             return self._try_window(reaction, trigger, waiting)
-        return self._ready(reaction, chosen, incidents) if chosen else None
+        count = 1 if isinstance(trigger, Each) else int(self._setting(trigger.n))
+        chosen = waiting[:count]
+        if not chosen or len(waiting) < count:
+            return None
+        return self._ready(reaction, chosen, ())
+
+    def _try_round(self, reaction: Reaction, trigger: Round) -> tuple[int, Ready] | None:
+        """Return the reaction that begins a round, unless this round has begun. It goes before all others."""
+        if self.begun >= self.round:
+            return None
+        if not trigger.also:
+            return -2, Ready(reaction, None, ())
+        _, ready = self._ready(reaction, [], ())
+        return -2, ready
 
     def _try_window(self, reaction: Reaction, trigger: Every, waiting: list[Message]) -> tuple[int, Ready] | None:
+        """Return the reaction of a window if all have answered, or if its deadline has passed."""
         window = self.windows.get(reaction.name)
         if window is None:
             return None
@@ -217,7 +251,7 @@ class Mailbox:
         enough = len(answers) >= self._quorum(trigger, window)
         incidents = [("timeout", f"{trigger.kind.name} from {m}") for m in missing]
         chosen = [answers[m] for m in window.members if m in answers]
-        if not window.members and trigger.of == "peers":  # the odd one out of random pairs
+        if not window.members and trigger.of == "peers":  # the one that random pairs have left alone
             return self._ready(reaction, [], ())
         if not enough or not window.members:
             incidents.append(("skipped", f"{len(answers)} of {len(window.members)} {trigger.kind.name}"))
@@ -233,7 +267,7 @@ class Mailbox:
         incidents: Sequence[tuple[str, str]],
         unused: Sequence[Message] = (),
     ) -> tuple[int, Ready]:
-        """The reaction with its mail, and the place in the inbox of the mail that completed it."""
+        """Return the reaction with its mail, and the place in the inbox of the mail that completed it."""
         trigger = reaction.trigger
         also = [m for kind in trigger.also for m in self._of(kind.name)]
         stamped = [self._stamped(m) for m in chosen]
@@ -249,14 +283,16 @@ class Mailbox:
         return age, Ready(reaction, mail, (*chosen, *unused, *also), tuple(incidents))
 
     def _stamped(self, message: Message) -> Message:
-        """The message with its age, by this node's count."""
+        """Return the message with its age, by this node's count."""
         age = max(0, self.round - message.round)
         return message if message.staleness == age else replace(message, staleness=age)
 
     def _of(self, kind: str) -> list[Message]:
+        """Return the mail of a kind, in the order of arrival."""
         return [message for message in self.inbox if message.kind == kind]
 
     def _answers(self, trigger: Every, window: Window) -> dict[str, Message]:
+        """Return the answers that a window has, by sender."""
         answers: dict[str, Message] = {}
         members = set(window.members) - self._absent(trigger, window)
         for message in self._of(trigger.kind.name):
@@ -265,10 +301,13 @@ class Mailbox:
         return answers
 
     def _absent(self, trigger: Every, window: Window) -> set[str]:
-        refused = {s for k, s, r in self.absences if k == trigger.kind.name and r == window.round}
+        """Return the members of a window whose answer is "absent"."""
+        asked = (trigger.kind.name, window.round)
+        refused = {sender for kind, sender, round in self.absences if (kind, round) == asked}
         return window.absent | refused
 
     def _quorum(self, trigger: Every, window: Window) -> int:
+        """Return how many answers are a window's quorum."""
         quorum: int | float = self._setting(trigger.quorum)
         if isinstance(quorum, int):
             return quorum
@@ -277,36 +316,36 @@ class Mailbox:
         return math.ceil(quorum * len(window.members) - 1e-9)  # 0.55 * 100 is a little more than 55
 
     def _past(self, reaction: Reaction, round: int) -> bool:
+        """Return whether a reaction's window of that round is past."""
         return round <= self.closed.get(reaction.name, -1) or round < self._round_of(reaction)
 
     # -- who waits for whom ----------------------------------------------------------------------------------
     def waits(self) -> Iterable[tuple[str, int, list[str]]]:
-        """(kind, round, missing senders) of every open window."""
-        for reaction in self.reactions:
-            window = self.windows.get(reaction.name)
-            if window is not None and isinstance(reaction.trigger, Every):
-                answered = self._answers(reaction.trigger, window).keys() | self._absent(reaction.trigger, window)
-                yield (
-                    reaction.trigger.kind.name,
-                    window.round,
-                    [m for m in window.members if m not in answered],
-                )
+        """Yield (kind, round, missing senders) of every open window."""
+        for trigger, window in self._open():
+            known = self._answers(trigger, window).keys() | self._absent(trigger, window)
+            yield trigger.kind.name, window.round, [m for m in window.members if m not in known]
 
     def enough(self, kind: str, round: int) -> bool:
-        """Whether the answers that an open window has are its quorum."""
-        for reaction in self.reactions:
-            window, trigger = self.windows.get(reaction.name), reaction.trigger
-            if window is not None and isinstance(trigger, Every) and (trigger.kind.name, window.round) == (kind, round):
+        """Return whether the answers that an open window has are its quorum."""
+        for trigger, window in self._open():
+            if (trigger.kind.name, window.round) == (kind, round):
                 return len(self._answers(trigger, window)) >= self._quorum(trigger, window)
         return False
 
+    def _open(self) -> Iterable[tuple[Every, Window]]:
+        """Yield each open window with the trigger that it is of."""
+        for reaction in self.reactions:
+            if isinstance(reaction.trigger, Every) and reaction.name in self.windows:
+                yield reaction.trigger, self.windows[reaction.name]
+
     # -- state -----------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Return everything, as plain values."""
         return {
             "inbox": [message.plain() for message in self.inbox],
             "absences": sorted(self.absences),
-            "windows": {name: {**vars(w), "absent": sorted(w.absent)} for name, w in self.windows.items()},
+            "windows": {name: window.plain() for name, window in self.windows.items()},
             "closed": self.closed,
             "seen": self.seen,
             "counters": [self.round, self.begun, self.activations],
@@ -314,8 +353,9 @@ class Mailbox:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over a state."""
         self.inbox = [Message.of(value) for value in state["inbox"]]
         self.absences = set(state["absences"])
-        self.windows = {n: Window(**{**w, "absent": set(w["absent"])}) for n, w in state["windows"].items()}
+        self.windows = {name: Window.of(value) for name, value in state["windows"].items()}
         self.closed, self.seen, self.busy = state["closed"], state["seen"], state["busy"]
         self.round, self.begun, self.activations = state["counters"]

@@ -36,7 +36,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Offer:
-    """The networks from which those of one node are chosen. None stands for what is not known where it is built."""
+    """The networks from which those of one node are chosen. None stands for one that is not known here."""
 
     own: Model | None = None  # a participant's own
     travelling: Model | None = None  # the one that travels, or that a server has
@@ -155,7 +155,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Composite:
-    """A factory: builds the parts in their order, and calls `make` with them by name."""
+    """A factory that builds the parts in their order, and calls `make` with them by name."""
 
     make: Callable[..., nn.Module]
     parts: Mapping[str, Callable[[], nn.Module]]
@@ -164,7 +164,7 @@ class Composite:
         parts = {name: build() for name, build in self.parts.items()}
         try:
             made = self.make(**parts)
-        except ValueError:  # says itself what does not fit
+        except ValueError:  # it says itself what does not fit
             raise
         except Exception as error:  # whatever a user's code does
             line = " ".join(fault.told(error).split())
@@ -179,7 +179,7 @@ NetworksByRole = Mapping[str, Mapping[str, NetworkChoice]]  # by role, then by t
 
 
 def misfit(networks: Mapping[str, object], roles: tuple[str, ...]) -> str:
-    """Say what is wrong with a method's `models`; nothing if all is well."""
+    """Return what is wrong with a method's `models`; empty if nothing is."""
     known = "Own(), Global(), Same(), Architectures(), Built(...)"
     for role, needed in networks.items():
         if role not in roles:
@@ -208,5 +208,6 @@ def choose(needed: Mapping[str, NetworkChoice], offer: Offer) -> dict[str, Model
 
 
 def _check_start(choice: Own | Same) -> None:
+    """Raise unless `start` is one of its words."""
     if choice.start not in get_args(Start):
         raise ValueError(f"{type(choice).__name__}: start is 'different' or 'alike', got {choice.start!r}")

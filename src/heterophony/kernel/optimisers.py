@@ -19,12 +19,12 @@ class Optimiser:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def build(self, parameters: Iterable[Parameter], **how: bool) -> torch.optim.Optimizer:
-        """The optimiser; `how` it computes (fused, capturable) does not change what."""
+        """Build the optimiser. `how` it computes (fused, capturable) does not change what."""
         made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=self.lr, **self.options, **how)
         return made
 
     def plain(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer | Descent:
-        """The optimiser for steps that are run one by one, which are short."""
+        """Build the optimiser for steps that are run one by one, which are short."""
         parameters = list(parameters)
         if not parameters:  # of a model that is frozen; torch has none for that
             return Descent((), self.lr)
@@ -34,21 +34,28 @@ class Optimiser:
 
     def check(self, state: Mapping[str, Any]) -> None:
         """Raise unless a parameter's kept state is one that this optimiser can go on from."""
-        if missing := [key for key in self._moments if state and key not in state]:
+        missing = [key for key in self._moments if key not in state]
+        if state and missing:
             kept = ", ".join(state)
             raise ValueError(f"the kept state ({kept}) is another optimiser's: {self.name} needs {', '.join(missing)}")
 
     @property
     def _moments(self) -> tuple[str, ...]:
-        if self.name == "SGD":
-            return ("momentum_buffer",) if self.options.get("momentum") else ()
-        more = ("max_exp_avg_sq",) if self.options.get("amsgrad") else ()
-        return ("step", "exp_avg", "exp_avg_sq", *more) if self.name == "Adam" else ()
+        """Return the names of what the optimiser keeps of a parameter."""
+        if self.name == "SGD" and self.options.get("momentum"):
+            return ("momentum_buffer",)
+        if self.name == "Adam" and self.options.get("amsgrad"):
+            return ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+        if self.name == "Adam":
+            return ("step", "exp_avg", "exp_avg_sq")
+        return ()
 
 
 class Descent:
-    """What `torch.optim.SGD` computes, to the bit, without what it does besides: a small network's step takes less
-    time than torch's bookkeeping for it."""
+    """What `torch.optim.SGD` computes, to the bit, without torch's bookkeeping.
+
+    For a small network, that takes longer than the step itself.
+    """
 
     def __init__(
         self, parameters: Iterable[Parameter], lr: float, momentum: float = 0, weight_decay: float = 0
@@ -73,6 +80,7 @@ class Descent:
                 parameter.add_(update, alpha=-self.lr)
 
     def _smoothed(self, parameter: Parameter, update: torch.Tensor) -> torch.Tensor:
+        """Return the momentum of a parameter after this update."""
         kept = self.state.setdefault(parameter, {})
         if kept.get("momentum_buffer") is None:
             kept["momentum_buffer"] = update.clone()
@@ -83,10 +91,10 @@ class Descent:
 
 
 def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimiser:
-    """Plain or heavy-ball gradient descent."""
+    """Return plain or heavy-ball gradient descent."""
     return Optimiser("SGD", lr, {"momentum": momentum, "weight_decay": weight_decay})
 
 
 def adam(lr: float, weight_decay: float = 0.0, amsgrad: bool = False) -> Optimiser:
-    """Adam, or AMSGrad."""
+    """Return Adam, or AMSGrad."""
     return Optimiser("Adam", lr, {"weight_decay": weight_decay, "amsgrad": amsgrad})

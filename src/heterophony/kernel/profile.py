@@ -14,8 +14,8 @@ class Profile:
     """Speed, network and availability of one node.
 
     `available` lists the spans (from, to) in which the node is there: mail reaches and leaves it, reactions fire.
-    One that goes away finishes what it has begun, and sends when it is back. Empty: always there. After the last span
-    it is gone for good.
+    Without spans it is always there. A node that goes away finishes what it has begun, and sends when it is back. After
+    the last span it is gone for good.
     """
 
     seconds_per_sample: float = 1e-3
@@ -31,14 +31,17 @@ class Profile:
             raise ValueError(f"availability spans must be in order and apart, got {self.available}")
 
     def next_available(self, time: float) -> float:
-        """The first moment from `time` on at which the node can be reached; infinity if never."""
+        """Return the first moment from `time` on at which the node can be reached; infinity if never."""
         if not self.available:
             return time
-        return next((max(time, start) for start, end in self.available if time < end), math.inf)
+        for start, end in self.available:
+            if time < end:
+                return max(time, start)
+        return math.inf
 
 
 def hop(a: Profile, b: Profile, size: int) -> float:
-    """Seconds that a message of this size takes from one node to the next."""
+    """Return the seconds that a message of this size takes from one node to the next."""
     return a.latency + b.latency + size / min(a.bandwidth, b.bandwidth)
 
 
@@ -46,8 +49,8 @@ def hop(a: Profile, b: Profile, size: int) -> float:
 class Dropout:
     """Who takes no part in a round: mail of that round, to and from them, is lost and counts as "absent".
 
-    `rate` picks at random, anew each round; `always` are the weak ones that never make it. Nodes with children of
-    their own count rounds of their own and are left alone: give those an availability.
+    `rate` picks at random, anew each round. Those in `always` are too weak to take part in any. Nodes with children
+    count rounds of their own and never drop out: give those an availability.
     """
 
     rate: float = 0.0
@@ -58,6 +61,7 @@ class Dropout:
             raise ValueError(f"a dropout needs a rate in [0, 1] and a list of node ids, got {self}")
 
     def out(self, seed: int, node: str, round: int) -> bool:
+        """Return whether a node takes no part in a round."""
         if node in self.always:
             return True
         return self.rate > 0 and derive(seed, node, round, "dropout") / 2**63 < self.rate

@@ -15,7 +15,7 @@ from heterophony.base.seeds import derive
 
 @dataclass(frozen=True)
 class Links:
-    """A node's neighbours. `ancestors` and `descendants` are the ends of its residual links only."""
+    """A node's neighbours. `ancestors` and `descendants` are only the other ends of its residual links."""
 
     parent: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
@@ -28,16 +28,19 @@ class Links:
         return {name: frozenset(self.group(name)) for name in self.__dataclass_fields__}
 
     def group(self, name: str) -> tuple[str, ...]:
+        """Return the nodes at the other ends of a link."""
         found: tuple[str, ...] = getattr(self, name)
         return found
 
     def has(self, name: str, node: str) -> bool:
-        """Whether `node` is at the other end; does not depend on how many neighbours there are."""
+        """Return whether `node` is at the other end of a link, in a time that does not grow with their number."""
         return node in self._sets[name]
 
     def without(self, nodes: set[str]) -> Links:
-        """The links as they are while `nodes` have not joined yet."""
-        kept = {name: tuple(n for n in self.group(name) if n not in nodes) for name in self.__dataclass_fields__}
+        """Return the links as they are while `nodes` have not joined yet."""
+        kept: dict[str, tuple[str, ...]] = {}
+        for name in self.__dataclass_fields__:
+            kept[name] = tuple(node for node in self.group(name) if node not in nodes)
         return Links(**kept)
 
 
@@ -53,7 +56,7 @@ class Topology:
         check_names(self.roles)
 
     def links(self, node: str, round: int = 0, seed: int = 0) -> Links:
-        """A node's links in a round (only random pairs depend on round and seed)."""
+        """Return a node's links in a round. Only random pairs depend on round and seed."""
         if not self.pairs:
             return self.static[node]
         partner = _matching(tuple(self.roles), seed, round).get(node)
@@ -61,12 +64,12 @@ class Topology:
 
     @property
     def digest(self) -> str:
-        """A hash of who is linked to whom."""
+        """Return a hash of who is linked to whom."""
         text = repr((self.pairs, sorted(self.static.items())))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def route(self, sender: str, receiver: str) -> tuple[str, ...]:
-        """The nodes that a message passes, both ends included: residual links use the tree's own edges."""
+        """Return the nodes that a message passes, both ends included. Residual links use the tree's own edges."""
         links = self.static[sender]
         if receiver in links.ancestors:
             return tuple(self._upwards(sender, receiver))
@@ -75,13 +78,14 @@ class Topology:
         return (sender, receiver)
 
     def path(self, node: str) -> tuple[str, ...]:
-        """A node and all above it, the root last."""
+        """Return a node and all above it, the root last."""
         path = [node]
         while above := self.static[path[-1]].parent:
             path.append(above[0])
         return tuple(path)
 
     def _upwards(self, node: str, ancestor: str) -> list[str]:
+        """Return the nodes from one up to another, both included."""
         path = [node]
         while path[-1] != ancestor:
             above = self.static[path[-1]].parent
@@ -91,9 +95,9 @@ class Topology:
         return path
 
     def with_residuals(self, pairs: Iterable[tuple[str, str]]) -> Topology:
-        """The same tree with residual links, each given as (ancestor, descendant).
+        """Return the same tree with residual links, each given as (ancestor, descendant).
 
-        Between neighbours it makes sense on the way up: it takes single children's updates past the average.
+        A link between neighbours makes sense on the way up: it takes single children's updates past the average.
         """
         static = dict(self.static)
         for upper, lower in pairs:
@@ -109,7 +113,7 @@ class Topology:
 
 @lru_cache(maxsize=8)
 def _matching(nodes: tuple[str, ...], seed: int, round: int) -> dict[str, str]:
-    """Random pairs of a round, both ways."""
+    """Draw the random pairs of a round: each node's partner."""
     everyone = list(nodes)
     random.Random(derive(seed, "pairs", round)).shuffle(everyone)
     pairs = list(zip(everyone[::2], everyone[1::2], strict=False))
@@ -124,6 +128,7 @@ def check_names(nodes: Iterable[str]) -> None:
 
 
 def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:
+    """Return these ids, or so many of our own; raise unless they are different."""
     ids = tuple(f"{prefix}{i}" for i in range(nodes)) if isinstance(nodes, int) else tuple(nodes)
     if len(set(ids)) != len(ids) or not ids:
         raise ValueError(f"node ids must be different and at least one, got {list(ids)[:5]}")
@@ -131,36 +136,39 @@ def _ids(nodes: int | Sequence[str], prefix: str) -> tuple[str, ...]:
 
 
 def star(clients: int | Sequence[str], server: str = "server") -> Topology:
-    """One server, many clients."""
+    """Make a topology of one server and many clients."""
     ids = _ids(clients, "c")
     if server in ids:
         raise ValueError(f"a client cannot be called {server!r}: that is the server")
-    static = {server: Links(children=ids), **{c: Links(parent=(server,)) for c in ids}}
-    return Topology({server: "server", **dict.fromkeys(ids, "client")}, static)
+    roles = {server: "server", **dict.fromkeys(ids, "client")}
+    static = {server: Links(children=ids)}
+    for client in ids:
+        static[client] = Links(parent=(server,))
+    return Topology(roles, static)
 
 
 def complete(peers: int | Sequence[str]) -> Topology:
-    """Everyone talks to everyone, without a server."""
+    """Make a topology without a server in which everyone talks to everyone."""
     ids = _ids(peers, "p")
-    return Topology(dict.fromkeys(ids, "peer"), {i: Links(peers=tuple(j for j in ids if j != i)) for i in ids})
+    static = {own: Links(peers=tuple(other for other in ids if other != own)) for own in ids}
+    return Topology(dict.fromkeys(ids, "peer"), static)
 
 
 def graph(edges: Iterable[tuple[str, str]]) -> Topology:
-    """Peers on the given undirected edges."""
+    """Make a topology of peers on the given undirected edges."""
     near: dict[str, list[str]] = {}
     for a, b in edges:
         if a == b:
             raise ValueError(f"an edge joins two different peers, got {a!r} twice")
         near.setdefault(a, []).append(b)
         near.setdefault(b, []).append(a)
-    return Topology(
-        dict.fromkeys(sorted(near), "peer"),
-        {n: Links(peers=tuple(dict.fromkeys(near[n]))) for n in sorted(near)},
-    )
+    ids = sorted(near)
+    static = {node: Links(peers=tuple(dict.fromkeys(near[node]))) for node in ids}
+    return Topology(dict.fromkeys(ids, "peer"), static)
 
 
 def ring(peers: int | Sequence[str]) -> Topology:
-    """Everyone talks to two neighbours."""
+    """Make a topology in which everyone talks to two neighbours."""
     ids = _ids(peers, "p")
     if len(ids) < 3:
         return complete(ids)
@@ -168,19 +176,20 @@ def ring(peers: int | Sequence[str]) -> Topology:
 
 
 def random_pairs(peers: int | Sequence[str]) -> Topology:
-    """Peers matched in pairs, anew each round; with an odd number one stays alone."""
+    """Make a topology of peers that are matched in pairs, anew each round. With an odd number, one stays alone."""
     return replace(complete(peers), pairs=True)
 
 
 def names_below(node: str, below: Any) -> tuple[str, ...]:
-    """The children of a node of a nested spec; it may be None where there are none."""
-    if not isinstance(below, Mapping | list | tuple | None) or not all(isinstance(child, str) for child in below or ()):
+    """Return the children of a node of a nested spec. `below` may be None where there are none."""
+    fits = isinstance(below, Mapping | list | tuple | None)
+    if not fits or not all(isinstance(child, str) for child in below or ()):
         raise ValueError(f"below {node!r} there is a list of names or a table, got {below!r:.80}")
     return tuple(below or ())
 
 
 def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> Topology:
-    """A tree from a nested spec, such as `{"root": {"e0": ["l0", "l1"], "e1": ["l2"]}}`."""
+    """Make a tree from a nested spec, such as `{"root": {"e0": ["l0", "l1"], "e1": ["l2"]}}`."""
     if len(spec) != 1:
         raise ValueError(f"a tree has one root, got {list(spec)}")
     roles: dict[str, str] = {}
@@ -190,7 +199,10 @@ def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> 
         if node in roles:
             raise ValueError(f"node {node!r} stands in the tree twice")
         children = names_below(node, below)
-        roles[node] = "leaf" if not children else "inner" if above else "root"
+        if not children:
+            roles[node] = "leaf"
+        else:
+            roles[node] = "inner" if above else "root"
         static[node] = Links(parent=above, children=children)
         for child in children:
             grow(child, below[child] if isinstance(below, Mapping) else (), (node,))

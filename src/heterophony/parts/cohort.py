@@ -76,7 +76,7 @@ class Cohort:
         return self.together([getattr(m, field) for m in mail], self.shares(mail, by))
 
     def together(self, items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
-        """Return one from many: the only place where the weights that a cohort sent are combined."""
+        """Combine the weights that a cohort sent. They are combined nowhere else."""
         return mean(items, shares)
 
 

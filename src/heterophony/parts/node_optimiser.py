@@ -1,13 +1,13 @@
 """NODEOPT: how a node moves from its model towards those it got (FedOPT; B-HFL, Eq. 3).
 
-Everything works on values; the state belongs to the caller, who keeps one for each direction and link.
+Everything here works on values. The state belongs to the caller, who keeps one for each direction and link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,19 +22,22 @@ State = dict[str, dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class NodeOptimiser:
-    """FedAvg, FedAvgM, FedAdam, FedYogi or FedAdagrad. Every number may differ from node to node (`levels`).
+    """The rule of FedAvg, FedAvgM, FedAdam, FedYogi or FedAdagrad. Every option may differ from node to node.
 
-    With D the pseudo-gradient (the mean model received, less one's own): `sgd` moves by rate D; `momentum` by rate m,
-    m = beta1 m + D (Hsu et al. 2019); the others by rate m / (sqrt(v) + tau), m = beta1 m + (1 - beta1) D, where v is
-    beta2 v + (1 - beta2) D^2 (adam), v - (1 - beta2) D^2 sign(v - D^2) (yogi) or v + D^2 (adagrad), from tau^2, and
-    without bias correction (Reddi et al. 2021, Algorithm 2).
+    D is the pseudo-gradient: the mean model received, less the node's own.
+    `sgd` moves by rate D. `momentum` moves by rate m, with m = beta1 m + D (Hsu et al. 2019).
+    The others move by rate m / (sqrt(v) + tau), with m = beta1 m + (1 - beta1) D (Reddi et al. 2021, Algorithm 2).
+    There, v is beta2 v + (1 - beta2) D^2 (adam), v - (1 - beta2) D^2 sign(v - D^2) (yogi) or v + D^2 (adagrad). It
+    starts at tau^2. There is no bias correction.
     """
 
-    kind: ByLevel[Rule] = "sgd"
-    rate: ByLevel[float] = 1.0
-    beta1: ByLevel[float] = 0.9
-    beta2: ByLevel[float] = 0.99
-    tau: ByLevel[float] = 1e-3
+    kind: Annotated[ByLevel[Rule], "rule of the node's optimiser"] = "sgd"
+    rate: Annotated[ByLevel[float], "step of the node's optimiser: 1 takes what comes, less keeps some of its own"] = (
+        1.0
+    )
+    beta1: Annotated[ByLevel[float], "of momentum, Adam, Yogi, Adagrad: how slowly the mean of the steps changes"] = 0.9
+    beta2: Annotated[ByLevel[float], "of Adam, Yogi: how slowly the mean of their squares changes"] = 0.99
+    tau: Annotated[ByLevel[float], "of Adam, Yogi, Adagrad: keeps the step finite"] = 1e-3
 
     def __post_init__(self) -> None:
         if not all(rate >= 0 for rate in values(self.rate)) or not all(tau > 0 for tau in values(self.tau)):
@@ -43,17 +46,17 @@ class NodeOptimiser:
             raise ValueError(f"a node optimiser needs betas in [0, 1), got {self.beta1} and {self.beta2}")
 
     def at(self, *names: str) -> NodeOptimiser:
-        """The optimiser of the node with these names."""
+        """Return the optimiser of the node with these names."""
         own: dict[str, Any] = {field.name: pick(getattr(self, field.name), *names) for field in fields(self)}
         return replace(self, **own)
 
     def step(
         self, weights: Named, target: Named, state: Mapping[str, Named], moving: Collection[str]
     ) -> tuple[dict[str, Tensor], State]:
-        """One step towards the target: new weights and new state.
+        """Take one step towards the target; return new weights and new state.
 
-        `moving` names the parameters. All else is statistics (of BatchNorm), for which moments mean nothing: those are
-        mixed plainly, by the rate where it is a share, and taken over by the adaptive rules.
+        `moving` names the parameters. All else is statistics (of BatchNorm), for which moments mean nothing. `sgd` and
+        `momentum` mix them by the rate, at most by one; the adaptive rules take those of the target.
         """
         kind, rate, beta1, beta2, tau = astuple(self)
         if kind == "sgd" and rate == 1:
@@ -89,26 +92,27 @@ class NodeOptimiser:
 
 
 def moving(node: Node, model: str = "model") -> frozenset[str]:
-    """The names of a model's parameters: what an optimiser moves."""
+    """Return the names of a model's parameters: what an optimiser moves."""
     return frozenset(name for name, _ in node.slots[model].module.named_parameters())
 
 
 def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
-    """The difference in what an optimiser moves, in the order of the weights: sums over a set would have none."""
+    """Return the difference in what an optimiser moves, in the order of the weights, which a set would not keep."""
     steps = moving(node)
     return {name: tensor - before[name] for name, tensor in after.items() if name in steps}
 
 
 def move(node: Node, target: Named, optimiser: NodeOptimiser, state: str = "up") -> None:
-    """Move a node's model towards the target, with the state of that name among its variable "states"."""
+    """Move a node's model towards the target, with the state of that name in its variable "states"."""
     states = node.vars.setdefault("states", {})
-    own = {name: tensor.detach() for name, tensor in node.slots["model"].shared().items()}  # read only: no copy
-    weights, kept = optimiser.at(*names(node)).step(own, target, states.get(state, {}), moving(node))
+    own = {name: tensor.detach() for name, tensor in node.slots["model"].shared().items()}  # only read: no copy
+    rule = optimiser.at(*names(node))
+    weights, kept = rule.step(own, target, states.get(state, {}), moving(node))
     if kept:
         states[state] = kept
     node.load(weights)
 
 
 def names(node: Node) -> tuple[str, str, str]:
-    """What tables of options may call a node: by its id, by its level if it knows that, by its role."""
+    """Return what tables of options may call a node: its id, its level (0 unless it knows better), its role."""
     return node.id, str(node.vars.get("level", 0)), node.role

@@ -1,4 +1,4 @@
-"""Public rows that everyone can name: which, and in which order, follows from the seed, so that only logits travel."""
+"""Public rows of a round. Which they are, and in which order, follows from the seed, so that only logits travel."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from heterophony.kernel.work import Predict, Steps
 
 
 def own_rows(node: Node) -> Tensor:
-    """Which public rows are of the node's own domain, as the view "mine" says; without one, all of them."""
-    return node.data["mine"].row if "mine" in node.data else torch.arange(len(node.data["public"]))
+    """Return the numbers of the public rows of the node's own domain, as the view "mine" says; without it, of all."""
+    if "mine" in node.data:
+        return node.data["mine"].row
+    return torch.arange(len(node.data["public"]))
 
 
 @dataclass(frozen=True)
 class PublicRows:
-    """Which public rows a round uses: the same on every node, because they follow from the seed."""
+    """The public rows that a round uses. They are the same on every node, because they follow from the seed."""
 
     sample: Annotated[int | None, "public rows of a round; none: all"] = None
     fresh: Annotated[bool, "other public rows in each round"] = True
@@ -35,17 +37,18 @@ class PublicRows:
     def of(self, node: Node) -> Tensor | None:
         """Return the round's rows of a node's view "public".
 
-        None is all of them: work then reads the view itself, not a copy of its rows.
+        None stands for all rows: work then reads the view itself, not a copy of its rows.
         """
         total = len(node.data["public"])
         if self.sample is None or self.sample >= total:
             return None
         when = node.round if self.fresh else "once"
-        return torch.randperm(total, generator=generator(node.seed, "public rows", when))[: self.sample].sort().values
+        shuffled = torch.randperm(total, generator=generator(node.seed, "public rows", when))
+        return shuffled[: self.sample].sort().values
 
     def outputs(self, node: Node) -> Predict:
         """Return the work order for what a node's network says of these rows."""
-        if node.data["public"].classes is None:  # the door could not tell outputs that go together from others
+        if node.data["public"].classes is None:  # a door could not tell whose outputs can be combined
             raise DataError(
                 "public data need `classes`, as many as networks have outputs: what is sent is checked by it"
             )
@@ -64,17 +67,23 @@ def confidence(
     logits: Tensor,
     known: Tensor | None = None,
 ) -> Steps:
-    """A teacher's accuracy on these public rows, for which it gave these logits, or on its validation data.
+    """Return a teacher's accuracy on these public rows, for which it gave these logits, or on its validation data.
 
-    Where public rows have no labels it is 1. `known` are labels to go by: others are neither guessed nor counted.
+    Where public rows have no labels, or with `on="one"`, it is 1. `known` says for each label whether it counts: others
+    are neither guessed nor counted.
     """
     public, labels = node.data["public"], None
     if on == "validation":
-        logits, labels = (yield Predict("model", "validation")), node.data["validation"].y
+        logits = yield Predict("model", "validation")
+        labels = node.data["validation"].y
     elif on == "public" and "y" in public.columns:
         labels = public.y if rows is None else public.y[rows]
     if labels is None:
         return 1.0
     if known is not None:
-        logits, labels = logits.masked_fill(~known, -math.inf)[known[labels]], labels[known[labels]]
-    return float((logits.argmax(-1) == labels).float().mean()) if len(labels) else 0.0
+        counts = known[labels]
+        logits = logits.masked_fill(~known, -math.inf)[counts]
+        labels = labels[counts]
+    if not len(labels):
+        return 0.0
+    return float((logits.argmax(-1) == labels).float().mean())

@@ -1,15 +1,15 @@
-"""Against forgetting: local training of a persistent model that keeps what it knew. For methods that have one.
+"""Against forgetting: local training after which a persistent model still knows what it knew.
 
-`lwof` is learning without forgetting (Shi et al. 2022, Eq. 4: soft cross-entropy at temperature `rho` with the model's
-own prediction before the update, of images as they are, also where training augments them); `ewc` is elastic weight
-consolidation (see `ewc.py`). Both off: plain training to the bit. What EWC needs is kept in the variable "retained",
-which the method declares.
+`lwof` is learning without forgetting (Shi et al. 2022, Eq. 4). It adds the soft cross-entropy, at temperature `rho`,
+with the model's own prediction before the update. That prediction is of images as they are, also where training
+augments them. `ewc` is elastic weight consolidation (see `ewc.py`). What it needs is kept in the variable "retained",
+which the method declares. With both off, this is plain training to the bit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -26,13 +26,13 @@ from heterophony.parts.transforms import Chain
 
 @dataclass(frozen=True)
 class Retention:
-    """How strongly, and how the Fisher information is taken: over so many `batches`, fading by `decay` a round."""
+    """How strongly a model is held to what it knew, and how its Fisher information is taken."""
 
-    lwof: float = 0.0
-    rho: float = 2.0
-    ewc: float = 0.0
-    decay: float = 0.9
-    batches: int = 4
+    lwof: Annotated[float, "weight of learning without forgetting; 0: off"] = 0.0
+    rho: Annotated[float, "temperature of learning without forgetting"] = 2.0
+    ewc: Annotated[float, "strength of elastic weight consolidation; 0: off"] = 0.0
+    decay: Annotated[float, "share of the Fisher information that is kept from one round to the next"] = 0.9
+    batches: Annotated[int, "batches over which the Fisher information is taken"] = 4
 
     def __post_init__(self) -> None:
         if min(self.lwof, self.ewc, self.decay) < 0 or self.rho <= 0 or self.batches < 1:
@@ -47,13 +47,15 @@ class Retention:
         matters: Loss | None = None,
         **more: Any,
     ) -> Steps:
-        """`how.fit(models, loss, **more)`, whose model "model" forgets less.
+        """Train as `how.fit(models, loss, **more)` does, so that the model "model" forgets less.
 
-        The Fisher information is that of the loss, or of `matters`, where the loss asks for more than rows and labels.
+        The Fisher information is that of the loss. Where the loss asks for more than rows and labels, give another one
+        as `matters`.
         """
         plain = matters or loss
         if self.lwof:
-            more["extra"] = {**more.get("extra", {}), "kept": (yield Predict("model", how.data))}
+            before = yield Predict("model", how.data)
+            more["extra"] = {**more.get("extra", {}), "kept": before}
             loss = Remembering(loss, self.lwof, self.rho)
         known = node.vars.get("retained") if self.ewc else None
         if known is not None:
@@ -64,7 +66,7 @@ class Retention:
         return answer
 
     def consolidate(self, node: Node, how: Training, loss: Loss) -> Steps:
-        """What matters now, as the next round will see it. Looking changes nothing: neither statistics nor orders."""
+        """Keep what matters now for the next round. Looking changes nothing: neither statistics nor orders."""
         rows = len(node.data[how.data])
         epochs, module = dict(node.epochs), node.models["model"]
         buffers = [buffer.clone() for buffer in module.buffers()]
@@ -79,12 +81,13 @@ class Retention:
         if not rows:
             return
         old = node.vars.get("retained", {}).get("fisher")
-        centre = {n: p.detach().clone() for n, p in module.named_parameters()}
-        node.vars["retained"] = {"fisher": faded(old, fisher(gradients, sizes), self.decay), "centre": centre}
+        matters = faded(old, fisher(gradients, sizes), self.decay)
+        centre = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+        node.vars["retained"] = {"fisher": matters, "centre": centre}
 
 
 def _with(ewc: Ewc, known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """The order's transform and its aux, with EWC behind what was there for the model."""
+    """Return the order's transform and aux with EWC added, behind the transform that the model may have."""
     given = more.get("transform") or {}
     transforms = dict(given) if isinstance(given, dict) else {"model": given}
     if "model" not in transforms:
@@ -95,7 +98,7 @@ def _with(ewc: Ewc, known: dict[str, Any], more: dict[str, Any]) -> dict[str, An
 
 @dataclass(frozen=True)
 class Remembering:
-    """A loss and, for the model "model", LwoF with the column `kept` (its logits before)."""
+    """A loss that adds, for the model "model", LwoF with the column `kept` (its logits before the update)."""
 
     loss: Loss
     weight: float
@@ -104,7 +107,7 @@ class Remembering:
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
         said: dict[str, Tensor] = {}
 
-        def heard(x: Tensor) -> Tensor:  # one forward pass serves both terms
+        def heard(x: Tensor) -> Tensor:  # so that one forward pass serves both terms
             said["logits"] = nets["model"](x)
             return said["logits"]
 
@@ -125,6 +128,10 @@ class Watched:
 
 
 def _named(found: Any) -> dict[str, dict[str, Tensor]]:
+    """Return a loss as named terms for each model, whichever form it has."""
     if isinstance(found, Tensor):
         return {"model": {"loss": found}}
-    return {name: {"loss": value} if isinstance(value, Tensor) else dict(value) for name, value in found.items()}
+    terms: dict[str, dict[str, Tensor]] = {}
+    for model, value in found.items():
+        terms[model] = {"loss": value} if isinstance(value, Tensor) else dict(value)
+    return terms

@@ -1,20 +1,20 @@
-"""Hyper-parameters that change with the round."""
+"""Options that change with the round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 TABLE = "must be a number, or a table such as { start = 0.9, stop = 0.2, over = 10 } (rounds)"
 
 
 @dataclass(frozen=True)
 class Ramp:
-    """From `start` to `stop` in equal steps over that many rounds, then `stop`."""
+    """A value that goes from `start` to `stop` in equal steps over so many rounds, and then stays at `stop`."""
 
-    start: float  # in the first round
-    stop: float  # from round `over` on
-    over: int  # rounds from the one to the other
+    start: Annotated[float, "value in the first round"]
+    stop: Annotated[float, "value from round `over` on"]
+    over: Annotated[int, "rounds from `start` to `stop`"]
 
     def __post_init__(self) -> None:
         if self.over < 1:
@@ -30,28 +30,28 @@ class Ramp:
 
 
 def _checked(value: Any, check: Any) -> Any:
-    """What pydantic makes of a value in a setting; it refuses in words of ours."""
+    """Return what pydantic makes of a value in a setting; refuse in words of our own."""
     from pydantic_core import PydanticCustomError, ValidationError
 
     try:
         return check(value)
     except ValidationError as error:
         first = error.errors()[0]
-        raise PydanticCustomError(
-            "ramp", str(first["ctx"]["error"]) if first["type"] == "value_error" else TABLE
-        ) from None
+        own = first["type"] == "value_error"  # a refusal of `Ramp` itself
+        raise PydanticCustomError("ramp", str(first["ctx"]["error"]) if own else TABLE) from None
 
 
-Scheduled = Ramp | float  # in this order, as what is said of neither is what the first says
+Scheduled = Ramp | float  # in this order: of a value that is neither, the refusal is that of the first
 
 
 def ends(value: Scheduled) -> tuple[float, ...]:
-    """The least and the most that it becomes."""
+    """Return the values between which it stays."""
     return (value.start, value.stop) if isinstance(value, Ramp) else (value,)
 
 
 def at(value: Scheduled, round: int) -> float:
-    """The value in a round."""
+    """Return the value in a round."""
     if isinstance(value, Ramp):
-        return value.start + (value.stop - value.start) * min(round / value.over, 1.0)
+        passed = min(round / value.over, 1.0)
+        return value.start + (value.stop - value.start) * passed
     return value

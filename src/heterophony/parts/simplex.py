@@ -1,4 +1,4 @@
-"""Weights that are shares of one: the nearest such to any numbers."""
+"""Shares of one: the nearest to any numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from torch import Tensor
 
 
 def onto_simplex(points: Tensor) -> Tensor:
-    """For each row, the nearest point, in the Euclidean sense, whose coordinates are at least zero and add up to one.
+    """Return for each row the nearest point whose coordinates are at least zero and add up to one.
 
-    All coordinates are lowered alike, and what would be negative is zero. Equal ones stay equal, to the bit.
+    Near is meant in the Euclidean sense. All coordinates are lowered by the same number, and those that would be
+    negative are zero. Equal ones stay equal, to the bit.
     Reference: Duchi et al., Efficient Projections onto the l1-Ball for Learning in High Dimensions, ICML 2008.
     """
-    lowered = points - points.amax(-1, keepdim=True)  # along the normal: the same projection, and one is never lost
+    # Along the normal, which does not change the projection; the one is then not lost beside large numbers.
+    lowered = points - points.amax(-1, keepdim=True)
     falling = lowered.sort(-1, descending=True).values
     levels = (falling.cumsum(-1) - 1) / torch.arange(1, points.shape[-1] + 1, dtype=points.dtype)
     last = (falling > levels).sum(-1, keepdim=True) - 1  # the smallest that stays above zero

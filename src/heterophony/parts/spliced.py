@@ -9,9 +9,9 @@ from heterophony.parts.features import features_of
 
 
 class Spliced(nn.Module):
-    """The features of two networks, side by side, projected by a linear layer to as many as the wider one has.
+    """Two networks whose features, side by side, a linear layer projects to as many as the wider one has.
 
-    Each head reads the first of them, as many as its network has features; the outputs are those of `own`.
+    Each head reads the first of them, as many as its network has features. The outputs are those of `own`.
     Reference: Yi et al., "Federated Model Heterogeneous Matryoshka Representation Learning", 2024.
     """
 
@@ -23,6 +23,8 @@ class Spliced(nn.Module):
         self.own = own
 
     def forward(self, x: Tensor) -> Tensor:
-        general, own = self.small.body(x), self.own.body(x)  # type: ignore[operator]
-        logits: Tensor = self.own.head(self.projector(torch.cat([general, own], -1))[..., : own.shape[-1]])  # type: ignore[operator]
+        general = self.small.body(x)  # type: ignore[operator]
+        own = self.own.body(x)  # type: ignore[operator]
+        projected = self.projector(torch.cat([general, own], -1))
+        logits: Tensor = self.own.head(projected[..., : own.shape[-1]])  # type: ignore[operator]
         return logits

@@ -18,10 +18,10 @@ SEEN = "what is seen: private rows, those and the own domain's public ones, or t
 
 @dataclass(frozen=True)
 class Training:
-    """What a participant does with its own data between two messages: whole epochs, or so many `steps` (batches).
+    """How a participant trains on its own data between two messages: whole epochs, or so many `steps` (batches).
 
-    `data` is what it may see: its private rows ("train"), those and the public rows of its own domain ("own"), or
-    those and all public rows ("all").
+    `data` says which rows it may see: its private ones ("train"), these and the public ones of its own domain ("own"),
+    or these and all public ones ("all").
     """
 
     epochs: Annotated[int, "over the data, between two messages"] = 1
@@ -47,7 +47,7 @@ class Training:
             raise ValueError(f"training needs lr > 0, momentum in [0, 1) and weight_decay >= 0, got {given}")
 
     def needs(self, name: str) -> list[Need]:
-        """Return what it needs of the data; `name` is its own as an option of the method."""
+        """Return what it needs of the data. `name` is the method's option that holds it."""
         if self.data == "train":
             return []
         stream = NoStream("trains on public data too here", instead=f"{name}.data=train")
@@ -56,23 +56,30 @@ class Training:
         return [stream, PublicLabels(instead=f"{name}.data=own")]
 
     def build(self) -> Optimiser:
+        """Return the optimiser; equal trainings get the same object."""
         return _built(self)
 
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
-        """The work order."""
-        order: dict[str, Any] = {"data": self.data, "epochs": self.epochs, "steps": self.steps, "batch": self.batch}
-        order["refresh"] = self.refresh
-        return Fit(models, loss, **{**order, "optimiser": self.build(), **more})
+        """Return the work order. What is given in `more` replaces or adds to what this training says."""
+        order: dict[str, Any] = {
+            "data": self.data,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "batch": self.batch,
+            "refresh": self.refresh,
+            "optimiser": self.build(),
+        }
+        return Fit(models, loss, **{**order, **more})
 
     def first(self, node: Node, loss: Loss) -> Steps:
-        """Train for `initial` epochs before a node's first round: papers that compare begin with such models."""
+        """Train for `initial` epochs before a node's first round, as some papers do."""
         if self.initial and not node.epochs.get(self.data):
             yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
 
 
 @lru_cache(maxsize=1024)
 def _built(training: Training) -> Optimiser:
-    """One object for all orders of a kind: what is known of it is found out once."""
+    """Return one optimiser for all orders of a kind, so that what depends on it is found out once."""
     if training.optimiser == "sgd":
         return sgd(training.lr, training.momentum, training.weight_decay)
     return adam(training.lr, training.weight_decay, amsgrad=training.optimiser == "amsgrad")

@@ -1,4 +1,4 @@
-"""Gradient transforms: called with (gradients, parameters, **aux), without branches on values.
+"""Gradient transforms. They are called with (gradients, parameters, **aux), and have no branches on values.
 
 They are small frozen objects, so that a run's record can say which one was used.
 """
@@ -17,7 +17,7 @@ from heterophony.parts.aggregate import dot
 
 @dataclass(frozen=True)
 class Proximal:
-    """Pull towards the anchor: the gradient of mu/2 |w - anchor|^2 (FedProx, Li et al. 2020, Eq. 2)."""
+    """Add a pull towards the anchor: the gradient of mu/2 |w - anchor|^2 (FedProx, Li et al. 2020, Eq. 2)."""
 
     mu: float
 
@@ -26,12 +26,15 @@ class Proximal:
             raise ValueError(f"mu is a weight >= 0, got {self.mu}")
 
     def __call__(self, gradients: Named, parameters: Named, *, anchor: Named) -> dict[str, Tensor]:
-        return {name: g.add(parameters[name] - anchor[name], alpha=self.mu) for name, g in gradients.items()}
+        found: dict[str, Tensor] = {}
+        for name, gradient in gradients.items():
+            found[name] = gradient.add(parameters[name] - anchor[name], alpha=self.mu)
+        return found
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """Add the same to every step's gradient: SCAFFOLD's correction c - c_i."""
+    """Add the same to the gradient of every step: SCAFFOLD's correction c - c_i."""
 
     def __call__(self, gradients: Named, parameters: Named, *, by: Named) -> dict[str, Tensor]:
         return {name: g + by[name] if name in by else g for name, g in gradients.items()}
@@ -39,7 +42,7 @@ class Shifted:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Of weights sigma + psi only psi moves: the gradient of l1 |psi|_1 + l2 |sigma - psi|^2 is added (FedMatch)."""
+    """Add the gradient of l1 |psi|_1 + l2 |sigma - psi|^2; of weights sigma + psi, only psi moves (FedMatch)."""
 
     l1: float
     l2: float
@@ -54,7 +57,7 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Chain:
-    """One transform after the other; `aux` has a part for each."""
+    """Apply one transform after the other. `aux` has a part for each."""
 
     one: Callable[..., dict[str, Tensor]]
     other: Callable[..., dict[str, Tensor]]
@@ -65,7 +68,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Project:
-    """The nearest gradient that does not conflict with `onto` (FedH2L, Eq. 14 in closed form)."""
+    """Take the nearest gradient that does not conflict with `onto` (FedH2L, Eq. 14 in closed form)."""
 
     def __call__(self, gradients: Named, parameters: Named, *, onto: Named) -> dict[str, Tensor]:
         v = _over(-dot(gradients, onto), dot(onto, onto)).clamp_min(0)
@@ -74,7 +77,7 @@ class Project:
 
 @dataclass(frozen=True)
 class Gem:
-    """The same as GEM solves it: `eps` on the Gram diagonal, and where there is a conflict v >= `margin`.
+    """Project as GEM does: with `eps` on the Gram diagonal and, where there is a conflict, v >= `margin`.
 
     Reference: Lopez-Paz and Ranzato, Gradient Episodic Memory for Continual Learning, NeurIPS 2017, and its code.
     """
@@ -91,17 +94,18 @@ class Gem:
 
 @dataclass(frozen=True)
 class PCGrad:
-    """Both gradients, each without what conflicts with the other, averaged (Yu et al., NeurIPS 2020, Algorithm 1).
+    """Average both gradients, each without what conflicts with the other (Yu et al., NeurIPS 2020, Algorithm 1).
 
-    With two gradients each meets only one other, as it was at first: their random order in the paper changes nothing.
+    Of two gradients, each meets only one other, as it was at first. So the random order of the paper changes nothing.
     """
 
     def __call__(self, gradients: Named, parameters: Named, *, onto: Named) -> dict[str, Tensor]:
         against = (-dot(gradients, onto)).clamp_min(0)
-        v, w = _over(against, dot(onto, onto)), _over(against, dot(gradients, gradients))
+        v = _over(against, dot(onto, onto))
+        w = _over(against, dot(gradients, gradients))
         return {name: (g + v * onto[name] + onto[name] + w * g) / 2 for name, g in gradients.items()}
 
 
 def _over(a: Tensor, squared: Tensor) -> Tensor:
-    """a / |x|^2 for an inner product a with x; x = 0 gives 0."""
+    """Return a / |x|^2, where `a` is an inner product with x and `squared` is |x|^2. It is 0 for x = 0."""
     return a / squared.clamp_min(torch.finfo(squared.dtype).tiny)

@@ -1,4 +1,4 @@
-"""What a set of updates looks like: their sizes and how far they agree (B-HFL, Section 3.2)."""
+"""Measures of a set of updates: their sizes, and how far they agree (B-HFL, Section 3.2)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from heterophony.parts.aggregate import dot, mean
 
 
 def norm(update: Named) -> float:
-    """Euclidean length over all names."""
+    """Return the Euclidean length over all names."""
     return math.sqrt(float(dot(update, update)))
 
 
 def cosine(updates: Sequence[Named]) -> float | None:
-    """Mean cosine over all pairs; None where there are not two updates of a length.
+    """Return the mean cosine over all pairs; None where fewer than two updates have a length.
 
     |sum of unit vectors|^2 is their number plus twice the sum over pairs, so that no pair need be looked at.
     """
-    units = [(update, length) for update in updates if (length := norm(update)) > 0]
+    lengths = [norm(update) for update in updates]
+    units = [(update, length) for update, length in zip(updates, lengths, strict=True) if length > 0]
     n = len(units)
     if n < 2:
         return None
@@ -29,8 +30,9 @@ def cosine(updates: Sequence[Named]) -> float | None:
 
 
 def observe(updates: Sequence[Named], shares: Sequence[float] | None, mail: Sequence[Message]) -> Steps:
-    """Write down what is about to be merged: the pseudo-gradient's norm, how far updates agree, how stale they are."""
+    """Note what is about to be merged: the pseudo-gradient's norm, how far updates agree, how stale they are."""
     yield Note("pseudo-gradient.norm", norm(mean(updates, shares)))
-    if (agreement := cosine(updates)) is not None:
+    agreement = cosine(updates)
+    if agreement is not None:
         yield Note("cosine", agreement)
     yield Note("staleness", sum(m.staleness for m in mail), len(mail))
