@@ -87,4 +87,12 @@ def answers(
 
     `of` is the name that the cohort was drawn under, or a link such as "peers".
     """
-    return Every(kind, of, "cohort.quorum", "cohort.deadline", late, also, "cohort.fraction")
+    return Every(
+        kind,
+        of,
+        quorum="cohort.quorum",
+        deadline="cohort.deadline",
+        share="cohort.fraction",
+        late=late,
+        also=also,
+    )
