@@ -247,8 +247,8 @@ class RayHost:
                 except Gone as error:
                     self._lost(worker, str(error))
                     continue
-                for node, (weights, weight) in zip(asked[worker], found, strict=True):
-                    self.placement.weights[node] = weight
+                for node, (weights, size) in zip(asked[worker], found, strict=True):
+                    self.placement.sizes[node] = size
                     self.shapes[node] = Shape(weights, self._view(node), self.federation.method.setting)
 
     def _view(self, node: str) -> Any:
