@@ -268,7 +268,7 @@ class Federation:
         """
         identity = {
             "method": type(self.method).__name__,
-            "settings": settings(self.method),
+            "settings": options_of(self.method),
             "nodes": dict(self.topology.roles),
             "links": self.topology.digest,
             "models": {owner: _starts(models) for owner, models in self.models.items()},
@@ -337,13 +337,13 @@ def _starts(models: Models) -> dict[str, list[Any]]:
     return {slot: [model.share, model.buffers, model.common] for slot, model in found.items()}
 
 
-def settings(method: Method) -> dict[str, Any]:
+def options_of(method: Method) -> dict[str, Any]:
     """Return all options of a method, as a run folder keeps them."""
     return {key: _readable(value) for key, value in vars(method).items()}
 
 
 def _readable(value: Any) -> Any:
-    """Return a setting as JSON has it. A part that is a function or an object is written as text."""
+    """Return an option as JSON has it. A part that is a function or an object is written as text."""
     if isinstance(value, float) and math.isinf(value):
         return "inf"
     if isinstance(value, Mapping):

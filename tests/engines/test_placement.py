@@ -30,14 +30,14 @@ def test_a_big_one_does_not_starve_the_small_ones():
 
 def test_before_anything_was_timed_parameters_times_rows_decide():
     made = Placement()
-    made.weights = {"big": 1e6, "a": 1e3, "b": 1e3, "c": 1e3}
-    where = dict(zip(made.weights, made.deal([(node, "train") for node in made.weights], {0: 0, 1: 0}), strict=True))
+    made.sizes = {"big": 1e6, "a": 1e3, "b": 1e3, "c": 1e3}
+    where = dict(zip(made.sizes, made.deal([(node, "train") for node in made.sizes], {0: 0, 1: 0}), strict=True))
     assert {where[node] for node in "abc"} == {1 - where["big"]}
 
 
 def test_what_was_timed_says_what_the_others_will_take():
     made = Placement()
-    made.weights = {"seen": 100.0, "new": 300.0}
+    made.sizes = {"seen": 100.0, "new": 300.0}
     made.observe(("seen", "train"), 2.0)
     assert made.cost(("new", "train")) == 6.0
 

@@ -39,10 +39,10 @@ def test_equal_weights_are_no_weights():
     assert all(torch.equal(mean(rows)[n], mean(rows, [7, 7])[n]) for n in rows[0])
 
 
-def test_no_items_and_bad_weights_are_errors():
+def test_no_items_and_bad_shares_are_errors():
     with pytest.raises(ValueError, match="skipped round"):
         mean([])
-    with pytest.raises(ValueError, match="weights"):
+    with pytest.raises(ValueError, match="shares >= 0"):
         mean([named([1.0, 2.0, 3.0])], [-1.0])
 
 

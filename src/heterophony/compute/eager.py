@@ -17,6 +17,7 @@ from heterophony.data.table import Data
 from heterophony.kernel.node import Node
 from heterophony.kernel.optimisers import Descent
 from heterophony.kernel.statistics import retaken, running
+from heterophony.kernel.terms import named_terms, sum_of
 from heterophony.kernel.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
 from heterophony.tables.score import score
 
@@ -327,8 +328,7 @@ def backward(
     terms = terms_of(work, loss(nets, batch))
     for optimiser in optimisers.values():
         optimiser.zero_grad()
-    parts = [value for named in terms.values() for value in named.values()]
-    sum(parts[1:], start=parts[0]).backward()  # type: ignore[no-untyped-call]
+    sum_of(terms).backward()  # type: ignore[no-untyped-call]
     return terms
 
 
@@ -390,10 +390,8 @@ def on_device(device: str, value: Any) -> Any:
 
 
 def terms_of(work: Fit, loss: Any) -> dict[str, dict[str, Tensor]]:
-    """Return what a loss gave as named terms, by model."""
-    if isinstance(loss, Tensor):
-        return {work.names[0]: {"loss": loss}}
-    found = {name: {"loss": value} if isinstance(value, Tensor) else value for name, value in loss.items()}
+    """Return the terms that a loss gave for the models that are trained."""
+    found = named_terms(loss, work.names[0])
     return {name: terms for name, terms in found.items() if name in work.names}  # a teacher has no loss
 
 

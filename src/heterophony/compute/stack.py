@@ -21,6 +21,7 @@ from heterophony.compute.eager import Job, backward, in_precision, kept, nets_of
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.kernel.node import Slot
+from heterophony.kernel.terms import sum_of
 from heterophony.kernel.work import Fit
 
 
@@ -119,8 +120,7 @@ class Stack(CapturedFit):
         nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, dict(numbers))
         terms = terms_of(self.work, loss(nets, Data(classes=self.classes, **columns)))
-        parts = [value for named in terms.values() for value in named.values()]
-        return sum(parts[1:], start=parts[0]), (terms, running)
+        return sum_of(terms), (terms, running)
 
     def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
         rows = self.order.index_select(1, places)

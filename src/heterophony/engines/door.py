@@ -12,6 +12,7 @@ from dataclasses import replace
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.message import HEADER_LIMIT, INVERSE, Kind, Message, whole
+from heterophony.kernel.node import Node
 from heterophony.kernel.topology import Links
 
 
@@ -32,6 +33,10 @@ class Door:
         """Return a node's links in a round, without those who have not joined yet."""
         links = self.federation.topology.links(node, round, self.federation.seed)
         return links.without(set(outside)) if outside else links
+
+    def shape(self, node: Node) -> Shape:
+        """Return what mail to a node is checked against."""
+        return replace(node.shape, setting=self.federation.method.setting)
 
     def leads(self, node: str) -> bool:
         """Say whether a node is of the role whose rounds are the run's."""

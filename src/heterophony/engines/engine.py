@@ -263,13 +263,13 @@ class Engine:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
         box.fire(ready)
         question = Question(
-            box.node,
-            box.activations,
-            ready.reaction.name,
-            ready.mail,
-            box.round,
-            self.rounds,
-            self.clock,
+            node=box.node,
+            number=box.activations,
+            reaction=ready.reaction.name,
+            mail=ready.mail,
+            round=box.round,
+            rounds=self.rounds,
+            start=self.clock,
             last=self._last(box, ready.mail),
             outside=frozenset(self.outside),
             wave=self.waves,
@@ -469,8 +469,17 @@ class Engine:
     def _result(self, seconds: float) -> Result:
         done = max((b.round for b in self.boxes.values() if b.role == self.method.roles[0]), default=0)
         rounds = min(done, self.rounds)  # a node of another organisation may say that it has done more
-        about = (tuple(self.boxes), self.federation.homes, self.method.headline, self.host)
-        return Result(rounds, Table(self.table.rows), Ledger(self.ledger.rows), self.clock, seconds, *about)
+        return Result(
+            rounds,
+            Table(self.table.rows),
+            Ledger(self.ledger.rows),
+            clock=self.clock,
+            seconds=seconds,
+            nodes=tuple(self.boxes),
+            homes=self.federation.homes,
+            headline=self.method.headline,
+            host=self.host,
+        )
 
     # -- state -----------------------------------------------------------------------------------------------
     def _save(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +96,7 @@ class LocalHost:
             self._finish(activation, result)
 
     def step(self, activations: Sequence[Activation]) -> None:
-        jobs = []
-        for activation in activations:
-            frame: Frame = activation.frame
-            question = activation.question
-            assert frame.work is not None
-            tag = f"{question.number}.{frame.asked}"
-            once = isinstance(frame.work, Fit | Mark) and frame.work.once
-            wave, left = (question.wave, frame.asked), 1 if once else question.rounds - frame.node.round
-            evaluate = self._evaluates(activation)
-            if isinstance(frame.work, Mark):
-                evaluate |= once or (self.federation.partial and frame.node.role != self.federation.method.roles[0])
-            jobs.append(Job(frame.node, frame.work, tag, frame.clock, evaluate, wave, left))
+        jobs = [self._job(activation) for activation in activations]
         answers = self.executor(jobs)
         try:
             for activation, job, answer in zip(activations, jobs, answers, strict=True):
@@ -117,9 +106,33 @@ class LocalHost:
             if isinstance(answers, Generator):
                 answers.close()  # whoever still works on one stops
 
+    def _job(self, activation: Activation) -> Job:
+        """Return the work that a reaction waits for, with all that an executor has to know of it."""
+        frame: Frame = activation.frame
+        question = activation.question
+        assert frame.work is not None
+        once = isinstance(frame.work, Fit | Mark) and frame.work.once
+        return Job(
+            frame.node,
+            frame.work,
+            tag=f"{question.number}.{frame.asked}",
+            time=frame.clock,
+            evaluate=self._evaluates(activation),
+            wave=(question.wave, frame.asked),
+            left=1 if once else question.rounds - frame.node.round,
+        )
+
     def _evaluates(self, activation: Activation) -> bool:
-        """Say whether to evaluate: every so many rounds, by the node's own count, and in the run's last one."""
-        done = activation.frame.node.round + 1
+        """Say whether to evaluate: every so many rounds, by the node's own count, and in the run's last one.
+
+        A mark that does not come again is always evaluated. So is that of a participant who may miss rounds.
+        """
+        node, work = activation.frame.node, activation.frame.work
+        if isinstance(work, Mark):
+            follows = node.role != self.federation.method.roles[0]
+            if work.once or (self.federation.partial and follows):
+                return True
+        done = node.round + 1
         question = activation.question
         return bool(done % self.federation.evaluate == 0 or done == question.rounds or question.last)
 
@@ -179,7 +192,7 @@ class LocalHost:
                     )
 
     def _send(self, activation: Activation, result: Any) -> None:
-        """Put messages in the outcome. A message's round is its sender's at this moment, unless it says otherwise."""
+        """Put messages in the answer. A message's round is its sender's at this moment, unless it says otherwise."""
         frame: Frame = activation.frame
         with _located(activation.question, frame.node):
             for send in [result] if isinstance(result, Send) else list(result or []):
@@ -212,7 +225,7 @@ class LocalHost:
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
-            self.shapes[node] = replace(self._held(node).shape, setting=self.federation.method.setting)
+            self.shapes[node] = self.door.shape(self._held(node))
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:

@@ -19,18 +19,19 @@ class Placement:
 
     def __init__(self) -> None:
         self.homes: dict[str, int] = {}
-        self.weights: dict[str, float] = {}  # parameters x rows: all that is known of a node at first
+        self.sizes: dict[str, float] = {}  # of nodes, parameters x rows: all that is known of one at first
         self.seconds: dict[Task, float] = {}  # as seen last
-        self.seen = self.weighed = 0.0  # sums over all that was seen: seconds, and weights
+        self.seen = self.sized = 0.0  # sums over all that was seen: seconds, and sizes
 
     def cost(self, task: Task) -> float:
         """Return the seconds that a reaction is expected to take."""
-        pace = self.seen / self.weighed if self.weighed else 1e-9
-        return self.seconds.get(task, self.weights.get(task[0], 1.0) * pace)
+        pace = self.seen / self.sized if self.sized else 1e-9
+        return self.seconds.get(task, self.sizes.get(task[0], 1.0) * pace)
 
     def observe(self, task: Task, seconds: float) -> None:
         self.seconds[task] = seconds
-        self.seen, self.weighed = self.seen + seconds, self.weighed + self.weights.get(task[0], 1.0)
+        self.seen += seconds
+        self.sized += self.sizes.get(task[0], 1.0)
 
     def deal(self, tasks: Sequence[Task], busy: Mapping[int, float]) -> list[int]:
         """Return a worker for each task. `busy` says who is there, and how many seconds of work each has already."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from heterophony.base import codec
 from heterophony.compute.eager import WorkError
 from heterophony.compute.workers import die_with_parent, leave_signals_to_parent
+from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import ReactionError, model_digest
 from heterophony.engines.question import Answer, Question
@@ -36,7 +36,7 @@ class ProcessHost:
             raise ValueError("processes of their own compute on the CPU: CUDA does not survive a fork")
         importlib.import_module("torch._dynamo")  # optimisers import it: once here, not in every child
         self.federation = federation
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.door = Door(federation)
         self.states: dict[str, bytes] = {}  # of nodes that have reacted
         self.shapes: dict[str, Shape] = {}
         self.fork = multiprocessing.get_context("fork")
@@ -89,11 +89,11 @@ class ProcessHost:
     def _answer(self, value: dict[str, Any]) -> Answer:
         if "error" in value:
             raise ReactionError(value["error"])
-        return Answer.of(value, self.kinds)
+        return Answer.of(value, self.door.kinds)
 
     def shape(self, node: str) -> Shape:
         if node not in self.shapes:
-            self.shapes[node] = replace(self.federation.node(node).shape, setting=self.federation.method.setting)
+            self.shapes[node] = self.door.shape(self.federation.node(node))
         return self.shapes[node]
 
     def state(self, node: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from heterophony.base import codec
 from heterophony.engines.blob import INLINE, Blob
+from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import ReactionError, model_digest
 from heterophony.engines.pieces import Path, joined, split
@@ -56,7 +57,7 @@ class RayHost:
     def __init__(self, federation: Federation, workers: int | None = None, address: str | None = None) -> None:
         connect(address, workers)
         self.federation, self.workers = federation, workers
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.door = Door(federation)
         self.states: dict[str, dict[Path, Blob]] = {}  # the pieces of nodes that have reacted
         self.applied: dict[str, int] = {}  # by node, the last activation that is part of the run
         self.shapes: dict[str, Shape] = {}
@@ -181,7 +182,7 @@ class RayHost:
         there = [next(blobs) if data is None else Blob(data) for data in reply.blobs]
         changed = dict(zip(reply.changed, there, strict=False))
         bodies = there[len(reply.changed) :]
-        answer = Answer.of(reply.answer, self.kinds)
+        answer = Answer.of(reply.answer, self.door.kinds)
         sends = [
             replace(send, body=RemoteBody(send.body["about"], send.body["verdict"], body))
             for send, body in zip(answer.sends, bodies, strict=True)
@@ -247,8 +248,8 @@ class RayHost:
                 except Gone as error:
                     self._lost(worker, str(error))
                     continue
-                for node, (weights, weight) in zip(asked[worker], found, strict=True):
-                    self.placement.weights[node] = weight
+                for node, (weights, size) in zip(asked[worker], found, strict=True):
+                    self.placement.sizes[node] = size
                     self.shapes[node] = Shape(weights, self._view(node), self.federation.method.setting)
 
     def _view(self, node: str) -> Any:

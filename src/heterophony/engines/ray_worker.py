@@ -65,7 +65,7 @@ class Worker:
         self.switches.close()
 
     def describe(self, nodes: Sequence[str]) -> list[tuple[dict[str, Any], float]]:
-        """Return what a door must know of models, and parameters x private rows as a first guess at their cost."""
+        """Return what a door must know of nodes' models, and each one's size: parameters x private rows."""
         found = []
         for name in nodes:
             node = self.station.host.node(name)
@@ -73,7 +73,8 @@ class Worker:
             rows = 1
             with suppress(Exception):  # what is wrong with the data is said by the reaction that needs them
                 rows = len(node.data["train"]) if "train" in node.data else 1
-            found.append((dict(self.station.shape(name).weights), float(max(parameters, 1) * max(rows, 1))))
+            size = float(max(parameters, 1) * max(rows, 1))
+            found.append((dict(self.station.shape(name).weights), size))
         return found
 
     def view(self, node: str, name: str) -> tuple[int, int | None] | None:

@@ -23,13 +23,13 @@ class Record(Protocol):
         """Say whether there is a snapshot to go on from."""
 
     def begin(self) -> None:
-        """Start the clock of real time."""
+        """Clear what was left by a run that was killed before its first snapshot."""
 
     def load(self, engine: Engine) -> None:
         """Put an engine into the state of the last snapshot."""
 
-    def refuse_fewer(self, rounds: int, done: int) -> None:
-        """Raise if a run should end before the round that it has reached."""
+    def refuse_fewer(self, rounds: int, known: int) -> None:
+        """Raise if a run is to end earlier than it was begun for."""
 
     def due(self) -> bool:
         """Say whether it is time for the next snapshot."""

@@ -36,7 +36,6 @@ from heterophony import (
     Weights,
     check_complete,
     on,
-    pick,
 )
 from heterophony.parts import (
     Cohort,
@@ -53,13 +52,13 @@ from heterophony.parts import (
     follow,
     longest,
     move,
-    moved,
-    node_optimiser,
     observe,
+    own_value,
     put_aside,
     release,
     shifted,
     train_beside,
+    update_of,
 )
 
 DOWN = Kind("down", to="children", weights=Weights("model"), level=Scalar(low=0), waits=Scalar(0, 1))
@@ -215,7 +214,7 @@ class BHFL(Method):
         sends: list[Send] = []
         if mail:
             here = node.weights()
-            updates = [moved(node, m.weights, here) for m in mail]
+            updates = [update_of(node, m.weights, here) for m in mail]
             shares = self.cohort.shares(mail)
             yield from observe(updates, shares, mail)
             if self.far and node.links.ancestors:
@@ -285,4 +284,4 @@ class BHFL(Method):
 
     def of(self, value: Any, node: Node) -> Any:
         """Return a node's own value of an option."""
-        return pick(value, *node_optimiser.names(node))
+        return own_value(value, node)

@@ -50,7 +50,7 @@ CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sampl
 MODEL = Kind("model", to="parent", weights=Weights("model"))
 MEAN = Kind("mean", to="children", weights=Weights("model"))
 ADAM = Training(lr=1e-3, optimiser="adam", batch=512)
-NONE = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
+NO_PRETRAINING = Training(epochs=0, lr=1e-3, optimiser="adam", batch=512)
 
 DEVIATIONS = (
     Deviation(
@@ -101,14 +101,14 @@ class FCCL(Method):
     half: Annotated[bool, "logits travel as float16"] = False
     averaging: Annotated[bool, "of parameters, before local updates; needs one network for all"] = False
     local_every: Annotated[int, "local updates in every so many rounds"] = 1
-    pretrain: Training = NONE
+    pretrain: Training = NO_PRETRAINING
     collaborate: Training = ADAM
     local: Training = ADAM
     cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.lambda_col, self.lambda_loc, self.local_every)
+        check_options(self.lambda_col, self.lambda_loc, self.local_every)
 
     def networks(self) -> NetworksByRole:
         if not self.averaging:
@@ -126,7 +126,7 @@ class FCCL(Method):
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from begin(client, self.pretrain)
+        yield from prepare(client, self.pretrain)
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)
 
@@ -136,7 +136,7 @@ class FCCL(Method):
             heard = tuple(m.sender for m in mail)
             zbar = combine([m.logits for m in mail], self.average)
             yield CONSENSUS(heard, logits=zbar.half() if self.half else zbar, heard=len(heard))
-            if self.averages(server):
+            if self.averages_now(server):
                 server.groups["heard"] = heard
                 return  # the round ends with `merge`
         server.round += 1
@@ -154,7 +154,7 @@ class FCCL(Method):
             drop_last=full_batches(self.collaborate, len(zbar)),
         )
         yield from correlations(client, rows, zbar)
-        if self.averages(client):
+        if self.averages_now(client):
             return MODEL(weights=client.weights())
         yield from self.practise(client)
 
@@ -172,13 +172,13 @@ class FCCL(Method):
 
     def practise(self, client: Node) -> Steps:
         """Make the local update, in the rounds that have one."""
-        if due(client, self.local_every):
+        if has_local_update(client, self.local_every):
             yield from local_update(client, self.local, self.lambda_loc)
         yield Mark("local")
 
-    def averages(self, node: Node) -> bool:
+    def averages_now(self, node: Node) -> bool:
         """Return whether parameters are averaged in this round."""
-        return self.averaging and due(node, self.local_every)
+        return self.averaging and has_local_update(node, self.local_every)
 
 
 def fccl_homogeneous(**fccl: Any) -> FCCL:
@@ -221,7 +221,7 @@ class LocalLoss:
         return {"model": {"ce": cross, "inter": self.lambda_loc * inter, "intra": self.lambda_loc * intra}}
 
 
-def check(lambda_col: float, lambda_loc: float, local_every: int) -> None:
+def check_options(lambda_col: float, lambda_loc: float, local_every: int) -> None:
     """Raise where an option is out of its range."""
     if not min(lambda_col, lambda_loc) >= 0:
         raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {lambda_col} and {lambda_loc}")
@@ -229,7 +229,7 @@ def check(lambda_col: float, lambda_loc: float, local_every: int) -> None:
         raise ValueError(f"local_every is a whole number >= 1, got {local_every}")
 
 
-def begin(client: Node, pretrain: Training) -> Steps:
+def prepare(client: Node, pretrain: Training) -> Steps:
     """Pretrain a client before its first round; both older models are then what it has come to."""
     if "pretrained" in client.vars:
         return
@@ -255,7 +255,7 @@ def correlations(client: Node, rows: Tensor | None, zbar: Tensor) -> Steps:
     yield Note("correlation.off", float((matrix.sum() - diagonal.sum()) / max(1, classes**2 - classes)))
 
 
-def due(node: Node, local_every: int) -> bool:
+def has_local_update(node: Node, local_every: int) -> bool:
     """Return whether this round has local updates."""
     return (node.round + 1) % local_every == 0
 

@@ -23,14 +23,14 @@ from heterophony.methods.fccl import (
     ASK,
     CONSENSUS,
     LOGITS,
-    NONE,
+    NO_PRETRAINING,
     CollaborativeLoss,
-    begin,
-    check,
+    check_options,
     correlations,
-    due,
     full_batches,
+    has_local_update,
     local_update,
+    prepare,
 )
 from heterophony.parts import Cohort, PublicRows, Training, answers, combine
 
@@ -75,14 +75,14 @@ class FCCLCode(Method):
     rows: PublicRows = PublicRows(sample=512)
     half: Annotated[bool, "logits travel as float16"] = False
     local_every: Annotated[int, "local updates in every so many rounds"] = 9
-    pretrain: Training = NONE
+    pretrain: Training = NO_PRETRAINING
     collaborate: Training = ADAM
     local: Training = ADAM
     cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.lambda_col, self.lambda_loc, self.local_every)
+        check_options(self.lambda_col, self.lambda_loc, self.local_every)
 
     @on(Round, role="server")
     def ask(self, server: Node) -> Send:
@@ -91,7 +91,7 @@ class FCCLCode(Method):
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from begin(client, self.pretrain)
+        yield from prepare(client, self.pretrain)
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)
 
@@ -117,7 +117,7 @@ class FCCLCode(Method):
             # A piece of work for each batch, because each has a new optimiser.
             yield self.collaborate.fit("model", loss, data="public", rows=chosen, extra=extra, epochs=1, batch=None)
         yield from correlations(client, rows, zbar)
-        if due(client, self.local_every):
+        if has_local_update(client, self.local_every):
             yield from local_update(client, self.local, self.lambda_loc)
         yield Mark("local")
 

@@ -39,7 +39,7 @@ TEACH = Kind(
     accuracy=Scalar(0, 1),
     rows=Rows("public"),
 )
-BETA = Training(lr=1e-3, weight_decay=1e-4, optimiser="amsgrad", data="own", steps=1)
+LOCAL = Training(lr=1e-3, weight_decay=1e-4, optimiser="amsgrad", data="own", steps=1)  # its rate is beta
 SAMPLE = "public rows in a signal, at most"
 
 DEVIATIONS = (
@@ -106,7 +106,7 @@ class FedH2L(Method):
     unused = ("cohort.fraction", "cohort.weighted", "local.initial")
     public = True
 
-    local: Training = BETA
+    local: Training = LOCAL
     mutual: MutualTeaching = MutualTeaching()
     sample: Annotated[int, SAMPLE] = 32
     cohort: Cohort = Cohort()
@@ -119,7 +119,7 @@ class FedH2L(Method):
     def teach(self, peer: Node) -> Steps:
         peer.vars["g_loc"] = yield from self.mutual.study(peer, self.local)
         signal = yield from self.mutual.signal(peer, self.sample)
-        return _said(signal)
+        return _message(signal)
 
     @on(answers(TEACH, of="peers", late="accept"))
     def learn(self, peer: Node, mail: Inbox) -> Steps:
@@ -141,7 +141,7 @@ class FedH2LAsync(Method):
     unused = ("local.initial",)
     public = True
 
-    local: Training = BETA
+    local: Training = LOCAL
     mutual: MutualTeaching = MutualTeaching()
     sample: Annotated[int, SAMPLE] = 32
     forget: Annotated[int, "rounds after which a signal is not used any more"] = 20
@@ -155,7 +155,7 @@ class FedH2LAsync(Method):
         heard = _remembered(peer, mail.also, self.forget)
         g_loc = yield from self.mutual.study(peer, self.local)
         signal = yield from self.mutual.signal(peer, self.sample)
-        yield _said(signal)
+        yield _message(signal)
         signals = [Signal(m["probabilities"], m["accuracy"], m["rows"], peer.round - m["at"]) for m in heard.values()]
         yield from self.mutual.learn(signals, self.local, g_loc)
         yield Mark("local")
@@ -168,7 +168,7 @@ def _check_sample(sample: int) -> None:
         raise ValueError(f"sample is a number of rows >= 1, got {sample}")
 
 
-def _said(signal: Signal) -> Send:
+def _message(signal: Signal) -> Send:
     """Return a signal as a message to all peers."""
     return TEACH(probabilities=signal.probabilities, accuracy=signal.accuracy, rows=signal.rows)
 
@@ -178,6 +178,6 @@ def _remembered(peer: Node, mail: Sequence[Message], forget: int) -> dict[str, d
     known: dict[str, dict[str, Any]] = dict(peer.vars.get("heard", {}))
     for m in mail:
         known[m.sender] = {**m.body, "at": peer.round}
-    recent = {sender: said for sender, said in sorted(known.items()) if peer.round - said["at"] <= forget}
+    recent = {sender: signal for sender, signal in sorted(known.items()) if peer.round - signal["at"] <= forget}
     peer.vars["heard"] = recent
     return recent

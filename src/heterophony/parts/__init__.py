@@ -57,10 +57,11 @@ if TYPE_CHECKING:
     from heterophony.parts.mutual import Signal as Signal
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
     from heterophony.parts.node_optimiser import move as move
-    from heterophony.parts.node_optimiser import moved as moved
     from heterophony.parts.node_optimiser import moving as moving
+    from heterophony.parts.node_optimiser import update_of as update_of
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
+    from heterophony.parts.own_value import own_value as own_value
     from heterophony.parts.public import PublicRows as PublicRows
     from heterophony.parts.public import confidence as confidence
     from heterophony.parts.public import needed_for as needed_for
@@ -108,8 +109,9 @@ _NAMES = {
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
     "mutual": ("MutualTeaching", "Signal"),
-    "node_optimiser": ("NodeOptimiser", "move", "moved", "moving"),
+    "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
+    "own_value": ("own_value",),
     "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
     "retention": ("Retention",),

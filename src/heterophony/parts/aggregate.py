@@ -12,18 +12,17 @@ from torch import Tensor
 from heterophony.kernel.work import Named
 
 
-def mean(items: Sequence[Named], weights: Sequence[float] | None = None) -> dict[str, Tensor]:
+def mean(items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
     """Return the mean of named tensors, summed in the order given.
 
-    `weights` says how much each item counts. Without weights, or where none is above zero, all count alike.
+    `shares` says how much each item counts. Without shares, or where none is above zero, all count alike.
     """
     if not items:
         raise ValueError("the mean of no messages: a skipped round brings no mail, so test `if mail` first")
-    shares = [1.0] * len(items)
-    if weights is not None and any(weights):
-        shares = list(weights)
+    if shares is None or not any(shares):
+        shares = [1.0] * len(items)
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
-        raise ValueError(f"{len(items)} items need as many weights >= 0, got {shares}")
+        raise ValueError(f"{len(items)} items need as many shares >= 0, got {list(shares)}")
     total = sum(shares)
     names = list(items[0])
     merged = torch._foreach_mul([items[0][name] for name in names], shares[0] / total)  # one launch for many tensors

@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from heterophony.kernel.by_level import ByLevel, pick, values
+from heterophony.kernel.by_level import ByLevel, values
 from heterophony.kernel.message import Kind, Message
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.work import Named
 from heterophony.parts.aggregate import mean
-from heterophony.parts.node_optimiser import names
+from heterophony.parts.own_value import own_value
 
 WAITING = "answers that are enough when the deadline has come: a count, or a share"
 
@@ -50,7 +50,7 @@ class Cohort:
 
     def share(self, node: Node) -> float:
         """Return the share of its children that a node asks."""
-        own = pick(self.fraction, *names(node))
+        own = own_value(self.fraction, node)
         if own is None:
             raise ValueError(f"fraction has no value for {node.id}: give one, or one for '*'")
         return own
@@ -87,4 +87,12 @@ def answers(
 
     `of` is the name that the cohort was drawn under, or a link such as "peers".
     """
-    return Every(kind, of, "cohort.quorum", "cohort.deadline", late, also, "cohort.fraction")
+    return Every(
+        kind,
+        of,
+        quorum="cohort.quorum",
+        deadline="cohort.deadline",
+        share="cohort.fraction",
+        late=late,
+        also=also,
+    )

@@ -15,6 +15,7 @@ from torch import Tensor
 from heterophony.kernel.by_level import ByLevel, pick, values
 from heterophony.kernel.node import Node
 from heterophony.kernel.work import Named
+from heterophony.parts.own_value import names_of
 
 Rule = Literal["sgd", "momentum", "adam", "yogi", "adagrad"]
 State = dict[str, dict[str, Tensor]]
@@ -96,8 +97,8 @@ def moving(node: Node, model: str = "model") -> frozenset[str]:
     return frozenset(name for name, _ in node.slots[model].module.named_parameters())
 
 
-def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
-    """Return the difference in what an optimiser moves, in the order of the weights, which a set would not keep."""
+def update_of(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
+    """Return by how much the parameters differ, in the order of the weights: sums over a set would have none."""
     steps = moving(node)
     return {name: tensor - before[name] for name, tensor in after.items() if name in steps}
 
@@ -105,14 +106,8 @@ def moved(node: Node, after: Named, before: Named) -> dict[str, Tensor]:
 def move(node: Node, target: Named, optimiser: NodeOptimiser, state: str = "up") -> None:
     """Move a node's model towards the target, with the state of that name in its variable "states"."""
     states = node.vars.setdefault("states", {})
-    own = {name: tensor.detach() for name, tensor in node.slots["model"].shared().items()}  # only read: no copy
-    rule = optimiser.at(*names(node))
-    weights, kept = rule.step(own, target, states.get(state, {}), moving(node))
+    own = {name: tensor.detach() for name, tensor in node.slots["model"].shared().items()}  # read only: no copy
+    weights, kept = optimiser.at(*names_of(node)).step(own, target, states.get(state, {}), moving(node))
     if kept:
         states[state] = kept
     node.load(weights)
-
-
-def names(node: Node) -> tuple[str, str, str]:
-    """Return what tables of options may call a node: its id, its level (0 unless it knows better), its role."""
-    return node.id, str(node.vars.get("level", 0)), node.role

@@ -8,12 +8,12 @@ from __future__ import annotations
 from heterophony.kernel.node import Node
 from heterophony.kernel.work import Named
 from heterophony.parts.aggregate import shifted
-from heterophony.parts.node_optimiser import moved
+from heterophony.parts.node_optimiser import update_of
 
 
 def put_aside(node: Node, before: Named) -> None:
     """Keep what a node has learned since `before`, and take its model back to there."""
-    node.vars["learned"] = moved(node, node.weights(), before)
+    node.vars["learned"] = update_of(node, node.weights(), before)
     node.load(before)
 
 

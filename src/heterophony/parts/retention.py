@@ -17,6 +17,7 @@ from torch import Tensor
 from heterophony.data.table import Data
 from heterophony.kernel.node import Node, copy_into
 from heterophony.kernel.optimisers import sgd
+from heterophony.kernel.terms import named_terms, sum_of
 from heterophony.kernel.work import Fit, Loss, Predict, Steps
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import Nets, soft_cross_entropy
@@ -111,7 +112,7 @@ class Remembering:
             said["logits"] = nets["model"](x)
             return said["logits"]
 
-        terms = _named(self.loss({**nets, "model": heard}, batch))
+        terms = named_terms(self.loss({**nets, "model": heard}, batch), "model")
         old = self.weight * soft_cross_entropy(batch.kept, said["logits"], self.rho)
         return {**terms, "model": {**terms["model"], "lwof": old}}
 
@@ -123,15 +124,5 @@ class Watched:
     loss: Loss
 
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        terms = list(_named(self.loss(nets, batch))["model"].values())
-        return {"model": {"fisher": sum(terms[1:], start=terms[0])}}
-
-
-def _named(found: Any) -> dict[str, dict[str, Tensor]]:
-    """Return a loss as named terms for each model, whichever form it has."""
-    if isinstance(found, Tensor):
-        return {"model": {"loss": found}}
-    terms: dict[str, dict[str, Tensor]] = {}
-    for model, value in found.items():
-        terms[model] = {"loss": value} if isinstance(value, Tensor) else dict(value)
-    return terms
+        terms = named_terms(self.loss(nets, batch), "model")
+        return {"model": {"fisher": sum_of({"model": terms["model"]})}}

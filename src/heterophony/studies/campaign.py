@@ -16,7 +16,7 @@ from heterophony.base.amounts import counted, percent
 from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
-from heterophony.federation import Federation, settings
+from heterophony.federation import Federation, options_of
 from heterophony.kernel.compute import Compute
 from heterophony.runs.execution import cores, execute
 from heterophony.runs.run import Run, RunError, first_difference
@@ -58,7 +58,7 @@ class PlannedRun:
         A coarser precision is another arithmetic.
         """
         made, _ = resolve(self.method, self.setting, self.changes, self.data)
-        return dict(json.loads(json.dumps({"settings": settings(made), "precision": self.compute.precision})))
+        return dict(json.loads(json.dumps({"settings": options_of(made), "precision": self.compute.precision})))
 
     def build(self) -> Federation:
         """Build its federation."""
