@@ -172,7 +172,9 @@ def test_a_parquet_file_is_a_table(tmp_path):
 )
 def test_without_a_reader_a_parquet_file_says_what_to_install(tmp_path):
     (tmp_path / "f.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"f\.parquet: reading \.parquet files needs pyarrow: pip install pyarrow$"):
+    with pytest.raises(
+        DataError, match=r"f\.parquet: reading \.parquet files needs pyarrow: pip install 'heterophony\[parquet\]'$"
+    ):
         read(str(tmp_path / "f.parquet"))
 
 

@@ -41,6 +41,15 @@ def test_sensors_of_thirty_users_are_a_federation(sensors):
     assert max(rows) > 3 * min(rows)
     assert found["metrics"]["private"] > 0.6  # four activities: chance is 0.25
     ran("resume", "run", "--rounds", "5")
+    ran("export", "run", "--node", "c3", "--to", "model.safetensors")
+    stored = np.load("sensors.npz")
+    given = json.loads(ran("predict", "model.safetensors", "sensors.npz", "--json").stdout)["names"]
+    own = stored["user"] == 4  # as no user before was joined with another
+    assert np.mean(np.array(given)[own] == stored["activity"][own]) > 0.6
+    np.savez("short.npz", windows=stored["windows"][..., :9], scale=stored["scale"], offset=stored["offset"])
+    answer = CliRunner().invoke(app, ["predict", "model.safetensors", "short.npz"])
+    assert (answer.exit_code, answer.stderr.count("\n")) == (2, 1)
+    assert "rows have the shape (6, 9), the network reads (6, 64)" in answer.stderr
 
 
 def test_a_network_of_ones_own_is_told_the_shape_of_the_windows(sensors):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from heterophony.base import imported
 from heterophony.base.seeds import seeded
 from heterophony.base.wording import meant
 from heterophony.catalogue import registry
+from heterophony.data import ArrayLayout
 from heterophony.data.root import folder
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
@@ -57,6 +58,7 @@ def assemble(
         "changes": _of_method(changes),
         "compute": compute.deciding(),
         **_described(made, world, topology, models),
+        **_arrays(chosen, world),
     }
     federation = Federation(
         made,
@@ -99,6 +101,14 @@ def _described(
     if "root" in method.roles:
         found["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return found
+
+
+def _arrays(setting: Setting, world: worlds.World) -> dict[str, Any]:
+    """Return how files of arrays are read, which `predict` needs to know."""
+    if world.reads != "arrays":
+        return {}
+    by = {name: {key: value.tolist() for key, value in vars(own).items()} for name, own in world.moments.items()}
+    return {"arrays": {"layout": asdict(setting.data.layout or ArrayLayout()), "standardised": by}}
 
 
 def _plain(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         raise DataError(f"public data need domains of one label space, but {in_words(labels)}: take data.public out")
     allocation = rows.allocate(spec, sources, outside, seed)
     coverage = rows.check(spec, allocation)
-    allocation = standardised(spec, allocation)
+    allocation, moments = standardised(spec, allocation)
 
     form = views.form(spec, sources)
     first = next(iter(labels.values()))
@@ -48,6 +48,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         tasks=_with_away(tasks, allocation),
         labels=labels,
         reads=reads,
+        moments=moments,
     )
 
 

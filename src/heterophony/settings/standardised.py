@@ -3,59 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from heterophony.data import DataError, Split
+from heterophony.data.moments import Moments
 from heterophony.settings.allocation import Allocation, DomainRows, OutsideRows
 from heterophony.settings.setting import DataPart
 
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Moments:
-    """The mean and the deviation of each feature (or channel) of some rows. One that never changes is left at 0."""
-
-    mean: Array
-    deviation: Array
-
-    @classmethod
-    def of(cls, parts: list[Array]) -> Moments:
-        """Measure rows that lie in several arrays; their second axis is that of features."""
-        count, total, squares = 0, 0.0, 0.0
-        for part in parts:
-            count += part.size // part.shape[1]
-            total = total + part.sum(axis=_others(part), dtype=np.float64)
-        mean = total / max(count, 1)
-        for part in parts:
-            apart = part.astype(np.float64) - _beside(np.asarray(mean), part)
-            squares = squares + np.square(apart).sum(axis=_others(part))
-        deviation = np.sqrt(np.asarray(squares) / max(count, 1))
-        # What is rounded off in a constant is no deviation.
-        constant = deviation <= 1e-7 * np.abs(mean)
-        return cls(np.asarray(mean), np.where(constant, 1.0, deviation))
-
-    def applied(self, x: Array) -> Array:
-        """Return rows as they are after standardisation."""
-        made: Array = ((x - _beside(self.mean, x)) / _beside(self.deviation, x)).astype(np.float32)
-        return made
+Standardised = tuple[Allocation, dict[str, Moments]]
 
 
-def standardised(spec: DataPart, allocation: Allocation) -> Allocation:
-    """Return the same rows for everybody, standardised as the setting says."""
+def standardised(spec: DataPart, allocation: Allocation) -> Standardised:
+    """Return the same rows for everybody, standardised as the setting says, and by what.
+
+    That is by participant; "" stands for everyone.
+    """
     if spec.standardise is None:
-        return allocation
+        return allocation, {}
     kinds = {held.train.x.dtype.name for held in allocation.domains.values()}
     if kinds != {"float32"}:
         raise DataError("data.standardise needs float32; int64 are tokens: set data.arrays.dtype")
     return _by_everyone(allocation) if spec.standardise == "everyone" else _by_participant(spec, allocation)
 
 
-def _by_everyone(allocation: Allocation) -> Allocation:
+def _by_everyone(allocation: Allocation) -> Standardised:
     """Return all rows by the training rows of all participants."""
     moments = Moments.of([rows for domain in allocation.domains for rows in _trained(allocation, domain)])
 
@@ -66,12 +44,13 @@ def _by_everyone(allocation: Allocation) -> Allocation:
     if outside is not None:
         source = replace(outside.source, train=_changed(outside.source.train, moments))
         outside = OutsideRows(source, outside.rows)
-    return replace(
+    changed = replace(
         allocation,
         domains={name: made(held) for name, held in allocation.domains.items()},
         unseen={name: made(held) for name, held in allocation.unseen.items()},
         outside=outside,
     )
+    return changed, {"": moments}
 
 
 def _trained(allocation: Allocation, domain: str) -> Iterator[Array]:
@@ -82,22 +61,32 @@ def _trained(allocation: Allocation, domain: str) -> Iterator[Array]:
             yield held.train.x[client.rows]
 
 
-def _by_participant(spec: DataPart, allocation: Allocation) -> Allocation:
+def _by_participant(spec: DataPart, allocation: Allocation) -> Standardised:
     """Return each row by the training rows of the participant that it belongs to."""
     wrong = [
         name for name, there in (("public", spec.public), ("unseen", spec.unseen), ("stream", spec.stream)) if there
     ]
     if wrong:
         raise DataError(f'data.{wrong[0]} is for several participants: with it, set data.standardise = "everyone"')
-    return replace(allocation, domains={name: _owned(name, held) for name, held in allocation.domains.items()})
+    domains: dict[str, DomainRows] = {}
+    moments: dict[str, Moments] = {}
+    for domain, held in allocation.domains.items():
+        own = _measured(domain, held)
+        domains[domain] = _owned(domain, held, own)
+        moments |= dict(zip(allocation.names[domain], own, strict=True))
+    return replace(allocation, domains=domains), moments
 
 
-def _owned(name: str, held: DomainRows) -> DomainRows:
-    """Return the rows of a domain, each by the training rows of its owner."""
+def _measured(name: str, held: DomainRows) -> list[Moments]:
+    """Measure the training rows of each client of a domain."""
     for number, rows in enumerate(held.clients):
         if not len(rows):
             raise DataError(f"domain {name}: data.standardise: client {number} has no rows to measure")
-    moments = [Moments.of([held.train.x[rows]]) for rows in held.clients]
+    return [Moments.of([held.train.x[rows]]) for rows in held.clients]
+
+
+def _owned(name: str, held: DomainRows, moments: list[Moments]) -> DomainRows:
+    """Return the rows of a domain, each by the training rows of its owner."""
     train, test = np.array(held.train.x), np.array(held.test.x)
     for own, rows in zip(moments, held.clients, strict=True):
         train[rows] = own.applied(held.train.x[rows])
@@ -131,13 +120,3 @@ def _owners(name: str, held: DomainRows, split: Split, rows: Array) -> Array:
 
 def _changed(split: Split, moments: Moments) -> Split:
     return replace(split, x=moments.applied(split.x))
-
-
-def _others(x: Array) -> tuple[int, ...]:
-    """Return all axes but that of features."""
-    return tuple(axis for axis in range(x.ndim) if axis != 1)
-
-
-def _beside(values: Array, x: Array) -> Array:
-    """Return one number for each feature in a shape that goes with rows."""
-    return values.reshape([1, -1] + [1] * (x.ndim - 2))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from heterophony.data import Coverage, Data
+from heterophony.data.moments import Moments
 
 View = Callable[[], Data]  # data that are made when they are first asked for
 
@@ -32,6 +33,7 @@ class World:
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
     labels: dict[str, tuple[str, ...]]  # domain -> its classes' names
     reads: str = "images"  # or "texts", "arrays", or "sequences", whose every next byte is predicted
+    moments: dict[str, Moments] = field(default_factory=dict)  # by what arrays were standardised; "": all of them
 
     @property
     def label_spaces(self) -> str:

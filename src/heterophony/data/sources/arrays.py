@@ -94,6 +94,11 @@ def source(entry: KnownSet, file: Columns, layout: ArrayLayout) -> Source:
     return Source(entry.name, classes, train, test_half)
 
 
+def values(file: Columns, layout: ArrayLayout) -> Column:
+    """Return what networks read, of a file that needs no labels."""
+    return _values(file, _keys(file, layout))
+
+
 # -- keys ------------------------------------------------------------------------------------------------------
 def _keys(file: Columns, layout: ArrayLayout) -> ArrayLayout:
     """Return the layout with the keys of the training half, where they are not given."""

@@ -146,7 +146,7 @@ def _frame(path: Path) -> Any:
         pandas = importlib.import_module("pandas")
         importlib.import_module("fastparquet")  # what pandas reads such files with where there is no pyarrow
     except ImportError:
-        raise DataError(f"{path}: reading .parquet files needs pyarrow: pip install pyarrow") from None
+        raise DataError(f"{path}: reading .parquet files needs pyarrow: pip install 'heterophony[parquet]'") from None
     with reading(path):
         return pandas.read_parquet(path)
 

@@ -20,7 +20,7 @@ from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.source import Source
 
 FOLDER = "folder:"  # before the path of a folder of images
-FORMS = "a file PATH.csv, .parquet, .npy or PATH.npz, folder:PATH or module:callable"
+FORMS = "PATH.csv, .parquet, .npy or PATH.npz, folder:PATH or module:callable"
 
 
 def path_of(name: str) -> Path | None:
