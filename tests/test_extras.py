@@ -14,6 +14,7 @@ PROJECT = SOURCE.parents[1] / "pyproject.toml"
 BRINGS = {
     "data": {"pillow", "scipy"},
     "report": {"plotly", "matplotlib"},
+    "parquet": {"pyarrow"},
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},

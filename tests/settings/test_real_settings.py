@@ -46,7 +46,7 @@ def test_mnist_shards_have_no_class_on_two_clients(need):
     assert sum(len(data) for data in made.private_tests.values()) == 10_000
     assert made.coverage.images == {"train": 60_000, "test": 10_000, "private-test": 10_000}
     assert made.coverage.overlaps == ()
-    assert made.shape == (1, 28, 10)
+    assert (made.told, made.outputs) == ({"in_channels": 1, "size": 28}, 10)
 
 
 def test_mnist_shards_run(need):

@@ -163,7 +163,7 @@ def test_public_data_of_the_same_base_images_are_leakage(store):
 def test_views_have_the_right_rows_in_the_right_order():
     made = world()
     assert made.homes == {f"M{a}": f"M{a}" for a in ANGLES}
-    assert made.shape == (1, 28, 10)
+    assert (made.told, made.outputs) == ({"in_channels": 1, "size": 28}, 10)
     public = made.public()
     assert public.domain.tolist() == [i for i in range(4) for _ in range(100)]
     assert public.classes == 10
@@ -264,7 +264,7 @@ def test_test_rows_are_a_part_of_the_test(digits):
 # -- form ------------------------------------------------------------------------------------------------------
 def test_side_and_channels_are_brought_to_what_is_asked():
     made = world(side=32, channels=3)
-    assert made.shape == (3, 32, 10)
+    assert (made.told, made.outputs) == ({"in_channels": 3, "size": 32}, 10)
     for data in (made.views["M20"]["all"](), made.public(), *made.tests["M20"].values()):
         assert data.x.shape[1:] == (3, 32, 32)
         assert torch.equal(data.x[:, 0], data.x[:, 2])
@@ -277,10 +277,10 @@ def test_sets_of_different_form_are_brought_to_the_largest(store):
     root = store("svhn", shape=(32, 32, 3))
     both = {"usps": {"source": "usps"}, "svhn": {"source": "svhn"}}
     made = domains(root, domains=both)
-    assert made.shape == (3, 32, 10)
+    assert (made.told, made.outputs) == ({"in_channels": 3, "size": 32}, 10)
     assert {tuple(own["train"]().x.shape[1:]) for own in made.views.values()} == {(3, 32, 32)}
     grey = domains(root, domains=both, channels=1, side=8)
-    assert grey.shape == (1, 8, 10)
+    assert (grey.told, grey.outputs) == ({"in_channels": 1, "size": 8}, 10)
     assert {tuple(data["test"].x.shape[1:]) for data in grey.tests.values()} == {(1, 8, 8)}
 
 
@@ -326,12 +326,12 @@ def test_another_sets_classes_can_have_outputs_of_their_own(store, joint, more):
     root = fine_and_coarse(store)
     made = world(root, public={"source": "cifar100", "joint": joint})
     public = made.public()
-    assert made.shape == (1, 28, 10 + more)
+    assert (made.told, made.outputs) == ({"in_channels": 1, "size": 28}, 10 + more)
     assert public.classes == 10 + more
     assert sorted(public.y.unique().tolist()) == list(range(10, 10 + more))
     plain = world(root, public={"source": "cifar100", "labelled": False})
     assert torch.equal(plain.public().x, public.x)
-    assert plain.shape == (1, 28, 10)
+    assert (plain.told, plain.outputs) == ({"in_channels": 1, "size": 28}, 10)
     # Private and test rows keep their own classes: only those outputs count in a test.
     assert made.tests["M0"]["test"].classes == made.views["M0"]["train"]().classes == 10
     assert equal(made.tests["M0"]["test"], plain.tests["M0"]["test"])
@@ -435,7 +435,7 @@ def test_domains_may_have_different_classes(store):
     made = domains(two_tasks(store), domains=TASKS)
     assert made.tasks == {"a": "a", "b": "b", "c": "a"}
     assert made.classes == {"a": 10, "b": 100, "c": 10}
-    assert made.shape == (3, 32, 10)
+    assert (made.told, made.outputs) == ({"in_channels": 3, "size": 32}, 10)
     for name, count in made.classes.items():
         data = made.views[name]["train"]()
         assert (data.classes, made.tests[name]["test"].classes) == (count, count)

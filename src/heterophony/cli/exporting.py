@@ -32,11 +32,14 @@ def export(
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A file that `heterophony export` wrote.")],
-    images: Annotated[Path, typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), or an image file.")],
+    images: Annotated[
+        Path,
+        typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), an image file, or arrays as in training."),
+    ],
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Classify images with an exported model."""
+    """Classify images, or rows of arrays, with an exported model."""
     from heterophony.runs import exported
 
     with complaints():

@@ -15,12 +15,15 @@ from heterophony.data.partitions import (
     Shards,
     divide,
     holdout,
+    holdout_of_groups,
     private_test,
+    private_test_of_groups,
 )
-from heterophony.data.sources import KnownSet, Listing, Source, Split, known, load
+from heterophony.data.sources import ArrayLayout, KnownSet, Listing, Source, Split, known, load
 from heterophony.data.table import Data
 
 __all__ = [
+    "ArrayLayout",
     "BaseIds",
     "Data",
     "DataError",
@@ -41,9 +44,11 @@ __all__ = [
     "check_leakage",
     "divide",
     "holdout",
+    "holdout_of_groups",
     "known",
     "load",
     "private_test",
+    "private_test_of_groups",
     "rotate",
     "to_data",
     "to_tensor",

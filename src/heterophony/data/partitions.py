@@ -186,18 +186,40 @@ class Domain:
 class Natural:
     """Rows stay with their users: one user a client, or several whole users where there are fewer clients.
 
-    `groups` names the user of each row. With one user a client, clients come in the order of sorted names.
+    `groups` names the user of each row. With one user a client, clients come in the order of sorted names. A user with
+    fewer than `min_size` rows is joined with the next smallest, so that no row is lost and none leaves its user.
     """
+
+    min_size: int = 1
+
+    def __post_init__(self) -> None:
+        _count(self, "min_size", self.min_size, 0)
+
+    def count(self, labels: Column, groups: Column | None) -> int:
+        """Return how many clients there are if each has one user, or users who were joined."""
+        return len(self._users(labels, groups))
 
     def split(self, labels: Column, clients: int, rng: np.random.Generator, groups: Column | None = None) -> list[Rows]:
         _enough(self, len(labels), clients, 1)
-        users = list(_groups(self, labels, groups).values())
+        users = self._users(labels, groups)
         if clients > len(users):
             raise DataError(f"{_said(self)}: {len(users)} users cannot make {clients} clients: use fewer clients")
         if clients == len(users):
             return users
         dealt = np.array_split(rng.permutation(len(users)), clients)
         return _sorted([np.concatenate([users[user] for user in hand]) for hand in dealt])
+
+    def _users(self, labels: Column, groups: Column | None) -> list[Rows]:
+        """Return the rows of each user, in the order of their names; those of too few rows are joined."""
+        users = list(_groups(self, labels, groups).values())
+        while len(users) > 1:
+            order = sorted(range(len(users)), key=lambda user: len(users[user]))  # which keeps the order of equals
+            if len(users[order[0]]) >= self.min_size:
+                break
+            first, second = sorted(order[:2])
+            users[first] = np.sort(np.concatenate([users[first], users[second]]))
+            del users[second]
+        return users
 
 
 def divide(rows: Rows, fractions: Sequence[float], rng: np.random.Generator) -> list[Rows]:
@@ -218,6 +240,47 @@ def holdout(rows: Rows, fraction: float, rng: np.random.Generator) -> tuple[Rows
         raise DataError(f"the fraction to hold out must be at least 0 and less than 1, got {fraction}")
     stay, out = divide(rows, (1 - fraction, fraction), rng)
     return stay, out
+
+
+def holdout_of_groups(
+    rows: Rows, fraction: float, rng: np.random.Generator, groups: Column, *, whole: bool
+) -> tuple[Rows, Rows]:
+    """Return the rows that stay and those held out; `groups` names the group of each of these rows.
+
+    With `whole`, all rows of so large a share of the groups are held out, of one group at least, and one group at
+    least stays. Otherwise each group gives about this share of its rows, and keeps one at least.
+    """
+    if not 0 <= fraction < 1:
+        raise DataError(f"the fraction to hold out must be at least 0 and less than 1, got {fraction}")
+    found = [np.flatnonzero(groups == name) for name in np.unique(groups)]
+    if whole:
+        if len(found) < 2:
+            raise DataError(f"whole groups cannot be held out of {len(found)}: split by row")
+        number = min(max(1, round(fraction * len(found))), len(found) - 1)
+        chosen = [found[place] for place in rng.permutation(len(found))[:number]]
+    else:
+        chosen = _some_of_each(found, fraction, rng)
+    out = np.zeros(len(rows), dtype=bool)
+    out[np.concatenate([*chosen, _none()])] = True
+    if not out.any():
+        raise DataError(f"a fraction of {fraction:g} of {len(rows)} rows in {len(found)} groups is less than one row")
+    return np.sort(rows[~out]), np.sort(rows[out])
+
+
+def _some_of_each(found: Sequence[Rows], fraction: float, rng: np.random.Generator) -> list[Rows]:
+    """Draw about this share of each group, and all in all as many: what one group rounds off, the next one gives."""
+    chosen, due = [], float(rng.random())
+    for own in found:
+        due += fraction * len(own)
+        number = min(int(due), len(own) - 1)
+        due -= int(due)
+        chosen.append(rng.permutation(own)[:number])
+    return chosen
+
+
+def private_test_of_groups(train_groups: Column, parts: Sequence[Rows], test_groups: Column) -> list[Rows]:
+    """Return for each client the test rows of its own groups; a client of a tiny group may stay without."""
+    return [np.flatnonzero(np.isin(test_groups, train_groups[part])) for part in parts]
 
 
 def private_test(

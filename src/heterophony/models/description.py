@@ -31,7 +31,7 @@ def describe(build: Callable[[], nn.Module]) -> Description:
     raise TypeError(f"{build!r} was not made of names")
 
 
-def rebuild(description: Description, **shape: int) -> nn.Module:
+def rebuild(description: Description, **shape: Any) -> nn.Module:
     """Return the network that is described, with new weights; `shape` as of `create`."""
     if isinstance(description, str):
         return registry.create(description, **shape)

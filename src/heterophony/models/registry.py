@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
+import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -70,21 +73,31 @@ def imports(name: str) -> list[str]:
     return [name] if ":" in name and not name.startswith("transformers-") else []
 
 
-def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module:
+def create(
+    name: str, *, classes: int, in_channels: int = 0, size: int = 0, shape: Sequence[int] | None = None
+) -> nn.Module:
     """Build a new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 
-    Of texts, `size` is the number of bytes and there is one channel.
+    Of texts, `size` is the number of bytes and there is one channel. For arrays give their `shape` instead. Among our
+    own networks the perceptron reads every shape, the others read arrays of the shape of square images.
 
     `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
     or `module:callable`, which is imported and called with the same three keyword arguments. Weights are drawn from
     torch's generator: seed it first.
     """
+    if shape is not None:
+        return _for_arrays(name, tuple(shape), classes)
     if name.startswith("transformers-"):
         from heterophony.models.huggingface import build
 
         return build(name, in_channels=in_channels, size=size, classes=classes)
     if ":" in name:
-        return called(name, in_channels=in_channels, size=size, classes=classes)
+        told = {"in_channels": in_channels, "size": size, "classes": classes}
+        named, _ = _arguments(name)
+        if "shape" in named:
+            told = {key: value for key, value in told.items() if key in named}
+            return called(name, **told, shape=(in_channels, size, size))
+        return called(name, **told)
     if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)(?:-(fan-out))?", name):
         further = {"depth": int(wrn[1]), "width": int(wrn[2]), "init": wrn[3] or "torch"}
         module, kind = "wide_resnet", "WideResNet"
@@ -99,6 +112,37 @@ def create(name: str, *, in_channels: int, size: int, classes: int) -> nn.Module
     network: nn.Module = factory(in_channels=in_channels, size=size, classes=classes, **further)
     # A third faster on a CPU. Not done to users' modules: `view` after a convolution would fail.
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _for_arrays(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Build a network for arrays of a shape."""
+    is_square = len(shape) == 3 and shape[1] == shape[2]
+    square: dict[str, Any] = {"in_channels": shape[0], "size": shape[1]} if is_square else {}
+    if name == "mlp":
+        return create(name, in_channels=math.prod(shape), size=1, classes=classes)
+    if ":" in name and not name.startswith("transformers-"):
+        named, others = _arguments(name)
+        if "shape" not in named and not others and not square:
+            raise ValueError(f"network {name!r} must take `shape`, which is {shape} here, and `classes`")
+        told = {"shape": shape, "classes": classes}
+        if not others:
+            told = {key: value for key, value in {**told, **square}.items() if key in named}
+        return called(name, **told)
+    if reads(name) == "images" and square:
+        return create(name, classes=classes, **square)
+    raise ValueError(
+        f"network {name!r} reads {reads(name)}; the rows here are arrays of {shape}: take mlp, or a function of your "
+        "own, module:callable, which is told `shape` and `classes`"
+    )
+
+
+def _arguments(name: str) -> tuple[list[str], bool]:
+    """Return the names of the arguments of somebody's own function, and whether it takes others too."""
+    try:
+        found = inspect.signature(imported.function(name, "network")).parameters
+    except TypeError:  # a callable that does not tell
+        return [], True
+    return list(found), any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found.values())
 
 
 def called(name: str, **arguments: Any) -> nn.Module:

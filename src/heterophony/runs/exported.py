@@ -16,8 +16,11 @@ from torch import nn
 
 from heterophony.base import imported
 from heterophony.base.disk import Disk
-from heterophony.data import DataError, to_tensor
+from heterophony.data import ArrayLayout, DataError, to_tensor
+from heterophony.data.moments import Moments
 from heterophony.data.sources import npz
+from heterophony.data.sources.arrays import values
+from heterophony.data.sources.columns import SUFFIXES, opened
 from heterophony.data.sources.files import late, reading
 from heterophony.models.description import imports, reads, rebuild, shown
 from heterophony.runs.folder import inside
@@ -49,6 +52,9 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
     about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
     about["run"] = spec["recipe"]
+    if arrays := spec["recipe"].get("arrays"):
+        by = arrays["standardised"]
+        about["arrays"] = {"layout": arrays["layout"], "standardised": by.get(node, by.get(""))}
     tensors = {k: v.contiguous().clone() for k, v in weights.items()}
     text = json.dumps(about)
     data = safetensors.torch.save(tensors, {"heterophony": text, "sha256": _sum(text, tensors)})
@@ -101,12 +107,15 @@ def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
-    """Return labels, their names and confidences for the images in a file."""
+    """Return labels, their names and confidences for the images, or arrays, in a file."""
     module, about = load(path, trust)
     network = about["network"]
     if (wanted := reads(network["name"])) not in (None, "images"):
         raise DataError(f"{path}: {shown(network['name'])} reads {wanted}; `predict` reads images")
-    x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
+    if "shape" in network:
+        x = _rows(images, tuple(network["shape"]), about["arrays"])
+    else:
+        x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
     with torch.no_grad():
         probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
     sure, labels = probabilities.max(-1)
@@ -116,6 +125,23 @@ def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
         "names": [known.get(label, str(label)) for label in labels.tolist()],
         "confidence": [round(value, 6) for value in sure.tolist()],
     }
+
+
+def _rows(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> torch.Tensor:
+    """Read the arrays of a file as those were read that the network was trained on."""
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file")
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: the network reads arrays of {shape}: give a file {', '.join(SUFFIXES)}")
+    layout: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in about["layout"].items()
+    }
+    x = values(opened(path), ArrayLayout(**layout))
+    if x.shape[1:] != shape:
+        raise DataError(f"{path}: rows have the shape {x.shape[1:]}, the network reads {shape}")
+    if about["standardised"] is not None:
+        x = Moments(**{key: np.array(value) for key, value in about["standardised"].items()}).applied(x)
+    return torch.from_numpy(x)
 
 
 def _images(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]]:

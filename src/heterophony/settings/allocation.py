@@ -12,7 +12,18 @@ from typing import Any
 import numpy as np
 
 from heterophony.base.seeds import derive
-from heterophony.data import Coverage, DataError, Source, Split, check_leakage, holdout, private_test
+from heterophony.data import (
+    Coverage,
+    DataError,
+    Natural,
+    Source,
+    Split,
+    check_leakage,
+    holdout,
+    holdout_of_groups,
+    private_test,
+    private_test_of_groups,
+)
 from heterophony.data.leakage import BaseIds
 from heterophony.data.sources import own as own_data
 from heterophony.settings.setting import DataPart, DomainPart, PublicPart
@@ -115,18 +126,22 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
     they are in. A leaky split divides them anew for each domain.
     """
     draw = rng(seed, source.parallel or own_data.short(domain.source), name if spec.leaky else "")
-    rows, test = _test_rows(spec, domain, source, draw)
-    rows, validation = _take_out(rows, spec.validation, len(source.train), draw)
-    rows, public, proxy = _public_rows(spec.public, rows, len(source.train), draw)
+    try:
+        rows, test = _test_rows(spec, domain, source, draw)
+        rows, validation = _take_out(spec, source.train, rows, spec.validation, draw)
+        rows, public, proxy = _public_rows(spec, source.train, rows, draw)
+    except DataError as error:
+        raise DataError(f"domain {name}: {error}" if source.train.groups is not None else str(error)) from None
     rows = _at_most(name, domain, rows, draw)
 
     draw = rng(seed, name, "clients")
     labels = source.train.y[rows]
+    groups = None if source.train.groups is None else source.train.groups[rows]
     try:
-        parts = spec.partition.build().split(labels, spec.clients, draw)
+        parts = _parts(spec, labels, groups, draw)
     except DataError as error:
         raise DataError(f"domain {name}: data.partition {error}") from None
-    private = private_test(labels, parts, test.y, draw) if spec.private_test else []
+    private = _private(spec, name, labels, groups, parts, test, draw) if spec.private_test else []
     return DomainRows(
         spec=domain,
         train=source.train,
@@ -145,32 +160,79 @@ def _test_rows(spec: DataPart, domain: DomainPart, source: Source, draw: np.rand
     if spec.test is None and not len(test):
         raise DataError(f"{domain.source} has no test half: set data.test to the fraction to hold out")
     if spec.test is not None:
-        rows, out = holdout(rows, spec.test, draw)
+        rows, out = _held_out(spec, source.train, rows, spec.test, draw)
         test = source.train.take(out)
     if spec.test_rows is not None and spec.test_rows < len(test):
         test = test.take(np.sort(draw.permutation(len(test))[: spec.test_rows]))
     return rows, test
 
 
-def _public_rows(
-    public: PublicPart | None, rows: Rows, total: int, draw: np.random.Generator
-) -> tuple[Rows, Rows, Rows]:
+def _public_rows(spec: DataPart, train: Split, rows: Rows, draw: np.random.Generator) -> tuple[Rows, Rows, Rows]:
     """Return the rows that stay private, the public ones, and the public ones that are held out."""
+    public = spec.public
     if public is None or public.fraction is None:
         return rows, rows[:0], rows[:0]
-    rows, shared = _take_out(rows, public.fraction, total, draw)
+    rows, shared = _take_out(spec, train, rows, public.fraction, draw)
     if not public.test:
         return rows, shared, shared[:0]
-    shared, proxy = holdout(shared, public.test, draw)
+    shared, proxy = _held_out(spec, train, shared, public.test, draw)
     return rows, shared, proxy
 
 
-def _take_out(rows: Rows, share: float, total: int, draw: np.random.Generator) -> tuple[Rows, Rows]:
+def _take_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.random.Generator) -> tuple[Rows, Rows]:
     """Take a share out of the rows that are left. It is a share of all rows that there were at first.
 
     So public = validation = 0.1 are equally many rows.
     """
-    return holdout(rows, share * total / len(rows), draw) if share else (rows, rows[:0])
+    if not share:
+        return rows, rows[:0]
+    first, left = len(train), len(rows)
+    if train.groups is not None and spec.split == "group":  # where groups are counted instead
+        first, left = len(np.unique(train.groups)), len(np.unique(train.groups[rows]))
+    return _held_out(spec, train, rows, share * first / left, draw)
+
+
+def _held_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.random.Generator) -> tuple[Rows, Rows]:
+    """Hold out a share of the rows: of any, or by the groups that there are."""
+    if train.groups is not None:
+        return holdout_of_groups(rows, share, draw, train.groups[rows], whole=spec.split == "group")
+    if spec.split == "group":
+        raise DataError('data.split = "group" needs groups: name their column in data.arrays.group')
+    return holdout(rows, share, draw)
+
+
+def _parts(spec: DataPart, labels: Rows, groups: np.ndarray[Any, Any] | None, draw: np.random.Generator) -> list[Rows]:
+    """Return the rows of each client. A natural partition makes one of each group, unless it is told how many."""
+    partition, clients = spec.partition.build(), spec.clients
+    if not isinstance(partition, Natural):
+        return partition.split(labels, clients, draw)
+    if groups is None:
+        raise DataError("natural needs groups: name their column in data.partition.by or data.arrays.group")
+    if clients == 1:
+        clients = partition.count(labels, groups)
+    return partition.split(labels, clients, draw, groups)
+
+
+def _private(
+    spec: DataPart,
+    name: str,
+    labels: Rows,
+    groups: np.ndarray[Any, Any] | None,
+    parts: list[Rows],
+    test: Split,
+    draw: np.random.Generator,
+) -> list[Rows]:
+    """Return each client's own test rows: those of its groups, or a share by its classes."""
+    if groups is None or spec.partition.kind != "natural":
+        return private_test(labels, parts, test.y, draw)
+    if test.groups is None:
+        raise DataError(f"domain {name}: data.private_test: the test half has no groups: set data.arrays.test_group")
+    private = private_test_of_groups(groups, parts, test.groups)
+    if not any(len(rows) for rows in private):
+        raise DataError(
+            f'domain {name}: data.private_test: no participant\'s group has test rows: take them by data.split = "row"'
+        )
+    return private
 
 
 def _at_most(name: str, domain: DomainPart, rows: Rows, draw: np.random.Generator) -> Rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from heterophony.base import imported
 from heterophony.base.seeds import seeded
 from heterophony.base.wording import meant
 from heterophony.catalogue import registry
+from heterophony.data import ArrayLayout
 from heterophony.data.root import folder
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
@@ -57,6 +58,7 @@ def assemble(
         "changes": _of_method(changes),
         "compute": compute.deciding(),
         **_described(made, world, topology, models),
+        **_arrays(chosen, world),
     }
     federation = Federation(
         made,
@@ -87,7 +89,7 @@ def _described(
 ) -> dict[str, Any]:
     """Return what `export` and reports need to know of a federation without its data at hand."""
     found: dict[str, Any] = {
-        "shape": dict(zip(("in_channels", "size", "classes"), world.shape, strict=True)),
+        "shape": {**_plain(world.told), "classes": world.outputs},
         "networks": {n: {slot: describe(model.build) for slot, model in own.items()} for n, own in models.items()},
     }
     if world.reads == "sequences":
@@ -99,6 +101,19 @@ def _described(
     if "root" in method.roles:
         found["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return found
+
+
+def _arrays(setting: Setting, world: worlds.World) -> dict[str, Any]:
+    """Return how files of arrays are read, which `predict` needs to know."""
+    if world.reads != "arrays":
+        return {}
+    by = {name: {key: value.tolist() for key, value in vars(own).items()} for name, own in world.moments.items()}
+    return {"arrays": {"layout": asdict(setting.data.layout or ArrayLayout()), "standardised": by}}
+
+
+def _plain(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what networks are told as a file can hold it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in told.items()}
 
 
 def _named(classes: Sequence[str]) -> bool:
@@ -241,11 +256,10 @@ def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
     out = setting.dropout.always
     if not setting.dropout.weakest:
         return out
-    channels, side, _ = world.shape
     names, sizes = setting.models.names, {}
     for place, (participant, home) in enumerate(world.homes.items()):
         with seeded("only to be counted"):
-            made = create(names[place % len(names)], in_channels=channels, size=side, classes=world.classes[home])
+            made = create(names[place % len(names)], **world.told, classes=world.classes[home])
         sizes[participant] = sum(parameter.numel() for parameter in made.parameters())
     weak = sorted(sizes, key=sizes.__getitem__)[: round(setting.dropout.weakest * len(sizes))]  # sorting keeps ties
     return tuple(dict.fromkeys((*out, *weak)))
@@ -270,7 +284,7 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
         raise SettingError(
             f'{type(method).__name__} does not say which networks it needs: models = {{"client": {{"model": Own()}}}}'
         )
-    names, first = setting.models.names, world.shape[2]
+    names, first = setting.models.names, world.outputs
     places = {participant: place for place, participant in enumerate(world.homes)}
     found = {}
     for node in [*places, *(node for node in topology.roles if node not in places)]:
@@ -282,10 +296,10 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
 
 def _offer(setting: Setting, world: worlds.World, own: str, classes: int) -> Offer:
     """Return the networks that a setting has for a node whose own is this one, with so many classes."""
-    part, (channels, side, _) = setting.models, world.shape
+    part = setting.models
 
     def model(network: str) -> Model:
-        build = partial(create, network, in_channels=channels, size=side, classes=classes)
+        build = partial(create, network, **world.told, classes=classes)
         return Model(build, part.share, part.buffers)
 
     architectures = {network: model(network) for network in dict.fromkeys(part.names)}

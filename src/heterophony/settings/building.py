@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from heterophony.data import DataError, Source, load
-from heterophony.data.sources import require
+from heterophony.data.sources import own, require
 from heterophony.settings import allocation as rows
 from heterophony.settings import views
 from heterophony.settings.allocation import Allocation
 from heterophony.settings.setting import DataPart
+from heterophony.settings.standardised import standardised
 from heterophony.settings.world import World, in_words
 
 Labels = dict[str, tuple[str, ...]]  # domain -> its classes' names
@@ -19,13 +20,14 @@ Labels = dict[str, tuple[str, ...]]  # domain -> its classes' names
 def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Build the world that a setting's data make with a seed. `root` is the folder of data sets."""
     sources, outside = _load(spec, root)
-    reads = _kind(spec, sources)
+    reads = _kind(spec, sources, outside)
     labels = {name: sources[domain.source].classes for name, domain in spec.all_domains().items()}
     tasks = _tasks(labels)
     if tasks and spec.public is not None:
         raise DataError(f"public data need domains of one label space, but {in_words(labels)}: take data.public out")
     allocation = rows.allocate(spec, sources, outside, seed)
     coverage = rows.check(spec, allocation)
+    allocation, moments = standardised(spec, allocation)
 
     form = views.form(spec, sources)
     first = next(iter(labels.values()))
@@ -39,12 +41,14 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         labelled=labelled,
         tests=views.tests(spec, allocation, form),
         private_tests=views.private_tests(allocation, form),
-        shape=(form.channels, form.side, next(iter(outputs.values()))),
+        told=form.told(),
+        outputs=next(iter(outputs.values())),
         coverage=coverage,
         classes=outputs,
         tasks=_with_away(tasks, allocation),
         labels=labels,
         reads=reads,
+        moments=moments,
     )
 
 
@@ -52,26 +56,54 @@ def _load(spec: DataPart, root: str | Path | None) -> tuple[dict[str, Source], S
     """Read the domains' data sets, by name, and the set whose rows are public, if that is another one."""
     require(spec.sources, root)
     names = dict.fromkeys(domain.source for domain in spec.all_domains().values())
-    sources = {name: load(name, root, length=spec.length) for name in names}
+    sources = {name: load(name, root, length=spec.length, layout=spec.layout) for name in names}
     if spec.public is None or spec.public.source is None:
         return sources, None
-    return sources, load(spec.public.source, root, length=spec.length)
+    return sources, load(spec.public.source, root, length=spec.length, layout=spec.layout)
 
 
-def _kind(spec: DataPart, sources: Mapping[str, Source]) -> str:
+def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None) -> str:
     """Return what all domains are made of; raise where a setting asks of texts what only images have."""
+    sources = dict(domains)
+    if outside is not None and spec.public is not None and spec.public.source is not None:
+        sources[spec.public.source] = outside
     kinds = {source.train.kind for source in sources.values()}
     if len(kinds) > 1:
-        raise DataError(f"all domains must be of one kind, got {' and '.join(sorted(kinds))}")
+        raise DataError(f"all data must be of one kind, got {' and '.join(sorted(kinds))}")
     (kind,) = kinds
+    if kind in ("images", "arrays") and spec.length is not None:
+        raise DataError(f"data.length is for texts; {kind} have {'a side' if kind == 'images' else 'a shape'}")
+    if spec.standardise is not None and kind != "arrays":
+        raise DataError(f"data.standardise is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}")
     if kind == "images":
-        if spec.length is not None:
-            raise DataError("data.length is for texts; images have a side")
+        _check_square(spec, sources)
         return kind
+    if kind == "arrays":
+        _check_alike(sources)
     _check_no_images(spec, kind)
     if kind == "sequences":
         _check_no_labels(spec)
     return kind
+
+
+def _check_square(spec: DataPart, sources: Mapping[str, Source]) -> None:
+    """Raise where rows of one's own would be stretched to squares, though nobody asked for it."""
+    for name, source in sources.items():
+        height, width = source.train.x.shape[1:3]
+        if height != width and spec.side is None and (own.path_of(name) or own.imports(name)):
+            raise DataError(
+                f"{name} has rows of {height}x{width}, which are no squares: set data.arrays to read them as they are, "
+                "or data.side to resize them as images"
+            )
+
+
+def _check_alike(sources: Mapping[str, Source]) -> None:
+    """Raise where arrays have rows of different shapes or types."""
+    found = {name: f"{source.train.x.dtype} {source.train.x.shape[1:]}" for name, source in sources.items()}
+    if len(set(found.values())) > 1:
+        raise DataError(
+            f"all rows must be alike, but {', '.join(f'{name} has {text}' for name, text in found.items())}"
+        )
 
 
 def _check_no_images(spec: DataPart, kind: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from heterophony.base.seeds import seeded
 from heterophony.kernel.node import Slot
@@ -24,6 +24,8 @@ def networks(setting: Setting) -> list[str]:
 def check_reads(network: str, setting: Setting, world: World) -> None:
     """Raise where a network reads something else than the setting's data are, texts instead of images, say."""
     wanted = reads(network)
+    if wanted == "images" and world.reads == "arrays":  # which may have the shape of images: `create` looks at it
+        return
     if wanted is not None and wanted != world.reads:
         raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
 
@@ -38,28 +40,34 @@ def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict
 
     `more` is how many classes it has beyond those that there are.
     """
-    channels, side, classes = world.shape
+    classes = world.outputs
     share = setting.models.share
     with seeded("only to see that it can be built"):
-        module = create(network, in_channels=channels, size=side, classes=classes + more)
-    if ":" in network and world.reads == "images":  # somebody's own
-        _check_outputs(network, module, (channels, side, side), classes + more)
+        module = create(network, **world.told, classes=classes + more)
+    if ":" in network and world.reads in ("images", "arrays"):  # somebody's own
+        _check_outputs(network, module, _blank(world), world.reads, classes + more)
     shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
     return {name: tensor.shape for name, tensor in shared.items()}
 
 
-def _check_outputs(name: str, module: nn.Module, image: tuple[int, int, int], classes: int) -> None:
+def _blank(world: World) -> Tensor:
+    """Return two rows of zeros that look like the data."""
+    first = next(iter(next(iter(world.tests.values())).values()))
+    return torch.zeros(2, *first.columns["x"].shape[1:], dtype=first.columns["x"].dtype)
+
+
+def _check_outputs(name: str, module: nn.Module, rows: Tensor, what: str, classes: int) -> None:
     """Raise where somebody's own network does not fit: it would train without a word, or have every message refused."""
-    size = " x ".join(map(str, image))
+    size = " x ".join(map(str, rows.shape[1:]))
     try:
         with torch.no_grad():
-            given = module.eval()(torch.zeros(2, *image)).shape
+            given = module.eval()(rows).shape
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise SettingError(f"network {name!r} cannot read images of {size} ({reason:.200})") from None
+        raise SettingError(f"network {name!r} cannot read {what} of {size} ({reason:.200})") from None
     if tuple(given) != (2, classes):
         raise SettingError(
-            f"network {name!r} gives {tuple(given)} for 2 images; with {classes} classes it is (2, {classes})"
+            f"network {name!r} gives {tuple(given)} for 2 {what}; with {classes} classes it is (2, {classes})"
         )
 
 

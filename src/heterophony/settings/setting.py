@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from heterophony.base import toml
 from heterophony.base.wording import meant
-from heterophony.data import partitions
+from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
@@ -33,10 +33,10 @@ class Strict(BaseModel):
 class PartitionPart(Strict):
     """How the rows of a domain are shared between its clients."""
 
-    kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity"] = "iid"
+    kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity", "natural"] = "iid"
     """`iid`: equal parts at random; `dirichlet`: each class by a draw (needs `alpha`); `shards`: `per_client` pieces of
     one class each; `pathological`: exactly `classes_per_client` classes each; `quantity`: parts of unequal size (needs
-    `sigma` or `alpha`)."""
+    `sigma` or `alpha`); `natural`: whole groups (persons, devices), one for each participant if `clients` is 1."""
     alpha: float | None = None
     """Of `dirichlet` (small: few classes each) and `quantity` (small: very unequal sizes)."""
     sigma: float | None = None
@@ -46,7 +46,10 @@ class PartitionPart(Strict):
     classes_per_client: int | None = None
     """Of `pathological`: how many classes each client has."""
     min_size: int | None = None
-    """Of `dirichlet` and `quantity`: the rows that every client has at least (1)."""
+    """Of `dirichlet` and `quantity`: the rows that every client has at least (1). Of `natural`: groups with fewer rows
+    are joined with the next smallest."""
+    by: str | None = None
+    """Of `natural`: the array or column that tells whose each row is, if `data.arrays.group` does not name it."""
 
     def build(self) -> partitions.Partition:
         made: dict[str, type[Any]] = {
@@ -55,8 +58,11 @@ class PartitionPart(Strict):
             "shards": partitions.Shards,
             "pathological": partitions.Pathological,
             "quantity": partitions.Quantity,
+            "natural": partitions.Natural,
         }
         given = {key: value for key, value in self.model_dump(exclude={"kind"}).items() if value is not None}
+        if self.kind == "natural":
+            given.pop("by", None)
         chosen = made[self.kind]
         known = {field.name: field for field in fields(chosen)}
         wrong = [key for key in given if key not in known]
@@ -68,11 +74,46 @@ class PartitionPart(Strict):
         return partition
 
 
+class ArraysPart(Strict):
+    """What is what in a file of one's own whose rows have any shape: `.npz`, `.npy`, `.csv`, `.parquet`, or a function.
+
+    Rows are read as they are. Nothing is resized, cast or scaled unless it is asked for here. Keys are the names of
+    arrays or columns; one that ends with `.npy` is a file beside the source.
+    """
+
+    x: str | tuple[str, ...] | None = None
+    """What networks read: an array, or several that become the channels of a row. `x` (or `train_x`), the array of an
+    `.npy` file, or all columns but `y` and `group` if not given."""
+    y: str | None = None
+    """The labels: whole numbers from 0, or others, of which each becomes a class. `y` (or `train_y`) if not given."""
+    group: str | None = None
+    """Whose each row is: a person, a device, a hospital."""
+    test_file: str | None = None
+    """A file beside the source that holds the test half, by the same keys."""
+    test_x: str | tuple[str, ...] | None = None
+    """As `x`, of the test half."""
+    test_y: str | None = None
+    """As `y`, of the test half."""
+    test_group: str | None = None
+    """As `group`, of the test half."""
+    scale: float | str = 1.0
+    """Values are multiplied by this: a number, or a key of the same file whose numbers belong to one axis."""
+    offset: float | str = 0.0
+    """This is added afterwards: a number or a key, as `scale`. Either of the two makes float32 of the values."""
+    dtype: Literal["float32", "int64"] | None = None
+    """What values become: float32, or int64 for tokens. As stored if not given; float32 of tables."""
+    axes: tuple[int, ...] = ()
+    """The stored axes in the order in which networks read them, rows first: `[0, 2, 1]`."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes, where not every file has all of them."""
+
+
 class DomainPart(Strict):
     """One kind of data: a set, and how it is turned."""
 
     source: str
-    """A data set (`heterophony data` lists them), a file `PATH.npz`, `folder:PATH` or `module:callable`."""
+    """A data set (`heterophony data` lists them), a file (`.npz`, `.npy`, `.csv`, `.parquet`), `folder:PATH` or
+    `module:callable`."""
     degrees: float = 0.0
     """Its images are turned clockwise by so much."""
     rows: int | None = Field(default=None, ge=1)
@@ -163,16 +204,25 @@ class DataPart(Strict):
     """Participants of each domain."""
     partition: PartitionPart = PartitionPart()
     """How a domain's rows are shared between its clients."""
+    arrays: ArraysPart | None = None
+    """How files of one's own are read whose rows have any shape; without it an `.npz` file holds images."""
+    standardise: Literal["everyone", "participant"] | None = None
+    """Arrays get mean 0 and deviation 1 in each feature or channel, by the training rows of `everyone`, or each row by
+    those of the `participant` that it belongs to."""
     public: PublicPart | None = None
     """Rows that everyone holds, for methods that need some."""
     validation: float = Field(default=0.0, ge=0, lt=1)
     """This share of each domain's rows is for choosing rounds and options (`tune`, "best by validation")."""
     test: float | None = Field(default=None, gt=0, lt=1)
     """This share of each domain's rows is for testing; the set's own test half if not given."""
+    split: Literal["row", "group"] = "row"
+    """What `test`, `validation` and `public.fraction` take of a source with groups: rows of each group, which keeps one
+    at least, or all rows of that share of the groups."""
     test_rows: int | None = Field(default=None, ge=1)
     """At most so many test rows a domain, drawn at random."""
     private_test: bool = False
-    """Each participant is also tested on its own share of the test rows, by the classes that it trains on."""
+    """Each participant is also tested on its own share of the test rows, by the classes that it trains on; with a
+    `natural` partition on those of its own groups."""
     side: int | None = Field(default=None, ge=8)
     """Images are resized to so many pixels a side; that of the largest if not given."""
     channels: Literal[1, 3] | None = None
@@ -202,6 +252,9 @@ class DataPart(Strict):
             raise ValueError("rotations need a source")
         if self.rows is not None and not self.source:
             raise ValueError("rows go with a source; domains have rows of their own")
+        named = {self.partition.by, self.arrays and self.arrays.group} - {None}
+        if len(named) > 1:
+            raise ValueError(f"partition.by and arrays.group name two columns: {' and '.join(sorted(map(str, named)))}")
         if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
             raise ValueError(f"two rotations are the same: {list(self.rotations)}")
         taken = {
@@ -224,6 +277,14 @@ class DataPart(Strict):
         return {
             f"M{angle:g}": DomainPart(source=self.source, degrees=angle, rows=self.rows) for angle in self.rotations
         }
+
+    @property
+    def layout(self) -> ArrayLayout | None:
+        """Return how files of one's own are read as arrays; None: `.npz` files hold images."""
+        if self.arrays is None and self.partition.by is None:
+            return None
+        given = {} if self.arrays is None else self.arrays.model_dump()
+        return ArrayLayout(**{**given, "group": given.get("group") or self.partition.by})
 
     @property
     def sources(self) -> list[str]:

@@ -75,7 +75,7 @@ def _alike(world: World, clusters: int) -> list[list[str]]:
     if world.reads == "sequences":
         raise ValueError('sequences have no labels to cluster by: set topology.by to "order" or "random"')
     participants = list(world.homes)
-    counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.shape[2]).double() for p in participants]
+    counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.outputs).double() for p in participants]
     shares = torch.stack([count / count.sum() for count in counts])
     distance = torch.cdist(shares, shares).fill_diagonal_(float("inf"))
     groups = [[i] for i in range(len(participants))]

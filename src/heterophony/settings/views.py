@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,19 +22,29 @@ from heterophony.settings.world import View
 
 @dataclass(frozen=True)
 class InputFormat:
-    """What rows look like to a network: the size of images, and how their values are scaled."""
+    """What rows look like to a network: the size of images, and how their values are scaled.
+
+    Arrays have the shape `row`, and are left as they are.
+    """
 
     channels: int
     side: int  # of images, in pixels; of texts, bytes
     mean: float
     std: float
     classes: dict[str, int]  # data set -> how many it has
+    row: tuple[int, ...] | None = None
+
+    def told(self) -> dict[str, Any]:
+        """Return what networks are told of a row."""
+        return {"in_channels": self.channels, "size": self.side} if self.row is None else {"shape": self.row}
 
     def data(self, split: Split, rows: Rows, domain: DomainPart | None) -> Data:
         """Return rows as data. They are turned as the domain says; None: they are of no domain, and have no classes."""
         degrees = 0.0 if domain is None else domain.degrees
         classes = None if domain is None else self.classes[domain.source]
         x, y = split.x[rows], split.y[rows]
+        if split.kind == "arrays":
+            return Data(x=torch.from_numpy(x), y=torch.from_numpy(y), classes=classes)
         if split.kind != "images":
             return text_data(x, y, classes=classes, sequence=split.kind == "sequences")
         return to_data(
@@ -56,13 +67,15 @@ def form(spec: DataPart, sources: Mapping[str, Source]) -> InputFormat:
     """Return the form that all rows are brought to: the largest among the sets, unless the setting says another."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
     kind = next(iter(sources.values())).train.kind
+    classes = {name: len(source.classes) for name, source in sources.items()}
+    if kind == "arrays":
+        return InputFormat(0, 0, spec.mean, spec.std, classes, shapes[0])
     if kind == "images":
         channels = spec.channels or max(shape[2] for shape in shapes)
         side = spec.side or max(max(shape[:2]) for shape in shapes)
     else:
         # The last byte of a sequence is only predicted.
         channels, side = 1, max(shape[0] for shape in shapes) - (kind == "sequences")
-    classes = {name: len(source.classes) for name, source in sources.items()}
     return InputFormat(channels, side, spec.mean, spec.std, classes)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from heterophony.data import Coverage, Data
+from heterophony.data.moments import Moments
 
 View = Callable[[], Data]  # data that are made when they are first asked for
 
@@ -24,12 +26,14 @@ class World:
     labelled: bool  # whether the public data have labels of the participants' own (or joint) label space
     tests: dict[str, dict[str, Data]]
     private_tests: dict[str, Data]
-    shape: tuple[int, int, int]  # channels, side, classes (of the first label space)
+    told: dict[str, Any]  # what networks are told of a row: `in_channels` and `size`; of arrays their `shape`
+    outputs: int  # classes of the first label space
     coverage: Coverage
     classes: dict[str, int]  # domain -> outputs that a model for it has
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
     labels: dict[str, tuple[str, ...]]  # domain -> its classes' names
-    reads: str = "images"  # or "texts", or "sequences", whose every next byte is predicted
+    reads: str = "images"  # or "texts", "arrays", or "sequences", whose every next byte is predicted
+    moments: dict[str, Moments] = field(default_factory=dict)  # by what arrays were standardised; "": all of them
 
     @property
     def label_spaces(self) -> str:

@@ -10,6 +10,7 @@ from heterophony.base.wording import listed, meant
 from heterophony.data.errors import DataError
 from heterophony.data.root import ENVIRONMENT, Folder, folder
 from heterophony.data.sources import own
+from heterophony.data.sources.arrays import ArrayLayout
 from heterophony.data.sources.files import locate
 from heterophony.data.sources.known_set import KnownSet, Reader
 from heterophony.data.sources.known_sets import KNOWN_SETS
@@ -37,10 +38,19 @@ class Listing:
         return self.train is not None and self.entry.counts not in (None, (self.train, self.test))
 
 
-def load(name: str, root: Folder | None = None, side: int | None = None, length: int | None = None) -> Source:
-    """Read a known set, or one's own; `side` is for folders of image files of various sizes, `length` (bytes a row) for
-    texts."""
-    return read(replace(_placed(name, root), length=length), root, side)
+def load(
+    name: str,
+    root: Folder | None = None,
+    side: int | None = None,
+    length: int | None = None,
+    layout: ArrayLayout | None = None,
+) -> Source:
+    """Read a known set, or one's own.
+
+    `side` is for folders of image files of various sizes, `length` (bytes a row) for texts. `layout` says what is what
+    in a file of arrays of one's own.
+    """
+    return read(replace(_placed(name, root, layout), length=length), root, side)
 
 
 def require(names: Iterable[str], root: Folder | None = None) -> None:
@@ -69,11 +79,13 @@ def known(root: Folder | None = None) -> list[Listing]:
     return [_listing(entry, folder(root)) for entry in KNOWN_SETS.values()]
 
 
-def lookup(name: str) -> KnownSet:
+def lookup(name: str, layout: ArrayLayout | None = None) -> KnownSet:
     """Return the set of that name. `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
+    if name in KNOWN_SETS and layout is not None:
+        raise DataError(f"data.arrays is for files of one's own; {name} is a known data set")
     if name in KNOWN_SETS:
         return KNOWN_SETS[name]
-    if mine := own.entry(name):
+    if mine := own.entry(name, layout):
         return mine
     domains = [other for other in KNOWN_SETS if other.startswith(f"{name}/")]
     if domains:
@@ -84,9 +96,9 @@ def lookup(name: str) -> KnownSet:
     )
 
 
-def _placed(name: str, root: Folder | None) -> KnownSet:
+def _placed(name: str, root: Folder | None, layout: ArrayLayout | None = None) -> KnownSet:
     """Return the set of that name. One's own data are looked for in the current folder, then in the data folder."""
-    return lookup(own.whole(name, Path.cwd(), folder(root)))
+    return lookup(own.whole(name, Path.cwd(), folder(root)), layout)
 
 
 def _found(entry: KnownSet, root: Path) -> tuple[Reader, Path] | None:

@@ -72,7 +72,8 @@ def source(entry: KnownSet, arrays: Arrays) -> Source:
 def _half(arrays: Arrays, entry: KnownSet, prefix: str, half: str) -> Split:
     for key in (f"{prefix}_x", f"{prefix}_y"):
         if key not in arrays:
-            raise DataError(f"there is no array {key!r}, only {', '.join(arrays) or 'nothing'}")
+            known = ", ".join(arrays) or "nothing"
+            raise DataError(f"there is no array {key!r}, only {known}; data.arrays names arrays of one's own")
     optional = {
         name: arrays[key]
         for name, key in (("index", f"{prefix}_index"), ("coarse", f"{prefix}_y_coarse"))

@@ -1,4 +1,4 @@
-"""A data set in memory: its images as uint8 NHWC, or texts as rows of bytes, labels, and which base row each is."""
+"""A data set in memory: its images as uint8 NHWC, texts as rows of bytes, or arrays, labels, and each row's number."""
 
 from __future__ import annotations
 
@@ -19,24 +19,31 @@ Labels = npt.NDArray[np.int64]
 class Split:
     """Half of a set: images (or texts) `x`, labels `y`, and `index`, the row of each in the set named `base`.
 
-    Of sequences every byte is the label of those before it; their `y` says nothing.
+    Of sequences every byte is the label of those before it; their `y` says nothing. `arrays` have rows of any shape,
+    as float32 or int64, which are read as they are. `groups` tells whose each row is.
     """
 
     base: str
-    x: Images
+    x: npt.NDArray[Any]
     y: Labels
     index: Labels
     coarse: Labels | None = None
-    kind: Literal["images", "texts", "sequences"] = "images"
+    kind: Literal["images", "texts", "sequences", "arrays"] = "images"
+    groups: npt.NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind != "images" and (self.x.dtype != np.uint8 or self.x.ndim != 2):
+        if self.kind == "arrays" and (self.x.dtype not in (np.float32, np.int64) or self.x.ndim < 2):
+            raise DataError(f"arrays must be float32 or int64 of shape (N, ...), got {self.x.dtype} {self.x.shape}")
+        if self.groups is not None and self.groups.shape != self.x.shape[:1]:
+            raise DataError(f"{len(self.x)} rows need as many groups, got {self.groups.shape}")
+        if self.kind in ("texts", "sequences") and (self.x.dtype != np.uint8 or self.x.ndim != 2):
             raise DataError(f"{self.kind} must be uint8 of shape (N, bytes), got {self.x.dtype} {self.x.shape}")
         if self.kind == "images" and (self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3)):
-            raise DataError(f"images must be uint8 of shape (N, H, W, 1 or 3), got {self.x.dtype} {self.x.shape}")
+            wanted = "images must be uint8 of shape (N, H, W, 1 or 3)"
+            raise DataError(f"{wanted}, got {self.x.dtype} {self.x.shape}; set data.arrays for arrays of any shape")
         for name, column in (("labels", self.y), ("index", self.index), ("coarse labels", self.coarse)):
             if column is not None and (column.dtype != np.int64 or column.shape != self.x.shape[:1]):
-                raise DataError(f"{len(self.x)} images need as many int64 {name}, got {column.shape}")
+                raise DataError(f"{len(self.x)} {self.kind} need as many int64 {name}, got {column.shape}")
         if len(np.unique(self.index)) != len(self.index):
             raise DataError("the index names a row of the original set twice")
 
@@ -46,7 +53,8 @@ class Split:
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
         """Return the given rows, in the given order."""
         coarse = None if self.coarse is None else self.coarse[rows]
-        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind)
+        groups = None if self.groups is None else self.groups[rows]
+        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind, groups)
 
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
         """Return the base images of all or some rows, for the leakage check."""
