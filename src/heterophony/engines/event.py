@@ -96,7 +96,7 @@ class Queue:
         heapq.heappush(self.heap, ((when, *place, self.serial), event))
 
     def wave(self) -> list[Event]:
-        """Remove and return all that happens next. A deadline comes by itself, when nothing else is left."""
+        """Remove and return all that happens at the next moment. Its deadlines come after all else, by themselves."""
         wave: list[Event] = []
         first = self.heap[0][0][:2] if self.heap else ()
         while self.heap and self.heap[0][0][:2] == first:
