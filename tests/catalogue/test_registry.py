@@ -1,13 +1,14 @@
 """Methods by name: ours and other packages', and their options from a command line or a file."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from typer.testing import CliRunner
 
 from heterophony import Method, Own, methods, on
 from heterophony.catalogue import registry
+from heterophony.catalogue.options import described, meaning
 from heterophony.catalogue.registry import Entry, OptionError, all_methods, lookup, parse
 from heterophony.cli import app
 from heterophony.kernel.reaction import Round
@@ -25,8 +26,8 @@ class Drift(Method):
     models = {"peer": {"model": Own()}}
     headline = "local"
 
-    speed: float = 0.5
-    label: str | None = None
+    speed: Annotated[float, "how far a round goes"] = 0.5
+    label: str | None = None  # what the peers are called
     local: Training = Training(lr=0.2)
 
     @on(Round)
@@ -277,3 +278,16 @@ def test_parse(text, key, value):
 def test_what_is_no_key_and_value(text):
     with pytest.raises(OptionError, match="key=value"):
         parse(text)
+
+
+@pytest.mark.parametrize("name", methods.NAMES)
+def test_every_option_of_our_methods_says_what_it_means(name):
+    entry = registry.ours(name)
+    assert [option for option in entry.options() if not meaning(entry, option)] == []
+
+
+def test_an_option_says_what_it_means_by_its_type_and_not_by_a_comment():
+    said = {option.name: option.note for option in described(Entry("drift", Drift))}
+    assert said["speed"] == "how far a round goes"
+    assert said["label"] == ""
+    assert said["local.optimiser"].endswith("one of sgd, adam, amsgrad")
