@@ -90,3 +90,9 @@ def test_mail_that_is_only_swept_along_may_go_with_several_reactions():
     assert [r.name for r in toy.reactions if SIDE in r.kinds] == ["gather", "extra"]
     with pytest.raises(MethodError, match="'side' already wakes 'gather'"):
         define(kinds=kinds, gather=sweeping, extra=reaction(Each(SIDE), "server"), more=reaction(Each(OTHER), "server"))
+
+
+def test_a_round_that_sweeps_mail_along_shares_it_with_other_reactions():
+    begin = reaction(Round(also=(SIDE,)), "server")
+    toy = define(kinds=(DOWN, UP, SIDE), begin=begin, gather=reaction(Every(UP, of="children", also=(SIDE,)), "server"))
+    assert [r.name for r in toy.reactions if SIDE in r.kinds] == ["begin", "gather"]

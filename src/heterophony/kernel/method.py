@@ -128,7 +128,7 @@ def _check(cls: type[Method]) -> None:
 def _check_roles(cls: type[Method], reaction: Reaction, woken: dict[tuple[str, str], str], fail: Any) -> None:
     """Raise where a role is unknown, or where one message would wake two reactions. Note in `woken` who is woken."""
     # What is only swept along wakes nobody, so that it may go with whichever reaction fires first.
-    swept = {r.name: {kind.name for kind in r.kinds[1:]} for r in cls.reactions}
+    swept = {r.name: {kind.name for kind in r.trigger.also} for r in cls.reactions}
     wakers = [kind.name for kind in reaction.kinds]
     if isinstance(reaction.trigger, Round):
         wakers.append("Round")

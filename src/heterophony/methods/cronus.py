@@ -104,7 +104,7 @@ class Cronus(Method):
     @on(Each(ASK), role="client")
     def predict(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 

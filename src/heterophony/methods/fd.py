@@ -118,7 +118,7 @@ class FD(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         data = client.data[self.local.data]
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         teachers = Table(mail.means, mail.held)
         taught = False
         if len(teachers.means):

@@ -76,7 +76,7 @@ class FedAvg(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        yield from self.local.first(client, self.loss)
+        yield from self.local.before_first_round(client, self.loss)
         anchor = {"anchor": mail.weights} if self.transform else {}
         yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))

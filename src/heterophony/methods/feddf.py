@@ -105,7 +105,7 @@ class FedDF(Method):
     def _train(self, client: Node, mail: Message) -> Steps:
         """Train on private data and answer with the weights."""
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))

@@ -263,7 +263,7 @@ class GeneratedLoss:
 
 def local_update(method: FedGen | FedGenWhole, client: Node, mail: Message) -> Steps:
     """Train a client; with generated features, once there is a generator that fits."""
-    yield from method.local.first(client, cross_entropy)
+    yield from method.local.before_first_round(client, cross_entropy)
     data = client.data[method.local.data]
     if fitting(method.generator, mail, data, wide(client, method.width)):
         extra = beside(method.generator, client, mail, len(data))

@@ -134,7 +134,7 @@ class FedGH(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         width = self.wide(client)
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         yield from replaced(client, mail.head, width, "FedGH")
         yield self.local.fit("model", cross_entropy, keep="own")
         yield Mark("personalised")

@@ -165,7 +165,7 @@ class FedKD(Method):
             for name in PAIR:
                 features_of(client.models[name], "FedKD")
         before = client.weights("mentee")
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         parts: tuple[str, ...] = ()
         if self.hidden:
             parts = ("model.body", "model.head", "mentee.body", "mentee.head")

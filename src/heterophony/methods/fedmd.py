@@ -142,7 +142,7 @@ class FedMD(Method):
             if self.initial_public:
                 on_public = {"data": "public", "epochs": self.initial_public, "steps": None}
                 yield self.local.fit("model", cross_entropy, once=True, **on_public)
-            yield from self.local.first(client, cross_entropy)
+            yield from self.local.before_first_round(client, cross_entropy)
             yield Mark("initial", once=True)
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=logits.half() if self.half else logits)

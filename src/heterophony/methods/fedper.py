@@ -86,7 +86,7 @@ class FedPer(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield from self.put(client, mail.weights)
-        yield from self.local.first(client, self.loss)
+        yield from self.local.before_first_round(client, self.loss)
         if self.alone is None:
             yield self.local.fit("model", self.loss)
         else:

@@ -136,7 +136,7 @@ class FedProto(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         data, width = client.data[self.local.data], self.wide(client)
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         prototypes = Table(mail.means, mail.held)
         if fitting(prototypes, data, width):
             parts = ("model.body", "model.head")

@@ -83,7 +83,7 @@ class FML(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "meme")
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         alpha = schedules.at(self.alpha, client.round)
         beta = schedules.at(self.beta, client.round)
         loss = partial(self.mutual, alpha=alpha, beta=beta)

@@ -102,7 +102,7 @@ class KTpFL(Method):
     @on(Each(ASK), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
         logits = yield self.rows.outputs(client)

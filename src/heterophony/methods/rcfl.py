@@ -129,7 +129,7 @@ class RCFL(Method):
     def score(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         known = self.labels(client)
-        yield from self.local.first(client, cross_entropy)
+        yield from self.local.before_first_round(client, cross_entropy)
         asked = self.rows.outputs(client)
         logits = yield asked
         accuracy = yield from confidence(client, self.confidence, asked.rows, logits, any_of(known))

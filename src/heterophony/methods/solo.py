@@ -39,7 +39,7 @@ class Solo(Method):
 
     @on(Round)
     def train(self, peer: Node) -> Steps:
-        yield from self.local.first(peer, self.loss)
+        yield from self.local.before_first_round(peer, self.loss)
         yield from self.retain.train(peer, self.local, "model", self.loss, keep="own")
         yield Mark("local")
         peer.round += 1

@@ -71,7 +71,7 @@ class Training:
         }
         return Fit(models, loss, **{**order, **more})
 
-    def first(self, node: Node, loss: Loss) -> Steps:
+    def before_first_round(self, node: Node, loss: Loss) -> Steps:
         """Train for `initial` epochs before a node's first round, as some papers do."""
         if self.initial and not node.epochs.get(self.data):
             yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
