@@ -17,7 +17,7 @@ from heterophony.kernel.topology import complete, star
 from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
 from heterophony.methods.fedgh import taught
 from heterophony.models.blocks import Halves
-from heterophony.parts.classwise import Table, by_label, merged, renewed, spread, usual
+from heterophony.parts.classwise import ClassMeans, by_label, columns_for, merged, renewed, usual
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled
@@ -50,14 +50,14 @@ def test_means_by_label_by_loops():
         expected = [sum(column) / len(own) for column in zip(*own, strict=True)] if own else [0.0] * 4
         assert table.means[label].tolist() == pytest.approx(expected, abs=1e-6)
         assert table.counts[label] == len(own)
-    rows = spread(table, torch.tensor([1, 0]))
+    rows = columns_for(table, torch.tensor([1, 0]))
     assert rows["heard"].tolist() == [0.0, 1.0]
     assert torch.equal(rows["mean"][1], table.means[0])
 
 
 def test_merged_tables_by_loops():
     counts = [[3.0, 0.0, 1.0], [1.0, 0.0, 0.0], [4.0, 0.0, 2.0]]
-    tables = [Table(drawn(i, 3, 2), torch.tensor(own)) for i, own in enumerate(counts)]
+    tables = [ClassMeans(drawn(i, 3, 2), torch.tensor(own)) for i, own in enumerate(counts)]
     together = merged(tables)
     for label in range(3):
         total = sum(own[label] for own in counts)
@@ -68,11 +68,11 @@ def test_merged_tables_by_loops():
 
 
 def test_a_table_of_another_shape_is_left_out():
-    tables = {name: Table(torch.zeros(3, width), torch.ones(3)) for name, width in (("a", 4), ("b", 5), ("c", 5))}
+    tables = {name: ClassMeans(torch.zeros(3, width), torch.ones(3)) for name, width in (("a", 4), ("b", 5), ("c", 5))}
     assert list(usual(tables)) == ["b", "c"]
     assert list(usual({"a": tables["a"], "b": tables["b"]})) == ["a"]
     assert usual({}) == {}
-    empty = {name: Table(torch.zeros(0, 0), torch.zeros(0)) for name in "def"}
+    empty = {name: ClassMeans(torch.zeros(0, 0), torch.zeros(0)) for name in "def"}
     assert list(usual({**empty, **tables})) == ["b", "c"]
     assert usual(empty) == {}
     assert list(usual(tables, {"a": [3, 4], "x": [3, 4], "b": [3, 5], "c": [3, 5], "y": [3, 4]})) == ["a"]
@@ -188,7 +188,7 @@ def test_prototypes_come_together_the_stronger_the_pull():
     def apart(pull):
         federation = own_star(FedProto(local=B16, pull=pull), halves)
         means = [r.body for r in sent(federation, "prototypes", 6)][-3:]
-        middle = merged([Table(m["means"], m["counts"]) for m in means])
+        middle = merged([ClassMeans(m["means"], m["counts"]) for m in means])
         return sum(float((m["means"] - middle.means).pow(2).sum()) for m in means)
 
     assert apart(0.0) > apart(1.0) > apart(10.0)
@@ -253,11 +253,14 @@ def test_features_in_groups_by_loops():
 
 
 def test_a_class_that_nobody_has_now_keeps_its_prototype():
-    before, now = Table(torch.ones(2, 3), torch.tensor([4.0, 2.0])), Table(torch.zeros(2, 3), torch.tensor([0.0, 1.0]))
+    before, now = (
+        ClassMeans(torch.ones(2, 3), torch.tensor([4.0, 2.0])),
+        ClassMeans(torch.zeros(2, 3), torch.tensor([0.0, 1.0])),
+    )
     kept = renewed(before, now)
     assert kept.means.tolist() == [[1.0] * 3, [0.0] * 3]
     assert kept.counts.tolist() == [4.0, 1.0]
-    assert renewed(Table(torch.ones(2, 5), torch.ones(2)), now) is now
+    assert renewed(ClassMeans(torch.ones(2, 5), torch.ones(2)), now) is now
 
 
 def test_networks_that_fedproto_cannot_bring_together_are_refused_in_one_line():
@@ -299,7 +302,9 @@ def test_the_contrastive_loss_and_its_margin_by_loops():
             far = [math.dist(row, other) + margin * (k == y) for k, other in enumerate(made.tolist())]
             total += -math.log(math.exp(-far[y]) / sum(math.exp(-v) for v in far)) / 5
         assert float(contrast(sent_, made, torch.tensor(labels), margin)) == pytest.approx(total)
-    centres = Table(torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 9.0], [0.0, 1.0]]), torch.tensor([1.0, 2.0, 0.0, 1.0]))
+    centres = ClassMeans(
+        torch.tensor([[0.0, 0.0], [3.0, 4.0], [9.0, 9.0], [0.0, 1.0]]), torch.tensor([1.0, 2.0, 0.0, 1.0])
+    )
     assert gap(centres) == pytest.approx(5.0)  # nobody has the third
 
 
@@ -323,7 +328,7 @@ class Made(nn.Module):
 def test_the_servers_training_is_torchs_own(tau):
     """Full batches, so that their order says nothing; the margin is the clusters' largest distance, or tau."""
     node = own_star(fedtgp(), halves).node("server")
-    tables = [Table(3 * drawn(("tgp", i), 4, 2).float(), torch.tensor([1.0, 1.0, i % 2, 0.0])) for i in range(3)]
+    tables = [ClassMeans(3 * drawn(("tgp", i), 4, 2).float(), torch.tensor([1.0, 1.0, i % 2, 0.0])) for i in range(3)]
     network = Made(fresh(4, 2, node.rng("prototypes")))
     centres = [
         sum(t.means[k] for t in tables if t.counts[k]) / sum(float(t.counts[k]) for t in tables) for k in (0, 1, 2)
@@ -347,7 +352,9 @@ def test_the_servers_training_is_torchs_own(tau):
 
 def test_trained_prototypes_are_further_apart_than_means():
     """Two clients disagree about two classes, whose means are near; the trained ones keep the margin."""
-    tables = [Table(torch.tensor(m), torch.ones(2)) for m in ([[4.0, 0.0], [0.0, 1.0]], [[-3.0, 0.0], [0.0, -1.0]])]
+    tables = [
+        ClassMeans(torch.tensor(m), torch.ones(2)) for m in ([[4.0, 0.0], [0.0, 1.0]], [[-3.0, 0.0], [0.0, -1.0]])
+    ]
     node = own_star(fedtgp(), halves).node("server")
     found, plain = Contrast(epochs=300, lr=0.05)(node, tables).means, merged(tables).means
     assert float((found[0] - found[1]).norm()) > 2 * float((plain[0] - plain[1]).norm())
@@ -388,10 +395,10 @@ def test_what_was_sent_may_be_where_a_prototype_is():
 
 def test_what_the_server_has_trained_is_kept_unless_it_has_diverged():
     server = own_star(fedtgp(local=B16, server=FEW), halves).node("server")
-    there = Table(drawn("there", 3, 2).float(), torch.ones(3))
+    there = ClassMeans(drawn("there", 3, 2).float(), torch.ones(3))
     FEW(server, [there])
     trained = server.vars["trained"]
-    nobody = FEW(server, [Table(torch.zeros(3, 2), torch.zeros(3))])  # has any rows
+    nobody = FEW(server, [ClassMeans(torch.zeros(3, 2), torch.zeros(3))])  # has any rows
     assert server.vars["trained"] is trained
     assert not nobody.counts.any()
     assert torch.equal(replace(FEW, lr=1e200)(server, [there]).means, there.means)
@@ -415,7 +422,7 @@ def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
 
 def test_the_servers_steps_by_loops():
     counts = [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
-    tables = [Table(drawn(("heads", i), 3, 2).float(), torch.tensor(own)) for i, own in enumerate(counts)]
+    tables = [ClassMeans(drawn(("heads", i), 3, 2).float(), torch.tensor(own)) for i, own in enumerate(counts)]
     start = drawn("start", 3, 3).float()
     rows = [[float(v) for v in row] for row in start]
     for _ in range(2):
@@ -433,7 +440,7 @@ def test_the_servers_steps_by_loops():
 def test_golden_head_after_one_step():
     """From zero, two classes have probability 1/2 each: a step of rate 1 on (x, class 0) is half of (x, 1), up for the
     class and down for the other."""
-    table = Table(torch.tensor([[3.0, -1.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    table = ClassMeans(torch.tensor([[3.0, -1.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
     assert taught(torch.zeros(2, 3), [table], 1, 1.0).tolist() == [[1.5, -0.5, 0.5], [-1.5, 0.5, -0.5]]
 
 
@@ -443,7 +450,7 @@ ONCE = {"local": B16, "head_epochs": 1, "head_lr": 0.1}
 @pytest.mark.parametrize(("method", "build"), [(FedGH(**ONCE), halves), (FedGH(**ONCE, width=4), wide)])
 def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_the_means(method, build):
     """For networks of any width: outputs are those of the common head on the means of groups of features."""
-    means = [Table(m.body["means"], m.body["held"]) for m in sent(own_star(method, build), "means", 1)]
+    means = [ClassMeans(m.body["means"], m.body["held"]) for m in sent(own_star(method, build), "means", 1)]
     head = sent(own_star(method, build), "global", 2)[-1].body["head"]
     assert torch.equal(head, taught(torch.zeros_like(head), means, 1, 0.1))
     once, twice = (local(own_star(method, build)).run(n) for n in (1, 2))
@@ -465,7 +472,9 @@ def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_th
 def test_the_servers_head_goes_on_from_round_to_round():
     method = FedGH(**ONCE)
     heads = {m.round: m.body["head"] for m in sent(own_star(method, halves), "global", 3)}
-    tables = [(m.round, Table(m.body["means"], m.body["held"])) for m in sent(own_star(method, halves), "means", 2)]
+    tables = [
+        (m.round, ClassMeans(m.body["means"], m.body["held"])) for m in sent(own_star(method, halves), "means", 2)
+    ]
     assert not len(heads[0])
     assert torch.equal(heads[2], taught(heads[1], [table for round, table in tables if round == 1], 1, 0.1))
 
@@ -482,7 +491,7 @@ def test_the_options_of_fedghs_server_tell():
 def test_by_default_the_head_has_learnt_what_it_is_shown():
     """In one round: it tells the classes of means that a single pass leaves undecided."""
     turned = torch.eye(4) + 0.3
-    tables = [Table(turned, torch.ones(4))]
+    tables = [ClassMeans(turned, torch.ones(4))]
     columns = torch.cat([turned, torch.ones(4, 1)], 1).T
     sure = {name: (taught(torch.zeros(4, 5), tables, *of) @ columns).softmax(0).diag() for name, of in
             {"default": (FedGH().head_epochs, FedGH().head_lr), "once": (1, FedGH().head_lr)}.items()}  # fmt: skip
@@ -492,7 +501,7 @@ def test_by_default_the_head_has_learnt_what_it_is_shown():
 
 def test_golden_head_of_a_mean_that_is_far_away():
     """From zero the gradient of (x, class 0) is half of (x, 1), down and up: it is longer than 50, and shortened."""
-    table = Table(torch.tensor([[300.0, -400.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
+    table = ClassMeans(torch.tensor([[300.0, -400.0], [0.0, 0.0]]), torch.tensor([1.0, 0.0]))
     head = taught(torch.zeros(2, 3), [table], 1, 0.1)
     assert float(head.norm()) == pytest.approx(0.1 * 50, rel=1e-6)
     assert (head[0] / head[0, 0]).tolist() == pytest.approx([1.0, -4 / 3, 1 / 300], rel=1e-5)
@@ -572,9 +581,9 @@ def test_prototypes_travel_in_groups_of_features():
 def test_a_class_without_a_prototype_pulls_at_nothing():
     """A row whose class nobody has yet has the cross-entropy alone, not a pull towards zero."""
     method, batch = FedProto(pull=3.0), Data(x=drawn("x", 4, 2).float(), y=torch.tensor([0, 1, 2, 1]), classes=3)
-    table = Table(torch.ones(3, 2), torch.tensor([1.0, 0.0, 2.0]))
+    table = ClassMeans(torch.ones(3, 2), torch.tensor([1.0, 0.0, 2.0]))
     nets = {"model.body": lambda x: x, "model.head": lambda f: torch.zeros(len(f), 3)}
-    found = method.near(nets, batch.with_columns(**spread(table, batch.y)))["model"]["proto"]
+    found = method.near(nets, batch.with_columns(**columns_for(table, batch.y)))["model"]["proto"]
     pulled = [row for row, y in zip(batch.x.tolist(), batch.y.tolist(), strict=True) if y != 1]
     expected = 3.0 * sum(sum((v - 1) ** 2 for v in row) / 2 for row in pulled) / 4
     assert float(found) == pytest.approx(expected, rel=1e-6)

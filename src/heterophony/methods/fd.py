@@ -38,17 +38,17 @@ from heterophony import (
     on,
 )
 from heterophony.parts import (
+    ClassMeans,
     Cohort,
     Nets,
-    Table,
     Training,
     answers,
     by_label,
     ce,
+    columns_for,
     cross_entropy,
-    fitting,
+    fits_data,
     merged,
-    spread,
     unknown,
     usual,
 )
@@ -106,7 +106,7 @@ class FD(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
-        heard = {name: Table(*table) for name, table in server.vars.get("tables", {}).items()}
+        heard = {name: ClassMeans(*table) for name, table in server.vars.get("tables", {}).items()}
         tables = usual(heard)
         sends = []
         for client in self.cohort.draw(server):
@@ -119,16 +119,16 @@ class FD(Method):
         client.round = mail.round
         data = client.data[self.local.data]
         yield from self.local.before_first_round(client, cross_entropy)
-        teachers = Table(mail.means, mail.held)
+        teachers = ClassMeans(mail.means, mail.held)
         taught = False
         if len(teachers.means):
             # Only a prediction says how many outputs the network has.
             one = yield Predict("model", self.local.data, torch.arange(min(1, len(data))))
-            taught = fitting(teachers, data, one.shape[-1])
+            taught = fits_data(teachers, data, one.shape[-1])
             if not taught:
                 yield Note("misfit", 1.0)
         if taught:
-            columns = spread(teachers, data.y)
+            columns = columns_for(teachers, data.y)
             yield self.local.fit("model", self.distil, extra=columns, keep="own")
         else:
             yield self.local.fit("model", cross_entropy, keep="own")
@@ -157,11 +157,13 @@ class FD(Method):
         return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * taught}}
 
 
-def _others(tables: dict[str, Table], client: str) -> Table:
+def _others(tables: dict[str, ClassMeans], client: str) -> ClassMeans:
     """Return the means over all clients but one; before anybody has sent any, an empty table."""
     if not tables:
         return unknown()
     first = next(iter(tables.values()))
-    nobody = Table(first.means * 0, first.counts * 0)  # so that the shape is known where the client is the only one
+    nobody = ClassMeans(
+        first.means * 0, first.counts * 0
+    )  # so that the shape is known where the client is the only one
     others = [table for name, table in tables.items() if name != client]
     return merged([nobody, *others])

@@ -41,12 +41,11 @@ from heterophony import (
     on,
 )
 from heterophony.parts import (
+    ClassMeans,
     Cohort,
     Generator,
     Nets,
-    Table,
     Training,
-    agreed,
     answers,
     biased_width,
     ce,
@@ -55,6 +54,7 @@ from heterophony.parts import (
     generator,
     grouped,
     head_of,
+    of_one_shape,
     repeated,
     replaced,
 )
@@ -158,7 +158,7 @@ class FedGen(Method):
 
     @on(answers(HEAD), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        tables = agreed(server, {m.sender: Table(m.head, m.counts) for m in mail})
+        tables = of_one_shape(server, {m.sender: ClassMeans(m.head, m.counts) for m in mail})
         if tables and tables[0].means.shape[1] > 1:
             examples = [float(table.counts.sum()) for table in tables]
             shares = examples if self.cohort.weighted else None

@@ -37,14 +37,14 @@ from heterophony import (
     on,
 )
 from heterophony.parts import (
+    ClassMeans,
     Cohort,
-    Table,
     Training,
-    agreed,
     answers,
     biased_width,
     by_label,
     cross_entropy,
+    of_one_shape,
     pooled,
     replaced,
 )
@@ -144,7 +144,7 @@ class FedGH(Method):
 
     @on(answers(MEANS), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        tables = agreed(server, {m.sender: Table(m.means, m.held) for m in mail})
+        tables = of_one_shape(server, {m.sender: ClassMeans(m.means, m.held) for m in mail})
         if tables:
             classes, width = tables[0].means.shape
             head = server.vars.get("head")
@@ -158,7 +158,7 @@ class FedGH(Method):
         return biased_width(client.models["model"], "FedGH", self.width)
 
 
-def taught(head: Tensor, tables: Iterable[Table], epochs: int, lr: float) -> Tensor:
+def taught(head: Tensor, tables: Iterable[ClassMeans], epochs: int, lr: float) -> Tensor:
     """Return the head after `epochs` passes over the tables, with a step of SGD for each mean that there is."""
     head, one = head.double(), torch.ones(1, dtype=torch.float64)
     pairs = []

@@ -36,28 +36,28 @@ from heterophony import (
     on,
 )
 from heterophony.parts import (
+    ClassMeans,
     Cohort,
     Nets,
-    Table,
     Training,
-    agreed,
     answers,
     by_label,
     ce,
+    columns_for,
     cross_entropy,
-    fitting,
+    fits_data,
     merged,
     misfit,
+    of_one_shape,
     pooled,
     renewed,
-    spread,
     unknown,
     width_of,
 )
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
-Combine = Callable[[Node, Sequence[Table]], Table]
+Combine = Callable[[Node, Sequence[ClassMeans]], ClassMeans]
 
 DEVIATIONS = (
     Deviation(
@@ -102,7 +102,7 @@ DEVIATIONS = (
 )
 
 
-def averaged(server: Node, tables: Sequence[Table]) -> Table:
+def averaged(server: Node, tables: Sequence[ClassMeans]) -> ClassMeans:
     """Return the mean of the clients' tables, class by class (Eq. 6)."""
     return merged(tables)
 
@@ -129,7 +129,7 @@ class FedProto(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        known = Table(*server.vars.get("prototypes", unknown()))
+        known = ClassMeans(*server.vars.get("prototypes", unknown()))
         return GLOBAL(self.cohort.draw(server), means=known.means, held=known.counts.clamp(max=1))
 
     @on(Each(GLOBAL), role="client")
@@ -137,10 +137,10 @@ class FedProto(Method):
         client.round = mail.round
         data, width = client.data[self.local.data], self.wide(client)
         yield from self.local.before_first_round(client, cross_entropy)
-        prototypes = Table(mail.means, mail.held)
-        if fitting(prototypes, data, width):
+        prototypes = ClassMeans(mail.means, mail.held)
+        if fits_data(prototypes, data, width):
             parts = ("model.body", "model.head")
-            yield self.local.fit("model", self.near, extra=spread(prototypes, data.y), parts=parts, keep="own")
+            yield self.local.fit("model", self.near, extra=columns_for(prototypes, data.y), parts=parts, keep="own")
         else:
             if len(mail.means):
                 yield misfit(client, "prototypes", mail.means.shape, (data.classes, width))
@@ -152,10 +152,10 @@ class FedProto(Method):
 
     @on(answers(PROTOTYPES), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        together = agreed(server, {m.sender: Table(m.means, self.counted(m.counts)) for m in mail})
+        together = of_one_shape(server, {m.sender: ClassMeans(m.means, self.counted(m.counts)) for m in mail})
         if together:
             found = self.server(server, together)
-            before = Table(*server.vars.get("prototypes", unknown()))
+            before = ClassMeans(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1
 

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from heterophony.parts.aggregate import filtered as filtered
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
-    from heterophony.parts.classwise import Table as Table
-    from heterophony.parts.classwise import agreed as agreed
+    from heterophony.parts.classwise import ClassMeans as ClassMeans
     from heterophony.parts.classwise import by_label as by_label
+    from heterophony.parts.classwise import columns_for as columns_for
     from heterophony.parts.classwise import counted as counted
-    from heterophony.parts.classwise import fitting as fitting
+    from heterophony.parts.classwise import fits_data as fits_data
     from heterophony.parts.classwise import merged as merged
+    from heterophony.parts.classwise import of_one_shape as of_one_shape
     from heterophony.parts.classwise import renewed as renewed
-    from heterophony.parts.classwise import spread as spread
     from heterophony.parts.classwise import unknown as unknown
     from heterophony.parts.classwise import usual as usual
     from heterophony.parts.cohort import Cohort as Cohort
@@ -87,14 +87,14 @@ if TYPE_CHECKING:
 _NAMES = {
     "aggregate": ("combine", "difference", "dot", "filtered", "mean", "shifted"),
     "classwise": (
-        "Table",
-        "agreed",
+        "ClassMeans",
+        "of_one_shape",
         "by_label",
         "counted",
-        "fitting",
+        "fits_data",
         "merged",
         "renewed",
-        "spread",
+        "columns_for",
         "unknown",
         "usual",
     ),

@@ -14,16 +14,16 @@ from heterophony.data.table import Data
 from heterophony.kernel.node import Node
 
 
-class Table(NamedTuple):
+class ClassMeans(NamedTuple):
     """For each class a mean vector and the number of examples behind it; both are zero for a class without examples."""
 
     means: Tensor
     counts: Tensor
 
 
-def unknown() -> Table:
+def unknown() -> ClassMeans:
     """Return an empty table: that of a node that has heard nothing yet."""
-    return Table(torch.zeros(0, 0), torch.zeros(0))
+    return ClassMeans(torch.zeros(0, 0), torch.zeros(0))
 
 
 def counted(data: Data) -> Tensor:
@@ -33,15 +33,15 @@ def counted(data: Data) -> Tensor:
     return torch.bincount(data.y, minlength=data.classes).double()
 
 
-def by_label(outputs: Tensor, data: Data) -> Table:
+def by_label(outputs: Tensor, data: Data) -> ClassMeans:
     """Return the mean output over the rows of each class."""
     counts = counted(data)
     sums = torch.zeros(len(counts), outputs.shape[1], dtype=torch.float64)
     sums.index_add_(0, data.y, outputs.double())
-    return Table((sums / counts.clamp_min(1).unsqueeze(1)).float(), counts.float())
+    return ClassMeans((sums / counts.clamp_min(1).unsqueeze(1)).float(), counts.float())
 
 
-def merged(tables: Sequence[Table]) -> Table:
+def merged(tables: Sequence[ClassMeans]) -> ClassMeans:
     """Return for each class the mean over the tables that have it, weighted by their counts, which are added."""
     if not tables:
         raise ValueError("nothing to merge: a skipped round brings no mail, so test `if mail` first")
@@ -50,10 +50,10 @@ def merged(tables: Sequence[Table]) -> Table:
     total = counts.sum(0)
     shares = counts / torch.where(total > 0, total, 1.0)
     together = (shares.unsqueeze(-1) * means).sum(0)
-    return Table(together.float(), total.float())
+    return ClassMeans(together.float(), total.float())
 
 
-def renewed(before: Table, found: Table) -> Table:
+def renewed(before: ClassMeans, found: ClassMeans) -> ClassMeans:
     """Return `found`, and for classes that are missing there the rows of `before`.
 
     Where the two tables are of different shapes, `before` is of no use.
@@ -62,10 +62,10 @@ def renewed(before: Table, found: Table) -> Table:
         return found
     new = found.counts > 0
     means = torch.where(new.unsqueeze(1), found.means, before.means)
-    return Table(means, torch.where(new, found.counts, before.counts))
+    return ClassMeans(means, torch.where(new, found.counts, before.counts))
 
 
-def usual(tables: Mapping[str, Table], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Table]:
+def usual(tables: Mapping[str, ClassMeans], shapes: Mapping[str, Sequence[int]] | None = None) -> dict[str, ClassMeans]:
     """Return the tables of the shape that most have; tables of other shapes cannot be put together with them.
 
     A server without data or networks knows neither the number of classes nor the width of a mean, so the majority says
@@ -82,12 +82,12 @@ def usual(tables: Mapping[str, Table], shapes: Mapping[str, Sequence[int]] | Non
     return {name: table for name, table in tables.items() if tuple(table.means.shape) == most}
 
 
-def shapes_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
+def shapes_of(tables: Mapping[str, ClassMeans]) -> dict[str, list[int]]:
     """Return the shape of each table that has rows."""
     return {name: list(table.means.shape) for name, table in tables.items() if len(table.means)}
 
 
-def agreed(server: Node, tables: Mapping[str, Table]) -> list[Table]:
+def of_one_shape(server: Node, tables: Mapping[str, ClassMeans]) -> list[ClassMeans]:
     """Return the tables of the shape that most clients sent when they were last heard.
 
     The server's variable "shapes" remembers these shapes. So a client that is alone in its cohort cannot change the
@@ -97,11 +97,11 @@ def agreed(server: Node, tables: Mapping[str, Table]) -> list[Table]:
     return list(usual(tables, server.vars["shapes"]).values())
 
 
-def fitting(table: Table, data: Data, width: int) -> bool:
+def fits_data(table: ClassMeans, data: Data, width: int) -> bool:
     """Return whether a table has a row for each class of these data, of this width; a sender may send anything."""
     return tuple(table.means.shape) == (data.classes, width)
 
 
-def spread(table: Table, labels: Tensor) -> dict[str, Tensor]:
+def columns_for(table: ClassMeans, labels: Tensor) -> dict[str, Tensor]:
     """Return columns for rows with these labels: the class's `mean`, and `heard`, which is 1 where there is one."""
     return {"mean": table.means[labels].float(), "heard": (table.counts[labels] > 0).float()}

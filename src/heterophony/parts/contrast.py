@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heterophony.kernel.node import Node
 from heterophony.kernel.work import Named
-from heterophony.parts.classwise import Table, merged
+from heterophony.parts.classwise import ClassMeans, merged
 
 NEAR = 1e-12  # the least squared distance: a root has no slope at zero
 
@@ -36,9 +36,9 @@ class Contrast:
             given = f"{self.epochs}, {self.batch}, {self.lr} and {self.margin}"
             raise ValueError(f"epochs and margin are numbers >= 0, batch one >= 1 and lr a rate > 0, got {given}")
 
-    def __call__(self, server: Node, tables: Sequence[Table]) -> Table:
+    def __call__(self, server: Node, tables: Sequence[ClassMeans]) -> ClassMeans:
         """Return a trained prototype for each class that one of the tables has."""
-        there = [Table(table.means, table.counts.clamp(max=1)) for table in tables]
+        there = [ClassMeans(table.means, table.counts.clamp(max=1)) for table in tables]
         together = merged(there)
         labels = torch.cat([table.counts.nonzero().flatten() for table in there])
         if not len(labels):
@@ -54,7 +54,7 @@ class Contrast:
             server.vars["trained"] = {}
             return together
         server.vars["trained"] = trained
-        return Table(made, together.counts)
+        return ClassMeans(made, together.counts)
 
     def _trained(
         self, known: Named, sent: Tensor, labels: Tensor, margin: float, draw: torch.Generator
@@ -84,7 +84,7 @@ def contrast(sent: Tensor, made: Tensor, labels: Tensor, margin: float) -> Tenso
     return F.cross_entropy(-(apart + margin * own), labels)
 
 
-def gap(centres: Table) -> float:
+def gap(centres: ClassMeans) -> float:
     """Return the largest distance between the centres of two classes; 0 without a class."""
     held = centres.means[centres.counts > 0].double()
     if not len(held):
