@@ -39,6 +39,13 @@ if TYPE_CHECKING:
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
     from heterophony.tables.result import Result
+    from heterophony.tasks.classification import Classification
+    from heterophony.tasks.multilabel import MultiLabel
+    from heterophony.tasks.regression import Regression
+    from heterophony.tasks.score import Score
+    from heterophony.tasks.segmentation import Segmentation
+    from heterophony.tasks.sequence import Sequence
+    from heterophony.tasks.task import Task
 
 __version__ = "0.1.0"
 
@@ -79,6 +86,13 @@ _HOMES = {
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
     "tables.result": ("Result",),
+    "tasks.classification": ("Classification",),
+    "tasks.multilabel": ("MultiLabel",),
+    "tasks.regression": ("Regression",),
+    "tasks.score": ("Score",),
+    "tasks.segmentation": ("Segmentation",),
+    "tasks.sequence": ("Sequence",),
+    "tasks.task": ("Task",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -86,6 +100,7 @@ __all__ = [
     "Architectures",
     "Built",
     "ByLevel",
+    "Classification",
     "Compute",
     "Count",
     "Counts",
@@ -110,6 +125,7 @@ __all__ = [
     "Method",
     "MethodError",
     "Model",
+    "MultiLabel",
     "Named",
     "Need",
     "NetworksByRole",
@@ -126,13 +142,18 @@ __all__ = [
     "PublicData",
     "PublicLabels",
     "Refused",
+    "Regression",
     "Result",
     "Round",
     "Rows",
     "Same",
     "Scalar",
+    "Score",
+    "Segmentation",
     "Send",
+    "Sequence",
     "Steps",
+    "Task",
     "Transform",
     "Validation",
     "Weights",

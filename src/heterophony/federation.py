@@ -26,6 +26,8 @@ from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
 from heterophony.kernel.topology import Topology
+from heterophony.tasks.classification import Classification
+from heterophony.tasks.task import Task, packed
 
 if TYPE_CHECKING:
     from heterophony.tables.result import Result
@@ -65,6 +67,7 @@ class Federation:
         self._check_roles()
         self._check_names()
         self._check_tasks()
+        self._check_task()
         if self.evaluate < 1:
             raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
         self._check_quorums()
@@ -101,6 +104,24 @@ class Federation:
         missing = {*self.tests, *self.homes.values()} - self.tasks.keys()
         if missing:
             raise ValueError(f"tasks: the label space of domain {min(missing)!r} is missing")
+
+    def _check_task(self) -> None:
+        """Raise where test sets cannot be judged alike, or where the method does not serve their task."""
+        judged = {data.task.scores[0].name: data.task.kind for data in self._all_tests()}
+        if len(judged) > 1:
+            raise ValueError(f"test sets are of tasks that no one score judges: {' and '.join(judged.values())}")
+        serves = self.method.serves
+        if judged and serves and self.task.kind not in serves:
+            name = type(self.method).__name__
+            raise ValueError(f"{name} serves {' and '.join(serves)}, and the test sets are {self.task.kind}")
+
+    def _all_tests(self) -> list[Data]:
+        return [*(data for _, _, data in self._test_sets), *self.private_tests.values()]
+
+    @property
+    def task(self) -> Task:
+        """The task of the test sets; classification where there are none."""
+        return next((data.task for data in self._all_tests()), Classification())
 
     def _check_egress(self) -> None:
         """Raise where a node may send a kind that the method does not have."""
@@ -288,6 +309,8 @@ class Federation:
         }
         if self.untrained:
             identity["untrained"] = list(self.untrained)
+        if self.task.kind != "classification":
+            identity["task"] = packed(self.task)
         return identity
 
     def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:

@@ -20,7 +20,7 @@ from heterophony.models.registry import reads
 from heterophony.parts.losses import ce, kl, soft_cross_entropy
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.building import build
-from heterophony.tables.score import score
+from heterophony.tasks.classification import label_sums as score
 
 TOPICS = ("geography", "politics", "sports")
 LANGUAGES = {"en": "the cat sat on the mat ", "de": "die katze lag im gras ", "fi": "kissa istui matolla "}
@@ -264,7 +264,7 @@ def test_methods_learn_sequences(texts, method):
 
 def test_what_cannot_be_is_said(texts):
     for method, changes, text in (
-        ("fedmd", {}, "compares outputs on public rows"),
+        ("fedmd", {}, "fedmd serves classification, and small is sequence"),
         ("solo", {"models.participants": "mlp"}, "mlp reads images; small has sequences"),
         ("solo", {"models.participants": "byte-cnn"}, "byte-cnn reads texts"),
         ("solo", {"data.side": 16}, "side, channels, mean and std are for images"),

@@ -479,7 +479,7 @@ def test_bold_is_best_and_a_dagger_is_worst(runs):
     (chapter,) = chapters.chapters([runs])
     best, own = tables.methods(chapter), tables.participants(chapter)[0]
     assert "**" in best.markdown()
-    assert "In bold the highest" in best.latex()
+    assert "In bold the best" in best.latex()
     assert "†" not in best.markdown()
     assert not own.strong
     assert "**" not in own.markdown()

@@ -227,7 +227,7 @@ def test_a_wrong_change_is_named(key, value, named):
         (
             "data.leeky",
             True,
-            ("data.leeky", "perhaps you meant 'leaky'", "[data] has domains, source", "unseen, leaky"),
+            ("data.leeky", "perhaps you meant 'leaky'", "[data] has domains, source"),
         ),
         ("data.partition.alfa", 1, ("perhaps you meant 'alpha'", "[data.partition] has kind, alpha, sigma")),
         ("data.public", {"fractoin": 0.1}, ("data.public.fractoin", "perhaps you meant 'fraction'")),

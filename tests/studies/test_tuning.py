@@ -5,10 +5,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from heterophony import Classification
 from heterophony.cli import app
 from heterophony.settings import Setting, SettingError
 from heterophony.studies.tuned import options, read, write
 from heterophony.studies.tuning import Trial, best, combinations, edges, grid, tune
+from heterophony.tasks.score import ACCURACY
 
 SMALL = """
 rounds = 2
@@ -32,7 +34,8 @@ def setting():
 
 
 def trial(value, lr=0.1, by="acc", method="fedavg", **more):
-    return Trial(method, "small", {"local.lr": lr}, {"0": value}, more.pop("rounds", 2), by, **more)
+    score = Classification().scores[2] if by == "loss" else ACCURACY
+    return Trial(method, "small", {"local.lr": lr}, {"0": value}, more.pop("rounds", 2), by, score=score, **more)
 
 
 def test_a_grid_is_read_as_toml_or_as_words():
@@ -202,7 +205,7 @@ def test_the_command_and_a_run_with_what_it_found(tmp_path):
         assert call(*tuned, *more, "--out", out).exit_code == 0
         assert json.loads((out / "spec.json").read_text())["settings"]["local"]["lr"] == lr
     for words, text in (
-        (("tune", "fedavg", *base, "--grid", "lr=0.1", "--by", "luck"), "it is all, own or loss"),
+        (("tune", "fedavg", *base, "--grid", "lr=0.1", "--by", "luck"), "it is all, own or one of top5, loss"),
         (("tune", "fedavg", *base, "--grid", "lr=0.1", "--seeds", "a"), "write whole numbers"),
         (("tune", "fedavg", *base, "--grid", "lr=0.1", "--set", "data.validation=0.0"), "no validation data"),
         (("run", "solo", "--on", file, "--tuned", place / "tuned.toml"), "nothing for solo on small"),

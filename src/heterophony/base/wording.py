@@ -23,6 +23,11 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     return f"{shown} and {len(names) - most} more"
 
 
+def sentence(text: str) -> str:
+    """Return a text that begins a sentence: its first letter is a capital."""
+    return text[:1].upper() + text[1:]
+
+
 def slug(label: str) -> str:
     """Return a label as a folder's name."""
     return re.sub(r"[^A-Za-z0-9.=+-]+", "-", label).strip("-") or "all"

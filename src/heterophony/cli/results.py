@@ -69,7 +69,7 @@ def compare(
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:  # what was found; a file of options wins, and --set over both
             given = {name: tuned_changes(tuned, setting.name, name, given.get(name, {})) for name in methods}
-        metric = comparison.metric_of(metric)
+        metric = comparison.metric_of(metric, setting.data.task.build(2))
         wanted = comparison.planned_runs(
             methods,
             setting,
@@ -87,7 +87,7 @@ def compare(
             done = {planned.folder: found for planned, found in campaign.run(wanted, jobs)}
         runs = [(planned.label, planned.seed, done[planned.folder]) for planned in wanted]
         found = comparison.compare(setting.name, runs, metric)
-        about = {**found.as_dict(), "names": comparison.NAMES, "folder": str(folder)}
+        about = {**found.as_dict(), "names": comparison.names_of(found.task), "folder": str(folder)}
         _write_comparison(folder, found, about)
     if as_json:
         print(json.dumps(about))

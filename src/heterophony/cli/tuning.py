@@ -36,12 +36,10 @@ def tune(
     """
     with complaints():
         from heterophony.catalogue import registry
-        from heterophony.settings import Setting, SettingError
+        from heterophony.settings import Setting
         from heterophony.studies import tuned, tuning
 
         by = {"all": "acc", "wdp": "own"}.get(by, by)  # as papers call them
-        if by not in ("acc", "own", "loss"):
-            raise SettingError(f"--by {by}: it is all, own or loss")
         numbers = _numbers(seeds)
         wanted = tuning.grid(grid, method)
 
@@ -54,7 +52,7 @@ def tune(
             wanted,
             budget=budget,
             seeds=numbers,
-            by=by,  # type: ignore[arg-type]
+            by=by,
             rounds=rounds,
             changes=dict(registry.parse(text) for text in set_ or []),
             root=data,
@@ -88,7 +86,7 @@ def _numbers(seeds: str) -> list[int]:
 def _figure(trial: Any) -> str:
     if trial.value is None:
         return "diverged" if trial.diverged else "no value: nobody was evaluated in the last round"
-    return f"{trial.value:.4f}" if trial.by == "loss" else f"{100 * trial.value:.2f} %"
+    return f"{100 * trial.value:.2f} %" if trial.score.percent else f"{trial.value:.4f}"
 
 
 def _said(options: dict[str, Any]) -> str:

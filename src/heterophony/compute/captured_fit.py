@@ -158,7 +158,7 @@ class CapturedFit:
         self.work, self.device, self.precision = work, torch.device(node.device), precision
         self.way, self.seats, self.dropout = way, seats, dropout
         self.cuda = self.device.type == "cuda"
-        self.classes, self.transforms = rows.view.classes, transforms_of(work)
+        self.task, self.transforms = rows.view.task, transforms_of(work)
         self._build({name: node.models[name] for name in (*work.names, *work.teachers)})
         self.places = self._places()
         self.depth = sum(len(own) for own in self.tensors.values())
@@ -411,7 +411,7 @@ class CapturedFit:
             columns["x"] = self.augment.apply(columns["x"], self.drawn.index_select(0, places))
         if self.way.channels_last:
             columns = {n: _last(column) for n, column in columns.items()}
-        batch = Data(classes=self.classes, **columns)
+        batch = Data.of_columns(columns, self.task)
         loss = signature.with_numbers(self.work.loss, self.numbers) if self.cuda else self.work.loss
         return backward(self.work, loss, self.nets, batch, self.optimisers)
 

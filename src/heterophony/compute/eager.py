@@ -19,7 +19,6 @@ from heterophony.kernel.optimisers import Descent
 from heterophony.kernel.statistics import retaken, running
 from heterophony.kernel.terms import named_terms, sum_of
 from heterophony.kernel.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
-from heterophony.tables.score import score
 
 Net = Callable[[Tensor], Tensor]
 GPU_BATCH = 2048  # of predictions: fewer launches; on a CPU, caches like the batch that was asked for
@@ -126,8 +125,7 @@ class Eager:
 
         def end() -> None:
             for name, split, data, outputs in sets:
-                # With a joint head (private and public classes) only the outputs of the test's own classes count.
-                for quantity, (total, n) in score(outputs.cpu()[:, : data.classes], data.y).items():
+                for quantity, (total, n) in data.task.sums(outputs.cpu(), data.y).items():
                     job.rows.append(_row(job, mark.product, name, split, quantity, total, n))
 
         return end

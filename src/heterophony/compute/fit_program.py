@@ -33,7 +33,7 @@ class FitProgram(NamedTuple):
     networks: tuple[tuple[str, Architecture], ...]  # of trained models and of teachers, by name
     training: Hashable  # loss, transforms, optimiser, size of a batch and what is answered
     columns: Hashable  # names, shapes and types of what is read
-    classes: int | None
+    task: Hashable
     augment: Hashable
     aux: Hashable
     room: int  # for so many rows, at least
@@ -94,7 +94,7 @@ def program_of(job: Job, rows: TrainingRows, signatures: Signatures) -> FitProgr
         networks=tuple((name, signatures.architecture(node.slots[name].module)) for name in names),
         training=signatures.training(work),
         columns=rows.form,
-        classes=rows.view.classes,
+        task=signature.of_value(rows.view.task),
         augment=signature.of_value(rows.view.augment),
         aux=_structure(work.aux),
         room=capacity(rows.count),

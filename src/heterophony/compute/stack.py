@@ -119,7 +119,7 @@ class Stack(CapturedFit):
 
         nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, dict(numbers))
-        terms = terms_of(self.work, loss(nets, Data(classes=self.classes, **columns)))
+        terms = terms_of(self.work, loss(nets, Data.of_columns(columns, self.task)))
         return sum_of(terms), (terms, running)
 
     def _descend(self, places: Tensor) -> dict[str, dict[str, Tensor]]:
@@ -158,7 +158,7 @@ class Stack(CapturedFit):
 
         nets = nets_of(self.work, ask)
         loss = signature.with_numbers(self.work.loss, {name: number[0] for name, number in self.numbers.items()})
-        backward(self.work, loss, nets, Data(classes=self.classes, **columns), {})
+        backward(self.work, loss, nets, Data.of_columns(columns, self.task), {})
         own = {name: dict(self.skeletons[name].named_parameters()) for name in self.work.names}
         found = {name: {n for n, p in named.items() if p.grad is not None} for name, named in own.items()}
         for parameter in (p for named in own.values() for p in named.values()):

@@ -163,4 +163,4 @@ class Stream:
         columns = {
             n: torch.cat([part.columns[n] for part in parts.values()]).index_select(0, back) for n in first.columns
         }
-        return Data(classes=first.classes, **columns).augmented(first.augment)
+        return Data.of_columns(columns, first.task).augmented(first.augment)

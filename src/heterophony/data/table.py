@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from heterophony.data.augment import Augmentation
+from heterophony.tasks.classification import Classification
+from heterophony.tasks.task import Task
 
 _BLOCK = 4096  # rows that become bytes at a time
 
@@ -18,22 +20,35 @@ _BLOCK = 4096  # rows that become bytes at a time
 class Data:
     """Named tensors that share their first dimension, such as `Data(x=images, y=labels, classes=10)`.
 
-    A batch is a `Data` too. `classes` is the size of the label space where there is one. `augment` (see `augmented`) is
-    what training on these rows does to their images; predictions and evaluation leave them as they are.
+    A batch is a `Data` too. `task` says what the targets `y` are, and `classes=10` is short for
+    `task=Classification(10)`. `augment` (see `augmented`) is what training on these rows does to their images;
+    predictions and evaluation leave them as they are.
     On a GPU, images whose values are those of bytes are kept as bytes: `x` is what they stand for, to the bit.
     """
 
-    __slots__ = ("augment", "classes", "columns", "copies", "levels")
+    __slots__ = ("augment", "columns", "copies", "levels", "task")
 
-    def __init__(self, *, classes: int | None = None, **columns: Tensor) -> None:
+    def __init__(self, *, classes: int | None = None, task: Task | None = None, **columns: Tensor) -> None:
+        if classes is not None and task is not None:
+            raise ValueError("give either classes or a task")
+        self._fill(columns, task or Classification(classes))
+
+    def _fill(self, columns: dict[str, Tensor], task: Task) -> None:
         lengths = {name: len(column) for name, column in columns.items()}
         if not columns or len(set(lengths.values())) != 1:
             raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
         self.columns = columns
-        self.classes = classes
+        self.task = task
         self.augment: Augmentation | None = None
         self.copies: dict[str, Data] = {}
         self.levels: Tensor | None = None  # where x is kept as bytes, what each of the 256 stands for
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Tensor], task: Task) -> Data:
+        """Make data of columns by their names."""
+        made = cls.__new__(cls)
+        made._fill(dict(columns), task)
+        return made
 
     @classmethod
     def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
@@ -46,6 +61,11 @@ class Data:
             raise ValueError("the data set is empty")
         x = torch.stack([torch.as_tensor(x, dtype=torch.float32) for x, _ in rows])
         return cls(classes=classes, x=x, y=torch.as_tensor([int(y) for _, y in rows]))
+
+    @property
+    def classes(self) -> int | None:
+        """The size of the label space, where there is one."""
+        return self.task.classes
 
     def __len__(self) -> int:
         return next(iter(self.columns.values())).shape[0]
@@ -71,7 +91,7 @@ class Data:
 
     def with_columns(self, **columns: Tensor) -> Data:
         """Return the same rows with further columns, such as a teacher's logits."""
-        made = Data(classes=self.classes, **{**self.columns, **columns})
+        made = Data.of_columns({**self.columns, **columns}, self.task)
         made.augment = self.augment
         made.levels = None if "x" in columns else self.levels
         return made
@@ -111,7 +131,7 @@ class Data:
 
     def _like(self, columns: dict[str, Tensor]) -> Data:
         made = Data.__new__(Data)  # of one length, as these are: a batch needs no check
-        made.columns, made.classes, made.augment, made.copies = columns, self.classes, self.augment, {}
+        made.columns, made.task, made.augment, made.copies = columns, self.task, self.augment, {}
         made.levels = self.levels
         return made
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import abc
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
+from heterophony.tasks.sequence import Sequence
 
 BYTES = 256
 NAMES = tuple(f"byte {i}" for i in range(BYTES))  # the classes of a language model
@@ -29,7 +31,7 @@ def chopped(texts: Iterable[str], length: int) -> Texts:
     return whole[starts + np.arange(length + 1)] if rows else np.empty((0, length + 1), np.uint8)
 
 
-def padded(texts: Sequence[str], length: int) -> Texts:
+def padded(texts: abc.Sequence[str], length: int) -> Texts:
     """Return a row for each text: its first `length` bytes, with zeros behind."""
     out = np.zeros((len(texts), length), np.uint8)
     for row, text in enumerate(texts):
@@ -44,5 +46,5 @@ def text_data(texts: Texts, labels: npt.NDArray[Any], *, classes: int | None, se
         raise DataError(f"text must be uint8 of shape (rows, bytes), got {texts.dtype} {texts.shape}")
     x = torch.from_numpy(texts.astype(np.int64))
     if sequence:
-        return Data(x=x[:, :-1].contiguous(), y=x[:, 1:].contiguous(), classes=BYTES)
+        return Data(x=x[:, :-1].contiguous(), y=x[:, 1:].contiguous(), task=Sequence(BYTES))
     return Data(x=x, y=torch.from_numpy(np.array(labels, dtype=np.int64)), classes=classes)

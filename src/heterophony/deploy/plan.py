@@ -255,5 +255,5 @@ def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
 def _joined(first: Data, second: Data) -> Data:
     """Return the rows of both; without labels, where the second has none."""
     names = [name for name in ("x", "y") if name in second.columns]
-    columns = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
-    return Data(classes=first.classes, **columns).augmented(first.augment)
+    columns: dict[str, torch.Tensor] = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
+    return Data.of_columns(columns, first.task).augmented(first.augment)

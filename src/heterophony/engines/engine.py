@@ -71,7 +71,7 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
-        self.table, self.ledger, self.refusals = Table(), Ledger(), RefusedKinds()
+        self.table, self.ledger, self.refusals = Table(task=federation.task), Ledger(), RefusedKinds()
 
     # -- the run ---------------------------------------------------------------------------------------------
     def run(self, rounds: int | None = None) -> Result:
@@ -471,7 +471,7 @@ class Engine:
         rounds = min(done, self.rounds)  # a node of another organisation may say that it has done more
         return Result(
             rounds,
-            Table(self.table.rows),
+            Table(self.table.rows, self.table.task),
             Ledger(self.ledger.rows),
             clock=self.clock,
             seconds=seconds,

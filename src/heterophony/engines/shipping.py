@@ -22,6 +22,7 @@ from torch import Tensor
 from heterophony.data.table import Data
 from heterophony.federation import Federation
 from heterophony.kernel.method import Method
+from heterophony.tasks.task import Task
 
 ALIGNED = 16  # bytes, as every allocator has them
 Shipment = tuple[bytes, list[npt.NDArray[np.uint8]], list[str]]  # pickled, its arrays, where modules were found
@@ -55,7 +56,7 @@ def unload(shipment: Shipment) -> Federation:
 def _reduced(thing: Any) -> Any:
     """Return how to pickle what ordinary pickling would copy, or could not do."""
     if isinstance(thing, Data):
-        return _data, ({name: _array(column) for name, column in thing.columns.items()}, thing.classes, thing.augment)
+        return _data, ({name: _array(column) for name, column in thing.columns.items()}, thing.task, thing.augment)
     if isinstance(thing, functools._lru_cache_wrapper) and not hasattr(thing, "__qualname__"):
         return functools.cache, (thing.__wrapped__,)  # of a partial: it is found under no name
     if isinstance(thing, type) and issubclass(thing, Method) and not _importable(thing):
@@ -72,9 +73,9 @@ def _array(column: Tensor) -> Tensor | Layout:
     return flat.numpy(), [axes.index(axis) for axis in range(column.dim())]
 
 
-def _data(columns: dict[str, Tensor | Layout], classes: int | None, augment: Any) -> Data:
+def _data(columns: dict[str, Tensor | Layout], task: Task, augment: Any) -> Data:
     made = {name: column if isinstance(column, Tensor) else _tensor(*column) for name, column in columns.items()}
-    return Data(classes=classes, **made).augmented(augment)
+    return Data.of_columns(made, task).augmented(augment)
 
 
 def _tensor(array: npt.NDArray[Any], axes: list[int]) -> Tensor:

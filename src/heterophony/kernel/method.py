@@ -8,7 +8,7 @@ from typing import Any, ClassVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick
 from heterophony.kernel.message import Kind
-from heterophony.kernel.needs import Need, Needy, OneLabelSpace, OneOutputPerRow, PublicData
+from heterophony.kernel.needs import Need, Needy, OneLabelSpace, PublicData, Serves
 from heterophony.kernel.networks import NetworksByRole, misfit
 from heterophony.kernel.reaction import Count, Every, Reaction, Round
 
@@ -33,6 +33,7 @@ class Method:
     models: ClassVar[NetworksByRole] = {}
     headline: ClassVar[str] = ""
     public: ClassVar[bool] = False  # whether it needs public data
+    serves: ClassVar[tuple[str, ...]] = ()  # the kinds of tasks; any, if none is named
     tasks: ClassVar[bool] = False  # whether participants may have different classes
     correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
     unused: ClassVar[tuple[str, ...]] = ()  # options of its parts that mean nothing to it, as "cohort.weighted"
@@ -61,9 +62,11 @@ class Method:
 
     def needs(self) -> list[Need]:
         """Return what it needs of the data with these options; a method may add to what its parts need."""
-        found: list[Need] = [] if self.tasks else [OneLabelSpace()]
+        found: list[Need] = [Serves(self.serves)] if self.serves else []
+        if not self.tasks:
+            found.append(OneLabelSpace())
         if self.public:
-            found += [OneOutputPerRow(), PublicData()]
+            found.append(PublicData())
         for field in fields(self):  # type: ignore[arg-type]
             part = getattr(self, field.name)
             if isinstance(part, Needy):

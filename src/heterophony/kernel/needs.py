@@ -18,7 +18,7 @@ class DataFacts:
     labelled: bool = False  # whether these have labels
     validation: bool = False
     stream: bool = False  # whether private rows come over time
-    sequences: bool = False  # whether every next byte is predicted, so that there are no labels
+    task: str = "classification"  # the kind of its task
     label_spaces: str = ""  # which classes each domain has, in words; empty where they are the same for all
 
 
@@ -48,11 +48,15 @@ class OneLabelSpace:
 
 
 @dataclass(frozen=True)
-class OneOutputPerRow:
-    """A row has one output, which can be compared with others' outputs for it."""
+class Serves:
+    """The task is one of these kinds."""
+
+    kinds: tuple[str, ...]
 
     def lacks(self, data: DataFacts) -> str | None:
-        return f"compares outputs on public rows, one a row; {data.name} has sequences" if data.sequences else None
+        if data.task in self.kinds:
+            return None
+        return f"serves {' and '.join(self.kinds)}, and {data.name} is {data.task}: take a method that serves any task"
 
 
 @dataclass(frozen=True)

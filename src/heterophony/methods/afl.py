@@ -36,7 +36,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, ce, cross_entropy, onto_simplex
+from heterophony.parts import Cohort, Training, answers, onto_simplex, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite
@@ -104,9 +104,9 @@ class AFL(Method):
         data = client.data[self.local.data]
         loss = 0.0
         if len(data):
-            logits = yield Predict("model", self.local.data)
-            loss = float(ce(logits, data.y))
-        yield self.local.fit("model", cross_entropy)
+            outputs = yield Predict("model", self.local.data)
+            loss = float(data.task.loss(outputs, data.y))
+        yield self.local.fit("model", task_loss)
         return UPDATE(weights=client.weights(), loss=loss)
 
     @on(answers(UPDATE), role="server")

@@ -46,7 +46,6 @@ from heterophony.parts import (
     Training,
     add_learned,
     answers,
-    cross_entropy,
     difference,
     engage,
     follow,
@@ -57,6 +56,7 @@ from heterophony.parts import (
     put_aside,
     release,
     shifted,
+    task_loss,
     train_beside,
     update_of,
 )
@@ -152,7 +152,7 @@ class BHFL(Method):
     staleness: Staleness = Staleness()
     local: Training = Training()  # of leaves
     proxy: Training = Training()  # of internal nodes that have data
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, bipartition, cross_entropy, moving
+from heterophony.parts import Cohort, Training, answers, bipartition, moving, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -100,7 +100,7 @@ class CFL(Method):
     gamma: Annotated[float, "how unlike the parts must be, from 0 (anything) to 1 (never)"] = 0.0
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,6 +76,7 @@ class Cronus(Method):
     kinds = (ASK, PREDICTIONS, LABELS)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted",)
     public = True
 

@@ -30,7 +30,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Proximal, Retention, Training, answers, cross_entropy
+from heterophony.parts import Cohort, Proximal, Retention, Training, answers, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("fork"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -69,7 +69,7 @@ class Ditto(Method):
     pull: Annotated[float, "lambda: how strongly the own model is pulled to the global one; 0 is solo"] = 0.1
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     def __post_init__(self) -> None:

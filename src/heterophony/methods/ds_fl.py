@@ -70,6 +70,7 @@ class DSFL(Method):
     kinds = (ASK, PREDICTIONS, LABELS)
     models = {"server": {"model": Global()}, "client": {"model": Own()}}
     headline = "distilled"
+    serves = ("classification",)
     unused = ("cohort.weighted", "distil.initial")
     public = True
 

@@ -90,6 +90,7 @@ class FCCL(Method):
     models = {"client": {"model": Own(), "previous": Own(), "pretrained": Own()}}
     memory = ("pretrained",)
     headline = "local"
+    serves = ("classification",)
     unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial")
     public = True
     correlates = True

@@ -93,6 +93,7 @@ class FD(Method):
     memory = ("tables",)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted",)
 
     gamma: Annotated[float, "the weight of what the others say"] = 0.1

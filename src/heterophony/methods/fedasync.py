@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from heterophony import Each, Kind, Loss, Mark, Message, Method, Node, Note, Round, Same, Send, Steps, Weights, on
-from heterophony.parts import Proximal, Staleness, Training, cross_entropy, difference, engage, release, shifted
+from heterophony.parts import Proximal, Staleness, Training, difference, engage, release, shifted, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"))
@@ -33,7 +33,7 @@ class FedAsync(Method):
     concurrency: Annotated[float, "share of the clients at work at a time; the next is drawn among the idle"] = 1.0
     staleness: Staleness = Staleness()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,7 +31,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, NodeOptimiser, Training, answers, cross_entropy, move
+from heterophony.parts import Cohort, NodeOptimiser, Training, answers, move, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -64,7 +64,7 @@ class FedAvg(Method):
 
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     transform: Annotated[Transform | None, "of local gradients; it is given the global weights as `anchor`"] = None
     server: NodeOptimiser = NodeOptimiser()
 

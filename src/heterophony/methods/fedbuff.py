@@ -29,7 +29,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import NodeOptimiser, Staleness, Training, cross_entropy, engage, move, moving, release
+from heterophony.parts import NodeOptimiser, Staleness, Training, engage, move, moving, release, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 DELTA = Kind("delta", to="parent", weights=Weights("model"))
@@ -58,7 +58,7 @@ class FedBuff(Method):
     staleness: Staleness = Staleness()
     server: NodeOptimiser = NodeOptimiser()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
 
     def __post_init__(self) -> None:
         super().__post_init__()

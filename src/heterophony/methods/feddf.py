@@ -67,6 +67,7 @@ class FedDF(Method):
     memory = ("kin", "informed")
     models = {"server": {"*": Architectures()}, "client": {"model": Own(start="alike")}}
     headline = "fused"
+    serves = ("classification",)
     unused = ("distil.initial",)
     public = True
 

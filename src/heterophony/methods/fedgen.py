@@ -130,6 +130,7 @@ class FedGen(Method):
     memory = ("head", "generator", "shares", "shapes", "warned")
     models = {"server": {"model": Same(start="alike")}, "client": {"model": Own(start="alike")}}
     headline = "personalised"
+    serves = ("classification",)
 
     generated: Annotated[float, GENERATED] = 1.0
     width: Annotated[int | None, WIDTH] = None
@@ -183,6 +184,7 @@ class FedGenWhole(Method):
     memory = ("generator", "shares")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "personalised"
+    serves = ("classification",)
 
     generated: Annotated[float, GENERATED] = 1.0
     width: Annotated[int | None, WIDTH] = None

@@ -112,6 +112,7 @@ class FedGH(Method):
     memory = ("head", "shapes", "warned")
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted",)
 
     head_epochs: Annotated[int, "how often the server goes over the means that clients have sent"] = 100

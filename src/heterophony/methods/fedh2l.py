@@ -103,6 +103,7 @@ class FedH2L(Method):
     memory = ("g_loc",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    serves = ("classification",)
     unused = ("cohort.fraction", "cohort.weighted", "local.initial")
     public = True
 
@@ -138,6 +139,7 @@ class FedH2LAsync(Method):
     memory = ("heard",)
     models = {"peer": {"model": Own()}}
     headline = "local"
+    serves = ("classification",)
     unused = ("local.initial",)
     public = True
 

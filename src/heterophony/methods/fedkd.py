@@ -118,6 +118,7 @@ class FedKD(Method):
     memory = ("step", "heard")
     models = {"server": {"model": Global()}, "client": {"model": Own(), "mentee": Global()}}
     headline = "personalised"
+    serves = ("classification", "sequence")
     unused = ("cohort.weighted",)
 
     distil: Annotated[float, "weight of the adaptive KL"] = 1.0

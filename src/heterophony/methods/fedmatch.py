@@ -149,6 +149,7 @@ class FedMatch(Method):
     kinds = (MODEL, UPDATE)
     memory = ("sigma", "psi", "known")  # "known" has for each client its psi and its answer to the probe
     headline = "global"
+    serves = ("classification",)
     unused = ("local.initial", "distil.initial")
     public = True
 

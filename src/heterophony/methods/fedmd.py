@@ -101,6 +101,7 @@ class FedMD(Method):
     models = {"server": {"model": Global()}, "client": {"model": Own()}}
     memory = ("initialised",)
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted", "distil.initial")
     public = True
 

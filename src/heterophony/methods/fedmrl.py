@@ -39,7 +39,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Nets, Spliced, Training, answers, ce
+from heterophony.parts import Cohort, Nets, Spliced, Training, answers
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -125,4 +125,5 @@ class FedMRL(Method):
         fused = nets["model.projector"](torch.cat([general, own], -1))
         small = nets["model.small.head"](fused[..., : general.shape[-1]])
         logits = nets["model.own.head"](fused[..., : own.shape[-1]])
-        return {"model": {"ce": ce(logits, batch.y), "inner": self.inner * ce(small, batch.y)}}
+        task = batch.task
+        return {"model": {task.term: task.loss(logits, batch.y), "inner": self.inner * task.loss(small, batch.y)}}

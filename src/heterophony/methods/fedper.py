@@ -36,7 +36,7 @@ from heterophony import (
     on,
     within,
 )
-from heterophony.parts import Cohort, Training, answers, biased_width, cross_entropy, grouped, head_of, replaced
+from heterophony.parts import Cohort, Training, answers, biased_width, grouped, head_of, replaced, task_loss
 
 PART = Part("model", part="part", width="width")
 GLOBAL = Kind("global", to="children", weights=PART)
@@ -66,7 +66,7 @@ class FedPer(Method):
     ] = None
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     alone: Annotated[
         int | None, "epochs in which only what stays is trained, before only the part is; none: both together"
     ] = None

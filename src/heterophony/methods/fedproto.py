@@ -115,6 +115,7 @@ class FedProto(Method):
     memory = ("prototypes", "shapes", "trained", "warned")
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
 
     pull: Annotated[float, "lambda of Eq. 7: how strongly features are pulled to their prototype"] = 1.0
     width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None

@@ -33,7 +33,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, cross_entropy
+from heterophony.parts import Cohort, Training, answers, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -68,7 +68,7 @@ class FineTune(Method):
     every: Annotated[int, "rounds from one fine-tuning to the next"] = 1
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
 
     def __post_init__(self) -> None:
         super().__post_init__()

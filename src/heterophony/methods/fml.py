@@ -34,7 +34,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Nets, Scheduled, Training, answers, ce, cross_entropy, kl, schedules
+from heterophony.parts import Cohort, Nets, Scheduled, Training, answers, schedules, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("meme"))
 MEME = Kind("meme", to="parent", weights=Weights("model"))
@@ -83,7 +83,7 @@ class FML(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights, "meme")
-        yield from self.local.before_first_round(client, cross_entropy)
+        yield from self.local.before_first_round(client, task_loss)
         alpha = schedules.at(self.alpha, client.round)
         beta = schedules.at(self.beta, client.round)
         loss = partial(self.mutual, alpha=alpha, beta=beta)
@@ -102,8 +102,9 @@ class FML(Method):
 
     def mutual(self, nets: Nets, batch: Data, alpha: float, beta: float) -> dict[str, dict[str, Tensor]]:
         """Return both losses of Eq. 5."""
+        task = batch.task  # of classes: the loss is cross-entropy, and the distance KL
         own, meme = nets["model"](batch.x), nets["meme"](batch.x)
         return {
-            "model": {"ce": alpha * ce(own, batch.y), "kl": (1 - alpha) * kl(meme, own)},
-            "meme": {"ce": beta * ce(meme, batch.y), "kl": (1 - beta) * kl(own, meme)},
+            "model": {task.term: alpha * task.loss(own, batch.y), "kl": (1 - alpha) * task.distance(meme, own)},
+            "meme": {task.term: beta * task.loss(meme, batch.y), "kl": (1 - beta) * task.distance(own, meme)},
         }

@@ -38,7 +38,7 @@ from heterophony import (
     members_of,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, ce, cross_entropy
+from heterophony.parts import Cohort, Training, answers, task_loss
 
 MODELS = Kind("models", to="children", weights=Family("model", many="clusters"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), cluster=Scalar(low=0), examples=Scalar(low=0))
@@ -69,7 +69,7 @@ class IFCA(Method):
     clusters: Annotated[int, "models at the server, one for each cluster of clients"] = 2
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,12 +104,12 @@ class IFCA(Method):
 
     def best(self, client: Node, models: Mapping[int, Named]) -> Steps:
         """Return the number of the model with the least loss on the client's rows."""
-        labels = client.data[self.local.data].y
+        data = client.data[self.local.data]
         chosen, least = 0, float("inf")
         for i in range(self.clusters):
             client.load(models[i])
-            logits = yield Predict("model", self.local.data)
-            loss = float(ce(logits, labels))
+            outputs = yield Predict("model", self.local.data)
+            loss = float(data.task.loss(outputs, data.y))
             if loss < least:
                 chosen, least = i, loss
         return chosen

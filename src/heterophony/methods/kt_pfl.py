@@ -78,6 +78,7 @@ class KTpFL(Method):
     memory = ("coefficients",)  # whose they are, and the matrix
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted", "distil.initial")
     public = True
 

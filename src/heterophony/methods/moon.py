@@ -34,7 +34,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Nets, Training, answers, ce, cross_entropy, features_of
+from heterophony.parts import Cohort, Nets, Training, answers, features_of, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -101,7 +101,7 @@ class Moon(Method):
         else:
             client.load(mail.weights)
             client.vars["trained"] = True
-            yield self.local.fit("model", cross_entropy)
+            yield self.local.fit("model", task_loss)
         return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
 
     @on(answers(UPDATE), role="server")
@@ -117,5 +117,5 @@ class Moon(Method):
         near = F.cosine_similarity(features, nets["common.body"](batch.x), dim=-1)
         away = F.cosine_similarity(features, nets["previous.body"](batch.x), dim=-1)
         contrast = F.softplus((away - near) / self.tau).mean()  # -log(a / (a + b)) is softplus(log b - log a)
-        logits = nets["model.head"](features)
-        return {"model": {"ce": ce(logits, batch.y), "contrast": self.mu * contrast}}
+        task, outputs = batch.task, nets["model.head"](features)
+        return {"model": {task.term: task.loss(outputs, batch.y), "contrast": self.mu * contrast}}

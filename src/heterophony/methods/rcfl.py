@@ -99,6 +99,7 @@ class RCFL(Method):
     kinds = (ASK, SCORES, GLOBAL)
     models = {"client": {"model": Own()}}
     headline = "personalised"
+    serves = ("classification",)
     unused = ("cohort.weighted", "distil.initial")
     public = True
 

@@ -40,10 +40,10 @@ from heterophony.parts import (
     Shifted,
     Training,
     answers,
-    cross_entropy,
     difference,
     move,
     shifted,
+    task_loss,
 )
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"), control=Weights("model"), heard=Scalar(low=-1))
@@ -82,7 +82,7 @@ class Scaffold(Method):
 
     cohort: Cohort = Cohort()
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     server: NodeOptimiser = NodeOptimiser()
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from heterophony import Deviation, Loss, Mark, Method, Node, Own, Round, Steps, on
-from heterophony.parts import Retention, Training, cross_entropy
+from heterophony.parts import Retention, Training, task_loss
 
 EVERYTHING = Training(data="all")
 
@@ -34,7 +34,7 @@ class Solo(Method):
     tasks = True
 
     local: Training = Training()
-    loss: Loss = cross_entropy
+    loss: Loss = task_loss
     retain: Retention = Retention()  # against forgetting, where data come as a stream
 
     @on(Round)

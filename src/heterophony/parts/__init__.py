@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from heterophony.parts.losses import kl as kl
     from heterophony.parts.losses import soft_ce as soft_ce
     from heterophony.parts.losses import soft_cross_entropy as soft_cross_entropy
+    from heterophony.parts.losses import task_loss as task_loss
     from heterophony.parts.lowrank import compressed as compressed
     from heterophony.parts.lowrank import restored as restored
     from heterophony.parts.merging import Merge as Merge
@@ -105,7 +106,7 @@ _NAMES = {
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("Generator",),
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
-    "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy"),
+    "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
     "mutual": ("MutualTeaching", "Signal"),

@@ -6,29 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from heterophony.data.table import Data
+from heterophony.tasks.classification import ce as ce
+from heterophony.tasks.classification import flat as flat
+from heterophony.tasks.classification import kl as kl
 
 Nets = Mapping[str, Callable[[Tensor], Tensor]]
 
 
-def flat(logits: Tensor) -> Tensor:
-    """Return outputs with one row for each prediction.
-
-    Those of sequences, of shape (rows, classes, places), become (rows x places, classes).
-    """
-    if logits.ndim <= 2:
-        return logits
-    return logits.movedim(1, -1).flatten(0, -2)
-
-
-def ce(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy with the labels: mean over rows, or over all places of all rows."""
-    if logits.ndim > 2:  # flattened: torch's own form for sequences has no GPU kernel that repeats to the bit
-        labels = labels.flatten()
-    return F.cross_entropy(flat(logits), labels)
+def task_loss(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+    """Return the loss of each model on the batch's task: cross-entropy with labels, errors of numbers, ..."""
+    return {name: {batch.task.term: batch.task.loss(net(batch.x), batch.y)} for name, net in nets.items()}
 
 
 def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
@@ -67,25 +57,21 @@ def soft_ce(target: Tensor, logits: Tensor) -> Tensor:
     return -(target.detach() * logits.log_softmax(-1)).sum(-1).mean()
 
 
-def kl(teacher: Tensor, student: Tensor) -> Tensor:
-    """Return KL(teacher || student) of logits: summed over classes, mean over the batch."""
-    target = flat(teacher.detach()).log_softmax(-1)
-    learnt = flat(student).log_softmax(-1)
-    return (target.exp() * (target - learnt)).sum(-1).mean()
-
-
 @dataclass(frozen=True)
 class Mutual:
-    """Cross-entropy with the labels, and KL from another model: FML's Eq. 5 for one's own model.
+    """The task's loss, and the distance from another model: FML's Eq. 5 for one's own model.
 
-    KL counts with this `share`, cross-entropy with the rest. The column `parent` has the other model's logits.
+    The distance, KL of classes, counts with this `share`, the loss with the rest. The column `parent` has the other
+    model's outputs.
     """
 
     share: float
 
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        def terms(logits: Tensor) -> dict[str, Tensor]:
-            own = ce(logits, batch.y)
-            return {"ce": (1 - self.share) * own, "kl": self.share * kl(batch.parent, logits)}
+        task = batch.task
+
+        def terms(outputs: Tensor) -> dict[str, Tensor]:
+            own = task.loss(outputs, batch.y)
+            return {task.term: (1 - self.share) * own, "kl": self.share * task.distance(batch.parent, outputs)}
 
         return {name: terms(net(batch.x)) for name, net in nets.items()}

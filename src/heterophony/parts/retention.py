@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from heterophony.data.table import Data
+from heterophony.kernel.needs import Need, Serves
 from heterophony.kernel.node import Node, copy_into
 from heterophony.kernel.optimisers import sgd
 from heterophony.kernel.terms import named_terms, sum_of
@@ -38,6 +39,10 @@ class Retention:
     def __post_init__(self) -> None:
         if min(self.lwof, self.ewc, self.decay) < 0 or self.rho <= 0 or self.batches < 1:
             raise ValueError(f"retention needs weights and decay >= 0, rho > 0 and batches >= 1, got {self}")
+
+    def needs(self, name: str) -> list[Need]:
+        """Return what it needs of the data. Learning without forgetting softens predictions of classes."""
+        return [Serves(("classification", "sequence", "segmentation"))] if self.lwof else []
 
     def train(
         self,

@@ -17,6 +17,7 @@ from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run, RunError
 from heterophony.tables.metrics import curve
+from heterophony.tasks.score import Score
 
 POINTS = 300  # of a curve, at most: more cannot be seen, and make the page heavy
 
@@ -42,7 +43,7 @@ class ArmRuns:
 
     @cached_property
     def curves(self) -> list[list[dict[str, Any]]]:
-        """The accuracies by round, of each seed."""
+        """The figures by round, of each seed."""
         return [curve(run.table, run.homes, run.headline) for run in self.runs]
 
     @property
@@ -63,6 +64,11 @@ class Chapter:
     @cached_property
     def recipe(self) -> dict[str, Any]:
         return self.arms[0].first.recipe
+
+    @property
+    def score(self) -> Score:
+        """The score by which the task judges models."""
+        return self.arms[0].first.summary.score
 
     @property
     def legend(self) -> list[tuple[str, str]]:
@@ -234,17 +240,22 @@ def mean(values: Iterable[float | None]) -> float | None:
     return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
 
 
-def accuracies(points: Sequence[dict[str, Any]], figure: str = "acc") -> Series:
-    """Return per cent by round, from when all participants have been evaluated."""
+def judged(points: Sequence[dict[str, Any]], score: Score, figure: str = "acc") -> Series:
+    """Return figures by round as they are shown, in per cent say, from when all participants have been evaluated."""
     found: Series = {}
     for at in points:
         if found or at[figure] is not None:
-            found[at["round"]] = None if at[figure] is None else 100 * at[figure]
+            found[at["round"]] = None if at[figure] is None else score.scale * at[figure]
     return found
 
 
 def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
     return "no number" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def rated(value: float | None, score: Score) -> str:
+    """Return a figure as it is shown, in words."""
+    return told(value, score.digits, score.unit)
 
 
 def lost(chapter: Chapter) -> str:
@@ -254,7 +265,7 @@ def lost(chapter: Chapter) -> str:
         seeds = [
             str(run.spec["seed"])
             for run, points in zip(arm.runs, arm.curves, strict=True)
-            if run.summary.found(Diverged) or None in accuracies(points).values()
+            if run.summary.found(Diverged) or None in judged(points, chapter.score).values()
         ]
         if seeds:
             found.append(f"{arm.label} (seed {', '.join(seeds)})")
@@ -270,7 +281,7 @@ def thin(rounds: list[int]) -> list[int]:
 
 
 def noted(folder: Folder, product: str, quantity: Callable[[str], bool]) -> Iterable[dict[str, Any]]:
-    """Return rows of the table that are no accuracies: notes, and terms of losses."""
+    """Return rows of the table that are no scores: notes, and terms of losses."""
     return (row for row in folder.table if row["product"] == product and quantity(row["quantity"]) and row["n"])
 
 

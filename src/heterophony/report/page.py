@@ -258,7 +258,9 @@ def _finding(found: Comparison) -> str:
     figure = best.figures[found.metric]
     if figure is None:
         return ""
-    text = f"{best.label} has the highest mean accuracy on all domains, {figure.text()} %."
+    score = found.score
+    last, value = "highest" if score.higher else "lowest", figure.text(score.scale, score.digits)
+    text = f"{best.label} has the {last} mean {score.label} on all domains, {value}{score.unit}."
     sure = [label for label, line in lines.items() if line.p is not None and line.p < 0.05]
     others = len(lines) - 1
     if len(found.seeds) < 2:

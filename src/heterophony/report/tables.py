@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
 
+from heterophony.base.wording import sentence
 from heterophony.report.chapters import ArmRuns, Chapter
 from heterophony.report.printed_table import PrintedTable
 from heterophony.runs.population import FILE
@@ -15,18 +16,18 @@ MOST = 40  # participants in a table; of more, those who are worst off
 
 
 def methods(chapter: Chapter) -> PrintedTable:
-    """Return the table of the methods side by side, with the highest of each column in bold."""
+    """Return the table of the methods side by side, with the best of each column in bold."""
     found = comparing(chapter)
     head, rows = comparison.header(found), comparison.cells(found)
     strong = set()
     for place, name in enumerate(comparison.columns(found), 1):
         known = {row: own.mean for row, line in enumerate(found.methods) if (own := line.figures[name]) is not None}
         if len(known) > 1:
-            highest = max(known.values())
-            strong |= {(row, place) for row, value in known.items() if value == highest}
+            best = (max if comparison.score_of(found, name).higher else min)(known.values())
+            strong |= {(row, place) for row, value in known.items() if value == best}
     colors = [chapter.colors[line.label] for line in found.methods]
     title = f"Methods on {chapter.setting}"
-    note = comparison.note(found) + "." + (" In bold the highest of each column." if strong else "")
+    note = comparison.note(found) + "." + (" In bold the best of each column." if strong else "")
     return PrintedTable("methods", title, head, rows, note, frozenset(strong), colors=colors)
 
 
@@ -66,34 +67,35 @@ def _participants(chapter: Chapter, figure: str, name: str, what: str) -> Printe
     everyone = list(dict.fromkeys(who for column in columns for who in column))
     if not any(len(set(column.values())) > 1 for column in means):
         return None
-    shown = _worst_off(everyone, means)
+    higher = chapter.score.higher
+    shown = _worst_off(everyone, means, higher)
     networks = _known(chapter)
     rows = []
     for who in shown:
-        cells = [comparison.figure(column.get(who)) for column in columns]
+        cells = [comparison.figure(column.get(who), chapter.score) for column in columns]
         rows.append([who, *networks.get(who, ("-", "-")), *cells])
-    for title, last in (("worst", min), ("mean", mean)):
+    for title, last in (("worst", min if chapter.score.higher else max), ("mean", mean)):
         rows.append([title, "", "", *(_by_seed(arm, figure, last) for arm in arms)])
-    note = f"Accuracy (%) on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
+    note = f"{sentence(chapter.score.axis)} on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
     if len(shown) < len(everyone):
         note += f" The {len(shown)} of {len(everyone)} who are worst off."
     head = ["participant", "network", "rows", *(arm.label for arm in arms)]
-    weak = _weak(shown, everyone, means, first=3)
+    weak = _weak(shown, everyone, means, higher, first=3)
     return PrintedTable(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=weak)
 
 
-def _worst_off(everyone: Sequence[str], means: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return all participants, or of very many those whose lowest figure is the lowest, in their usual order."""
+def _worst_off(everyone: Sequence[str], means: Sequence[Mapping[str, float]], higher: bool) -> list[str]:
+    """Return all participants, or of very many those whose worst figure is the worst, in their usual order."""
 
-    def lowest(who: str) -> float:
-        return min(column[who] for column in means if who in column)
+    def depth(who: str) -> float:
+        return min(column[who] if higher else -column[who] for column in means if who in column)
 
-    chosen = set(sorted(everyone, key=lowest)[:MOST])
+    chosen = set(sorted(everyone, key=depth)[:MOST])
     return [who for who in everyone if who in chosen]
 
 
 def _weak(
-    shown: Sequence[str], everyone: Sequence[str], means: Sequence[Mapping[str, float]], first: int
+    shown: Sequence[str], everyone: Sequence[str], means: Sequence[Mapping[str, float]], higher: bool, first: int
 ) -> frozenset[tuple[int, int]]:
     """Return the cells of who is worst off in each column. `first` is the place of the first of these columns.
 
@@ -103,8 +105,8 @@ def _weak(
     for place, column in enumerate(means, first):
         if len(column) < len(everyone) or len(set(column.values())) < 2:
             continue
-        lowest = min(column.values())
-        weak |= {(row, place) for row, who in enumerate(shown) if column[who] == lowest}
+        worst = (min if higher else max)(column.values())
+        weak |= {(row, place) for row, who in enumerate(shown) if column[who] == worst}
     return frozenset(weak)
 
 
@@ -147,7 +149,7 @@ def _by_seed(arm: ArmRuns, figure: str, last: Callable[[Iterable[float]], float]
         values = [own.get(figure) for own in run.summary.metrics.participants.values()]
         known = [value for value in values if value is not None]
         found.append(last(known) if known and len(known) == len(values) else None)
-    return comparison.figure(interval(found))
+    return comparison.figure(interval(found), arm.first.summary.score)
 
 
 def _people(arm: ArmRuns, figure: str) -> list[dict[str, float]]:

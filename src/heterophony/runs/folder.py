@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.runs.run import Run, RunError
-from heterophony.runs.summary import Summary
+from heterophony.runs.summary import Summary, evaluations
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.table import Table
 
@@ -31,7 +31,7 @@ class Folder:
 
     @cached_property
     def table(self) -> Table:
-        return Table(Run(self.path).rows("metrics"))
+        return evaluations(self.path, self.spec)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from heterophony.base.amounts import percent, size
+from heterophony.base.amounts import size
+from heterophony.tables.table import Table
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
@@ -66,13 +67,14 @@ def _round(engine: Engine) -> int:
 def _facts(engine: Engine) -> str:
     """Return how good and how dear the run is so far. It sums tables, so it is asked for once a round."""
     sent = sum(engine.ledger.bytes().values()) if len(engine.ledger.rows) < 5000 else None
-    wanted = (engine.method.headline, "accuracy", "test")
-    rows = [row for row in engine.table.rows[-2000:] if (row["product"], row["quantity"], row["split"]) == wanted]
-    last = [row for row in rows if row["round"] == rows[-1]["round"] and row["sum"] is not None]
-    n = sum(row["n"] for row in last)
+    task, product = engine.table.task, engine.method.headline
+    ratings = [
+        at for at in Table(engine.table.rows[-2000:], task).ratings() if (at.product, at.split) == (product, "test")
+    ]
+    last = [at.value for at in ratings if at.round == ratings[-1].round and at.value is not None]
     texts = []
-    if n:
-        texts.append(f"accuracy {percent(sum(row['sum'] for row in last) / n)}")
+    if last:
+        texts.append(f"{task.scores[0].label} {task.scores[0].text(sum(last) / len(last))}")
     if sent:
         texts.append(f"sent {size(sent)}")
     return ", ".join(texts)

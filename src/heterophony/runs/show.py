@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heterophony.base.amounts import counted, percent, size
+from heterophony.base.amounts import counted, size
 from heterophony.runs import findings
 from heterophony.runs.findings.finding import Finding
 from heterophony.runs.findings.gains import Gains
 from heterophony.runs.findings.refusals import RefusedMessages
 from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.run import Run, RunError
-from heterophony.runs.summary import Summary
+from heterophony.runs.summary import Summary, evaluations, task_of
 from heterophony.tables import clients
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import Figures, Metrics
-from heterophony.tables.table import Table
+from heterophony.tasks.score import Score
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -32,25 +32,25 @@ def table(summary: Summary) -> Grid:
 
     setting = "" if summary.setting is None else f" on {summary.setting}"
     grid = Grid(title=f"{summary.method}{setting}, seed {summary.seed}", title_justify="left")
-    columns = _columns(summary.metrics)
+    score, columns = summary.score, _columns(summary.metrics, summary.score)
     grid.add_column("participant")
     for title in columns.values():
         grid.add_column(title, justify="right")
     for name, own in summary.metrics.participants.items():
-        grid.add_row(name, *(percent(own[key]) for key in columns))
+        grid.add_row(name, *(score.text(own[key]) for key in columns))
     grid.add_section()
-    grid.add_row("mean", *(percent(getattr(summary.metrics, key)) for key in columns), style="bold")
+    grid.add_row("mean", *(score.text(getattr(summary.metrics, key)) for key in columns), style="bold")
     return grid
 
 
-def _columns(metrics: Metrics) -> dict[str, str]:
+def _columns(metrics: Metrics, score: Score) -> dict[str, str]:
     """Return the figures that say something, and their titles: one domain is the own and all there is."""
     rows: list[Figures] = [{key: getattr(metrics, key) for key in TITLES}, *metrics.participants.values()]
     known = ["acc", *(key for key in TITLES if key != "acc" and any(row.get(key) is not None for row in rows))]
     titles = {key: TITLES[key] for key in known}
     if "cdp" in known or any(row["wdp"] != row["acc"] for row in rows):
         return titles
-    alone = {"acc": "accuracy"}
+    alone = {"acc": score.label}
     return alone | ({"private": titles["private"]} if "private" in titles else {})
 
 
@@ -81,7 +81,7 @@ def _said(summary: Summary, kinds: Sequence[type[Finding]]) -> list[str]:
 
 
 def _reached(summary: Summary) -> str:
-    worst = percent(summary.metrics.worst)
+    worst = summary.score.text(summary.metrics.worst)
     rounds = counted(summary.rounds, "round")
     return f"after {rounds}, product {summary.product!r}; worst participant on its own domain {worst}"
 
@@ -91,7 +91,7 @@ def _best(summary: Summary) -> list[str]:
     if best is None:
         return []
     whose = "" if best.training is None else "the root's "
-    return [f"best by validation: {whose}round {best.round + 1}, all domains {percent(best.metrics.acc)}"]
+    return [f"best by validation: {whose}round {best.round + 1}, all domains {summary.score.text(best.metrics.acc)}"]
 
 
 def _traffic(summary: Summary, kept: bool) -> str:
@@ -121,7 +121,7 @@ def against(folder: Path, other: Path) -> Gains:
     mine, known = _own(folder, ours), _own(other, theirs)
     rounds = [Summary.load(place).rounds for place in (folder, other)]
     after = "" if rounds[0] == rounds[1] else f" (after {counted(rounds[1], 'round')})"
-    return Gains.between(mine, known, f"{other}{after}")
+    return Gains.between(mine, known, f"{other}{after}", task_of(ours).scores[0])
 
 
 def _data(spec: dict[str, Any]) -> Any:
@@ -129,7 +129,7 @@ def _data(spec: dict[str, Any]) -> Any:
 
 
 def _own(folder: Path, spec: dict[str, Any]) -> clients.ByParticipant:
-    return clients.own(Table(Run(folder).rows("metrics")), spec["homes"], spec["headline"])
+    return clients.own(evaluations(folder, spec), spec["homes"], spec["headline"])
 
 
 # -- the ledger --------------------------------------------------------------------------------------------------

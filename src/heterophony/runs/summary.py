@@ -18,6 +18,9 @@ from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import Metrics, best_round, measure
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
+from heterophony.tasks.classification import LABELS
+from heterophony.tasks.score import Score
+from heterophony.tasks.task import Task, packed, unpacked
 
 FILE = "result.json"
 NEEDED = frozenset({"method", "rounds", "metrics", "bytes", "digest", "seconds"})  # in every version's file
@@ -26,7 +29,7 @@ Found = TypeVar("Found", bound=Finding)
 
 @dataclass(frozen=True)
 class Best:
-    """The round with the highest accuracy on validation rows.
+    """The round with the best figure on validation rows.
 
     Leaves of a tree count their own trainings: then `round` is the root's at that time and `training` is theirs.
     """
@@ -41,7 +44,8 @@ class Best:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Best:
-        return cls(value["round"], _metrics(value), value.get("training"))
+        figures = {name: one for name, one in value.items() if name not in ("round", "training")}
+        return cls(value["round"], Metrics.from_dict(figures), value.get("training"))
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,12 @@ class Summary:
     machine: str | None = None
     finished: bool = False
     unchecked: bool = field(default=False, kw_only=True)  # begun before run folders had checksums
+    task: Task = field(default=LABELS, kw_only=True)
+
+    @property
+    def score(self) -> Score:
+        """The score by which models are judged."""
+        return self.task.scores[0]
 
     @property
     def sent(self) -> int:
@@ -101,6 +111,7 @@ class Summary:
             "machine": self.machine,
             "finished": self.finished,
             **({"unchecked": True} if self.unchecked else {}),
+            **({} if self.task.kind == "classification" else {"task": packed(self.task)}),
         }
 
     @classmethod
@@ -113,7 +124,7 @@ class Summary:
             seed=value.get("seed", 0),
             product=value.get("product", ""),
             rounds=value["rounds"],
-            metrics=_metrics(value["metrics"]),
+            metrics=Metrics.from_dict(value["metrics"]),
             best=None if best is None else Best.from_json(best),
             bytes={kind: n for kind, n in value["bytes"].items() if kind != "total"},
             incidents=value.get("incidents", 0),
@@ -124,6 +135,7 @@ class Summary:
             machine=value.get("machine"),
             finished=value.get("finished", True),
             unchecked=value.get("unchecked", False),
+            task=task_of(value),
         )
 
     @classmethod
@@ -145,10 +157,20 @@ class Summary:
         Run(folder).check()
         found = written(folder)
         if found is None or found.rounds < Run(folder).goal:
-            evidence = Evidence(spec, Table(Run(folder).rows("metrics")), Ledger(Run(folder).rows("ledger")))
+            evidence = Evidence(spec, evaluations(folder, spec), Ledger(Run(folder).rows("ledger")))
             marked = [row["round"] for row in evidence.table if row["product"] == evidence.product]
             found = _known(evidence, rounds=1 + max(marked, default=-1))
         return dataclasses.replace(found, unchecked=not Run.checked(folder))
+
+
+def task_of(spec: Mapping[str, Any]) -> Task:
+    """Return the task of a run by its description. One that names none is of classes."""
+    return unpacked(spec["task"]) if "task" in spec else LABELS
+
+
+def evaluations(folder: Path, spec: Mapping[str, Any]) -> Table:
+    """Return the evaluation table of a run folder."""
+    return Table(Run(folder).rows("metrics"), task_of(spec))
 
 
 def written(folder: Path) -> Summary | None:
@@ -192,6 +214,7 @@ def _known(evidence: Evidence, rounds: int) -> Summary:
         bytes=evidence.ledger.bytes(),
         incidents=len(evidence.incidents),
         findings=tuple(finding for finding in found if finding is not None),
+        task=evidence.table.task,
     )
 
 
@@ -209,9 +232,3 @@ def _best(evidence: Evidence) -> Best | None:
     end = max(row["time"] for row in chosen)
     begun = [row["round"] for row in evidence.ledger.messages if row["from"] == root and row["time"] < end]
     return Best(max(begun), metrics, training=best) if begun else Best(best, metrics)
-
-
-def _metrics(value: Mapping[str, Any]) -> Metrics:
-    """Return the metrics in an object of JSON."""
-    names = [each.name for each in dataclasses.fields(Metrics)]
-    return Metrics(**{name: value[name] for name in names if name in value})

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from heterophony.base.disk import naming
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import measure
+from heterophony.tables.table import Table
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
@@ -209,7 +210,7 @@ class Teller:
             if row["sum"] is not None and row["n"]:
                 named.setdefault(_name(row), []).append(row["sum"] / row["n"])
         numbers = {name: math.fsum(values) / len(values) for name, values in named.items()}
-        numbers |= _headline(rows, federation.homes, federation.method.headline)
+        numbers |= _headline(Table(rows, federation.task), federation.homes, federation.method.headline)
         entries, self.counted = self.engine.ledger.rows[self.counted :], len(self.engine.ledger.rows)
         self.sent += sum(Ledger(entries).bytes().values())
         numbers |= {"run/bytes sent": float(self.sent), "run/virtual seconds": self.engine.clock}
@@ -217,7 +218,7 @@ class Teller:
             tracker.log(numbers, round + 1)
 
 
-def _headline(rows: Sequence[Mapping[str, Any]], homes: Mapping[str, str], product: str) -> dict[str, float]:
+def _headline(rows: Table, homes: Mapping[str, str], product: str) -> dict[str, float]:
     """Return the papers' figures of a round in which everyone's model, or the one that all use, was evaluated."""
     nodes = {row["node"] for row in rows if row["product"] == product}
     if homes and len(nodes) > 1 and nodes.isdisjoint(homes):  # edge servers, say: nobody's own, and not one for all

@@ -29,6 +29,7 @@ from heterophony.data.sources import own as own_data
 from heterophony.settings.setting import DataPart, DomainPart, PublicPart
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
+_BY_CLASS = ("dirichlet", "shards", "pathological")
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
     rows = _at_most(name, domain, rows, draw)
 
     draw = rng(seed, name, "clients")
-    labels = source.train.y[rows]
+    labels = source.train.labels[rows]
     groups = None if source.train.groups is None else source.train.groups[rows]
     try:
         parts = _parts(spec, labels, groups, draw)
@@ -204,6 +205,11 @@ def _held_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.r
 def _parts(spec: DataPart, labels: Rows, groups: np.ndarray[Any, Any] | None, draw: np.random.Generator) -> list[Rows]:
     """Return the rows of each client. A natural partition makes one of each group, unless it is told how many."""
     partition, clients = spec.partition.build(), spec.clients
+    if spec.task.kind != "classification" and spec.partition.kind in _BY_CLASS:
+        raise DataError(
+            f"{spec.partition.kind} shares rows out by their class; {spec.task.kind} has no one class for a row: "
+            "take iid, quantity or natural"
+        )
     if not isinstance(partition, Natural):
         return partition.split(labels, clients, draw)
     if groups is None:
@@ -224,7 +230,7 @@ def _private(
 ) -> list[Rows]:
     """Return each client's own test rows: those of its groups, or a share by its classes."""
     if groups is None or spec.partition.kind != "natural":
-        return private_test(labels, parts, test.y, draw)
+        return private_test(labels, parts, test.labels, draw)
     if test.groups is None:
         raise DataError(f"domain {name}: data.private_test: the test half has no groups: set data.arrays.test_group")
     private = private_test_of_groups(groups, parts, test.groups)

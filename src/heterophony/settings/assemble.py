@@ -27,6 +27,7 @@ from heterophony.parts.training import Training
 from heterophony.settings import building, fitting, topologies
 from heterophony.settings import world as worlds
 from heterophony.settings.setting import Setting, SettingError
+from heterophony.tasks.task import packed
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
@@ -94,6 +95,8 @@ def _described(
     }
     if world.reads == "sequences":
         found["sequences"] = True
+    if world.task.kind != "classification":
+        found["task"] = packed(world.task)
     if world.tasks:
         found["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     if any(_named(names) for names in world.labels.values()):
@@ -218,7 +221,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         labelled=world.labelled,
         validation=bool(setting.data.validation),
         stream=setting.data.stream is not None,
-        sequences=world.reads == "sequences",
+        task=world.task.kind,
         label_spaces=world.label_spaces if world.tasks else "",
     )
     for need in method.needs():

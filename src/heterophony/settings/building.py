@@ -13,6 +13,7 @@ from heterophony.settings.allocation import Allocation
 from heterophony.settings.setting import DataPart
 from heterophony.settings.standardised import standardised
 from heterophony.settings.world import World, in_words
+from heterophony.tasks.task import Task
 
 Labels = dict[str, tuple[str, ...]]  # domain -> its classes' names
 
@@ -22,7 +23,8 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     sources, outside = _load(spec, root)
     reads = _kind(spec, sources, outside)
     labels = {name: sources[domain.source].classes for name, domain in spec.all_domains().items()}
-    tasks = _tasks(labels)
+    targets = {name: sources[domain.source].targets for name, domain in spec.all_domains().items()}
+    tasks = _tasks(labels, targets)
     if tasks and spec.public is not None:
         raise DataError(f"public data need domains of one label space, but {in_words(labels)}: take data.public out")
     allocation = rows.allocate(spec, sources, outside, seed)
@@ -33,7 +35,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     first = next(iter(labels.values()))
     labelled = views.labelled(spec, first, outside)
     public = views.public(spec, allocation, form, seed, len(first), labelled)
-    outputs = _outputs(spec, labels, outside)
+    outputs = _outputs(spec, targets, outside)
     return World(
         homes={client.name: client.domain for client in allocation.participants()},
         views=views.participants(spec, allocation, form, public, seed),
@@ -47,6 +49,7 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
         classes=outputs,
         tasks=_with_away(tasks, allocation),
         labels=labels,
+        targets=targets,
         reads=reads,
         moments=moments,
     )
@@ -73,6 +76,8 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     (kind,) = kinds
     if kind in ("images", "arrays") and spec.length is not None:
         raise DataError(f"data.length is for texts; {kind} have {'a side' if kind == 'images' else 'a shape'}")
+    if spec.task.kind != "classification":
+        _check_targets(spec, kind)
     if spec.standardise is not None and kind != "arrays":
         raise DataError(f"data.standardise is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}")
     if kind == "images":
@@ -84,6 +89,22 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     if kind == "sequences":
         _check_no_labels(spec)
     return kind
+
+
+def _check_targets(spec: DataPart, kind: str) -> None:
+    """Raise where other targets than classes are asked of what has none, or with what needs classes."""
+    if kind != "arrays":
+        raise DataError(
+            f"data.task: {spec.task.kind} is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}"
+        )
+    asked = {
+        "data.public": spec.public is not None,
+        "label_noise": any(own.label_noise for own in spec.participants.values()),
+        "data.stream.concepts.labels": spec.stream is not None and any(each.labels for each in spec.stream.concepts),
+    }
+    for name, given in asked.items():
+        if given:
+            raise DataError(f"{name} needs one class a row; the domains are {spec.task.kind}")
 
 
 def _check_square(spec: DataPart, sources: Mapping[str, Source]) -> None:
@@ -126,10 +147,10 @@ def _check_no_labels(spec: DataPart) -> None:
         raise DataError("label_noise needs labels; the domains are sequences")
 
 
-def _tasks(labels: Labels) -> dict[str, str]:
+def _tasks(labels: Labels, targets: Mapping[str, Task]) -> dict[str, str]:
     """Return for each domain the first one of the same label space; nothing where there is one for all."""
-    first_of: dict[tuple[str, ...], str] = {}
-    tasks = {name: first_of.setdefault(classes, name) for name, classes in labels.items()}
+    first_of: dict[tuple[Task, tuple[str, ...]], str] = {}
+    tasks = {name: first_of.setdefault((targets[name], classes), name) for name, classes in labels.items()}
     return tasks if len(first_of) > 1 else {}
 
 
@@ -141,9 +162,9 @@ def _with_away(tasks: Mapping[str, str], allocation: Allocation) -> dict[str, st
     return {**tasks, **{client.name: tasks[client.domain] for client in away}}
 
 
-def _outputs(spec: DataPart, labels: Labels, outside: Source | None) -> dict[str, int]:
+def _outputs(spec: DataPart, targets: Mapping[str, Task], outside: Source | None) -> dict[str, int]:
     """Return how many outputs a model has for each domain; those for joint public classes come behind its own."""
     more = 0
     if spec.public is not None and spec.public.joint is not None and outside is not None:
         more = views.joint_classes(spec.public, outside)
-    return {name: len(classes) + more for name, classes in labels.items()}
+    return {name: (task.outputs or 0) + more for name, task in targets.items()}

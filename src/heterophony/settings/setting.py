@@ -20,6 +20,8 @@ from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
+from heterophony.tasks.score import Score
+from heterophony.tasks.task import Task, unpacked
 
 
 class SettingError(ValueError):
@@ -106,6 +108,44 @@ class ArraysPart(Strict):
     """The stored axes in the order in which networks read them, rows first: `[0, 2, 1]`."""
     classes: tuple[str, ...] = ()
     """The names of the classes, where not every file has all of them."""
+
+
+class TaskPart(Strict):
+    """What the targets are, where they are not one class for each row."""
+
+    kind: Literal["classification", "multilabel", "regression", "segmentation", "sequence"] = "classification"
+    """`classification`: one class; `multilabel`: 0 or 1 for each label, also one yes-or-no label by one logit;
+    `regression`: numbers; `segmentation`: a class for each pixel; `sequence`: a class for each place."""
+    classes: int | None = Field(default=None, ge=2)
+    """Of `segmentation` and `sequence`: how many there are; as many as the data have if not given."""
+    error: Literal["squared", "absolute", "huber"] | None = None
+    """Of `regression`: what training makes small; `squared` if not given."""
+    criterion: Literal["ce", "dice", "both"] | None = None
+    """Of `segmentation`: what training makes small, cross-entropy, 1 - soft Dice, or both; `ce` if not given."""
+    background: bool | None = None
+    """Of `segmentation`: whether Dice and IoU count class 0 too; `false` if not given."""
+
+    @model_validator(mode="after")
+    def _known(self) -> TaskPart:
+        for name in ("classes", "error", "criterion", "background"):
+            if getattr(self, name) is not None and name not in _OF_TASKS[self.kind]:
+                raise ValueError(f"{self.kind} has no {name}")
+        return self
+
+    def build(self, size: int) -> Task:
+        """Return the task, with so many classes, labels or targets."""
+        given = self.model_dump(exclude_none=True, exclude={"classes"})
+        return unpacked({**given, _OF_TASKS[self.kind][0]: size})
+
+
+# The options of each kind of task; the first says how many classes, labels or targets there are.
+_OF_TASKS = {
+    "classification": ("classes",),
+    "multilabel": ("labels",),
+    "regression": ("targets", "error"),
+    "segmentation": ("classes", "criterion", "background"),
+    "sequence": ("classes",),
+}
 
 
 class DomainPart(Strict):
@@ -204,6 +244,8 @@ class DataPart(Strict):
     """Participants of each domain."""
     partition: PartitionPart = PartitionPart()
     """How a domain's rows are shared between its clients."""
+    task: TaskPart = TaskPart()
+    """What the targets of arrays are; one class for each row if not given."""
     arrays: ArraysPart | None = None
     """How files of one's own are read whose rows have any shape; without it an `.npz` file holds images."""
     standardise: Literal["everyone", "participant"] | None = None
@@ -439,6 +481,14 @@ class Setting(Strict):
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                     raise ValueError(f"methods.{name}.{key} is a whole number of at least 1, got {value!r}")
         return self
+
+    def score(self, name: str = "") -> Score:
+        """Return the score by which the task judges models, or another of its scores by name."""
+        scores = self.data.task.build(2).scores
+        found = {score.name: score for score in scores}
+        if name and name not in found:
+            raise SettingError(f"there is no score {name!r}; it is all, own or one of {', '.join(list(found)[1:])}")
+        return found[name] if name else scores[0]
 
     def plan(self, method: str) -> tuple[int, int]:
         """Return the rounds of a method, and after how many of them it is evaluated."""

@@ -72,8 +72,8 @@ def _alike(world: World, clusters: int) -> list[list[str]]:
 
     Near is the mean distance between members. It takes the participants' label counts, which then are no secret.
     """
-    if world.reads == "sequences":
-        raise ValueError('sequences have no labels to cluster by: set topology.by to "order" or "random"')
+    if world.task.kind != "classification":
+        raise ValueError('rows have no labels to cluster by: set topology.by to "order" or "random"')
     participants = list(world.homes)
     counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.outputs).double() for p in participants]
     shares = torch.stack([count / count.sum() for count in counts])

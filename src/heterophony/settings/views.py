@@ -18,6 +18,8 @@ from heterophony.data.text import text_data
 from heterophony.settings.allocation import Allocation, Client, DomainRows, OutsideRows, Rows, rng
 from heterophony.settings.setting import ConceptPart, DataPart, DomainPart, PublicPart, StreamPart
 from heterophony.settings.world import View
+from heterophony.tasks.classification import Classification
+from heterophony.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class InputFormat:
     side: int  # of images, in pixels; of texts, bytes
     mean: float
     std: float
-    classes: dict[str, int]  # data set -> how many it has
+    tasks: dict[str, Task]  # data set -> what its targets are
     row: tuple[int, ...] | None = None
 
     def told(self) -> dict[str, Any]:
@@ -41,10 +43,11 @@ class InputFormat:
     def data(self, split: Split, rows: Rows, domain: DomainPart | None) -> Data:
         """Return rows as data. They are turned as the domain says; None: they are of no domain, and have no classes."""
         degrees = 0.0 if domain is None else domain.degrees
-        classes = None if domain is None else self.classes[domain.source]
+        task = None if domain is None else self.tasks[domain.source]
+        classes = None if task is None else task.classes
         x, y = split.x[rows], split.y[rows]
         if split.kind == "arrays":
-            return Data(x=torch.from_numpy(x), y=torch.from_numpy(y), classes=classes)
+            return Data(x=torch.from_numpy(x), y=torch.from_numpy(y), task=task)
         if split.kind != "images":
             return text_data(x, y, classes=classes, sequence=split.kind == "sequences")
         return to_data(
@@ -67,16 +70,16 @@ def form(spec: DataPart, sources: Mapping[str, Source]) -> InputFormat:
     """Return the form that all rows are brought to: the largest among the sets, unless the setting says another."""
     shapes = [source.train.x.shape[1:] for source in sources.values()]
     kind = next(iter(sources.values())).train.kind
-    classes = {name: len(source.classes) for name, source in sources.items()}
+    tasks = {name: source.targets for name, source in sources.items()}
     if kind == "arrays":
-        return InputFormat(0, 0, spec.mean, spec.std, classes, shapes[0])
+        return InputFormat(0, 0, spec.mean, spec.std, tasks, shapes[0])
     if kind == "images":
         channels = spec.channels or max(shape[2] for shape in shapes)
         side = spec.side or max(max(shape[:2]) for shape in shapes)
     else:
         # The last byte of a sequence is only predicted.
         channels, side = 1, max(shape[0] for shape in shapes) - (kind == "sequences")
-    return InputFormat(channels, side, spec.mean, spec.std, classes)
+    return InputFormat(channels, side, spec.mean, spec.std, tasks)
 
 
 # -- participants ----------------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def _mine(public: View, place: int) -> Data:
     """Return the numbers of the public rows that came from one domain; all, where they are another set's."""
     everyone = public()
     rows = torch.nonzero((everyone.domain == place) | (everyone.domain < 0)).flatten()
-    return Data(classes=everyone.classes, row=rows)
+    return Data(task=everyone.task, row=rows)
 
 
 def _joined(*views: View) -> Data:
@@ -142,7 +145,8 @@ def _joined(*views: View) -> Data:
     parts = [view() for view in views]
     names = [name for name in ("x", "y") if all(name in part.columns for part in parts)]
     columns = {name: torch.cat([part.columns[name] for part in parts]) for name in names}
-    return Data(classes=max(part.classes or 0 for part in parts), **columns).augmented(parts[0].augment)
+    widest = max(parts, key=lambda part: part.task.outputs or 0)
+    return Data.of_columns(columns, widest.task).augmented(parts[0].augment)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ def _inside(form: InputFormat, domains: list[DomainRows], labelled: bool) -> Dat
     columns["domain"] = torch.cat([torch.full((len(part),), place) for place, part in enumerate(parts)])
     if labelled:
         columns["y"] = torch.cat([part.y for part in parts])
-    return Data(classes=parts[0].classes, **columns)
+    return Data.of_columns(columns, parts[0].task)
 
 
 def _outside(form: InputFormat, outside: OutsideRows, public: PublicPart, classes: int, labelled: bool) -> Data:
@@ -254,10 +258,10 @@ def _outside(form: InputFormat, outside: OutsideRows, public: PublicPart, classe
         labels = split.coarse if public.joint == "coarse" else split.y
         assert labels is not None
         columns["y"] = torch.from_numpy(labels[rows]) + classes
-        return Data(classes=classes + joint_classes(public, outside.source), **columns)
+        return Data.of_columns(columns, Classification(classes + joint_classes(public, outside.source)))
     if labelled:
         columns["y"] = torch.from_numpy(split.y[rows])
-    return Data(classes=classes, **columns)
+    return Data.of_columns(columns, Classification(classes))
 
 
 def _change(spec: DataPart, name: str) -> Augmentation:

@@ -8,6 +8,7 @@ from typing import Any
 
 from heterophony.data import Coverage, Data
 from heterophony.data.moments import Moments
+from heterophony.tasks.task import Task
 
 View = Callable[[], Data]  # data that are made when they are first asked for
 
@@ -31,9 +32,15 @@ class World:
     coverage: Coverage
     classes: dict[str, int]  # domain -> outputs that a model for it has
     tasks: dict[str, str]  # domain -> the first domain of the same label space; empty where there is one for all
-    labels: dict[str, tuple[str, ...]]  # domain -> its classes' names
+    labels: dict[str, tuple[str, ...]]  # domain -> its classes' names; empty where rows have other targets
+    targets: dict[str, Task]  # domain -> what its targets are
     reads: str = "images"  # or "texts", "arrays", or "sequences", whose every next byte is predicted
     moments: dict[str, Moments] = field(default_factory=dict)  # by what arrays were standardised; "": all of them
+
+    @property
+    def task(self) -> Task:
+        """What the targets of the first domain are."""
+        return next(iter(self.targets.values()))
 
     @property
     def label_spaces(self) -> str:
@@ -43,5 +50,8 @@ class World:
 
 def in_words(labels: Mapping[str, tuple[str, ...]]) -> str:
     """Say how many classes each domain has, and the first and last of them."""
-    texts = (f"{domain} has {len(names)} classes ({names[0]} to {names[-1]})" for domain, names in labels.items())
+    texts = (
+        f"{domain} has {len(names)} classes ({names[0]} to {names[-1]})" if names else f"{domain} has none"
+        for domain, names in labels.items()
+    )
     return ", ".join(texts)

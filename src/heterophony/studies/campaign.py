@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from heterophony.base.amounts import counted, percent
+from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
@@ -164,9 +164,9 @@ def run(runs: Sequence[PlannedRun], jobs: int = 1, *, check: bool = True) -> Ite
         _say(f"{said} of {counted(len(runs), 'run')} {'is' if said == 1 else 'are'} there already")
     for planned, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
         said += 1
-        acc = percent(found.metrics.acc)
+        acc = found.score.text(found.metrics.acc)
         clock = f"{time.monotonic() - began:.0f} s so far"
-        _say(f"{said} of {len(runs)}: {planned.label}, seed {planned.seed}: accuracy {acc}; {clock}")
+        _say(f"{said} of {len(runs)}: {planned.label}, seed {planned.seed}: {found.score.label} {acc}; {clock}")
         yield planned, found
 
 

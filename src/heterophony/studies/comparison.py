@@ -18,8 +18,11 @@ from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
 from heterophony.studies.campaign import PlannedRun
 from heterophony.tables.interval import Interval, holm, interval, mean, paired
+from heterophony.tasks.classification import LABELS
+from heterophony.tasks.score import ACCURACY, Score
+from heterophony.tasks.task import Task
 
-METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private", "top5", "f1")
+METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private")
 COLUMNS = ("acc", "wdp", "cdp", "worst")  # of the table
 TITLES = {"acc": "all", "wdp": "own", "cdp": "others", "inter": "inter", "worst": "worst client"}
 
@@ -74,6 +77,12 @@ class Comparison:
     seeds: tuple[int, ...]
     methods: tuple[Compared, ...]
     best: str | None
+    task: Task = LABELS
+
+    @property
+    def score(self) -> Score:
+        """The score that is compared: that by which the task judges models, on some sets, or another of its own."""
+        return next((score for score in self.task.scores if score.name == self.metric), self.task.scores[0])
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -173,10 +182,21 @@ def _method_options(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **plan}
 
 
-def metric_of(name: str) -> str:
+def metrics_of(task: Task) -> tuple[str, ...]:
+    """Return the names of all figures that can be compared: on some sets, and the task's other scores on all."""
+    return (*METRICS, *(score.name for score in task.scores[1:]))
+
+
+def names_of(task: Task) -> dict[str, str]:
+    """Return all figures by the names of the command line, and what papers call them."""
+    return {**NAMES, **{score.name: score.name for score in task.scores[1:]}}
+
+
+def metric_of(name: str, task: Task = LABELS) -> str:
     """Return a metric by its own name or by the heading of its column."""
-    if (found := NAMES.get(name, name)) not in METRICS:
-        raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(NAMES)}")
+    known = names_of(task)
+    if (found := known.get(name, name)) not in known.values():
+        raise ComparisonError(f"there is no metric {name!r}; it is one of {', '.join(known)}")
     return found
 
 
@@ -186,7 +206,8 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Summary]], metric: str 
     The best has the highest mean. The others' p is of a paired test against it, corrected for their number. The best is
     chosen by the figures it is then compared on, so a small p against it is a little too small.
     """
-    metric = metric_of(metric)
+    task = next((summary.task for _, _, summary in runs), LABELS)
+    metric = metric_of(metric, task)
     by_label: dict[str, dict[int, Summary]] = {}
     for label, seed, summary in runs:
         by_label.setdefault(label, {})[seed] = summary
@@ -194,16 +215,21 @@ def compare(setting: str, runs: Sequence[tuple[str, int, Summary]], metric: str 
     # Whoever came to nothing in one of the seeds cannot be the best by the others.
     whole = {label: own for label, own in values.items() if own and len(own) == len(by_label[label])}
     means = {label: sum(own.values()) / len(own) for label, own in whole.items()}
-    best = max(means, key=means.__getitem__) if means else None
+    best = _best(means, Comparison(setting, metric, (), (), None, task).score)
     ps = {} if best is None else _tests(values, best)
     methods = tuple(_compared(label, own, values[label], ps.get(label)) for label, own in by_label.items())
     seeds = tuple(sorted({seed for _, seed, _ in runs}))
-    return Comparison(setting, metric, seeds, methods, best)
+    return Comparison(setting, metric, seeds, methods, best, task)
+
+
+def _best(means: Mapping[str, float], score: Score) -> str | None:
+    last = max if score.higher else min
+    return last(means, key=means.__getitem__) if means else None
 
 
 def _values(own: Mapping[int, Summary], metric: str) -> dict[int, float]:
     """Return the figures of the metric by seed, of the runs that have one."""
-    found = {seed: getattr(summary.metrics, metric) for seed, summary in own.items()}
+    found = {seed: summary.metrics.get(metric) for seed, summary in own.items()}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
@@ -221,7 +247,9 @@ def _compared(label: str, own: Mapping[int, Summary], values: dict[int, float], 
     skipped = [summary.found(Skipped) for summary in ordered]
     return Compared(
         label=label,
-        figures={name: interval([getattr(summary.metrics, name) for summary in ordered]) for name in METRICS},
+        figures={
+            name: interval([summary.metrics.get(name) for summary in ordered]) for name in metrics_of(ordered[0].task)
+        },
         by_seed=values,
         diverged=tuple(seed for seed in sorted(own) if own[seed].found(Diverged)),
         p=p,
@@ -263,7 +291,7 @@ def cells(comparison: Comparison) -> list[list[str]]:
     """Return the rows of the table, one a method."""
     found = []
     for method in comparison.methods:
-        figures = [figure(method.figures[name]) for name in columns(comparison)]
+        figures = [figure(method.figures[name], score_of(comparison, name)) for name in columns(comparison)]
         if method.diverged and method.figures[comparison.metric] is None:
             figures[0] = "diverged"
         row = [method.label, *figures, str(method.rounds), size(method.bytes)]
@@ -281,9 +309,14 @@ def _p(method: Compared, best: str | None) -> str:
     return "-" if method.p is None else p_text(method.p)
 
 
-def figure(found: Interval | None) -> str:
+def figure(found: Interval | None, score: Score = ACCURACY) -> str:
     """Write a figure with its interval."""
-    return "-" if found is None else found.text()
+    return "-" if found is None else found.text(score.scale, score.digits)
+
+
+def score_of(comparison: Comparison, name: str) -> Score:
+    """Return the score of a column."""
+    return next((score for score in comparison.task.scores if score.name == name), comparison.task.scores[0])
 
 
 def p_text(value: float) -> str:
@@ -307,7 +340,8 @@ def note(comparison: Comparison) -> str:
     title = TITLES.get(comparison.metric, comparison.metric)
     where = "" if one_domain(comparison) else " of all, the own and the others' domains"
     seeds = f"seed{'s' if several else ''} {', '.join(map(str, comparison.seeds))}"
-    parts = [f"Per cent on test data{where}, last round, {seeds}"]
+    what = "Per cent" if comparison.score.percent else comparison.score.label
+    parts = [f"{what} on test data{where}, last round, {seeds}"]
     if several:
         parts[0] += ": mean and half of the 95 % interval (t)"
     if lost := _lost(comparison):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from heterophony.base.seeds import derive
 from heterophony.catalogue import registry
@@ -23,8 +23,9 @@ from heterophony.settings.assemble import PARTS
 from heterophony.studies.tried import Outcome, Tried, key_of
 from heterophony.tables.metrics import diverged
 from heterophony.tables.result import Result
+from heterophony.tasks.score import ACCURACY, Score
 
-By = Literal["acc", "own", "loss"]
+By = str  # "acc", "own", or the name of another score of the task
 Runner = Callable[[Federation, int], Result]
 
 
@@ -41,6 +42,7 @@ class Trial:
     diverged: tuple[str, ...] = ()  # seeds in which models gave outputs that are no numbers
     planned: bool = True  # whether the rounds are those of the setting
     changes: dict[str, Any] = field(default_factory=dict)
+    score: Score = ACCURACY  # what the values are
 
     @property
     def value(self) -> float | None:
@@ -100,6 +102,7 @@ def tune(
     """
     if not setting.changed(_theirs(changes)).data.validation:
         raise SettingError(f"{setting.name} has no validation data to choose on: set data.validation")
+    score = setting.score("" if by in ("acc", "own") else by)
     plan = setting.plan(method)[0]
     rounds = rounds or plan
     whole, memory = _whole(method, changes), Tried(tried)
@@ -123,6 +126,7 @@ def tune(
             diverged=tuple(seed for seed, outcome in outcomes.items() if outcome.diverged),
             planned=rounds == plan,
             changes=whole,
+            score=score,
         )
         found.append(trial)
         tell(trial)
@@ -139,7 +143,7 @@ def best(trials: Sequence[Trial]) -> Trial:
         else:
             why = "every run diverged" if lost == len(trials) else f"{lost} diverged"
         raise SettingError(f"none of {len(trials)} trials came to a value: {why}")
-    sign = -1 if known[0][0].by == "loss" else 1
+    sign = 1 if known[0][0].score.higher else -1
     return max(known, key=lambda pair: sign * pair[1])[0]
 
 
@@ -170,7 +174,7 @@ def _blind(federation: Federation) -> Federation:
 def _outcome(result: Result, by: By) -> Outcome:
     """Return what a run was worth on validation data."""
     metrics = result.metrics(split="validation")
-    value = {"acc": metrics.acc, "own": metrics.wdp, "loss": metrics.loss}[by]
+    value = metrics.wdp if by == "own" else metrics.get(by)
     return Outcome(value, bool(diverged(result.table, result.headline)))
 
 

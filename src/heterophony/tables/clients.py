@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from heterophony.tables.table import Rating, Table, tabled
+from heterophony.tasks.score import ACCURACY, Score
+
 ByParticipant = dict[str, float | None]
 
+Rows = Table | Iterable[Mapping[str, Any]]
 
-def own(
-    table: Iterable[Mapping[str, Any]], homes: Mapping[str, str], product: str, quantity: str = "accuracy"
-) -> ByParticipant:
+
+def own(table: Rows, homes: Mapping[str, str], product: str, score: Score | None = None) -> ByParticipant:
     """Return each participant's figure on its own data: its private test, or else its domain's test set.
 
     An undefined figure is None.
@@ -19,10 +22,10 @@ def own(
     Of every model its last evaluation counts; whoever has none is left out. Where no participant has the product, but
     one other node (a server) does, all use that one.
     """
-    last: dict[tuple[str, str, str], Mapping[str, Any]] = {}
-    for row in table:
-        if row["product"] == product and row["quantity"] == quantity:
-            last[row["node"], row["set"], row["split"]] = row
+    last: dict[tuple[str, str, str], Rating] = {}
+    for rating in tabled(table).ratings(score):
+        if rating.product == product:
+            last[rating.node, rating.set, rating.split] = rating
     nodes = {node for node, _, _ in last}
     shared = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
     found: ByParticipant = {}
@@ -30,7 +33,7 @@ def own(
         model = shared or participant
         test = last.get((model, participant, "private-test")) or last.get((model, home, "test"))
         if test is not None:
-            found[participant] = test["sum"] / test["n"] if test["n"] and test["sum"] is not None else None
+            found[participant] = test.value
     return found
 
 
@@ -60,7 +63,7 @@ def gains(mine: ByParticipant, theirs: ByParticipant, higher: bool = True) -> di
     }
 
 
-def line(found: Mapping[str, Any], against: str) -> str:
+def line(found: Mapping[str, Any], against: str, score: Score = ACCURACY) -> str:
     """Return what `gains` found in words."""
     rows, diverged = found["participants"], found.get("diverged", [])
     lost = f"; diverged: {', '.join(diverged)}" if diverged else ""
@@ -69,7 +72,8 @@ def line(found: Mapping[str, Any], against: str) -> str:
     hardest = min(rows, key=lambda name: rows[name]["gain"])
     everyone = len(rows) + len(diverged)
     text = f"against {against}: {len(found['gain'])} of {everyone} gain, {len(found['lose'])} lose"
-    text += f", mean {100 * found['mean']:+.1f} points, {hardest} {100 * rows[hardest]['gain']:+.1f}"
+    mean, least = (f"{score.scale * gain:+.{score.digits}f}" for gain in (found["mean"], rows[hardest]["gain"]))
+    text += f", mean {mean}{' points' if score.percent else ''}, {hardest} {least}"
     worst = found["worst"]
-    depth = "no figure" if worst["own"] is None else f"{100 * worst['own']:.1f} %"
+    depth = "no figure" if worst["own"] is None else score.text(worst["own"])
     return text + f"; worst of all is {worst['participant']} with {depth}{lost}"

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from heterophony.tables.interval import mean
+from heterophony.tables.table import Table, tabled
 
+Rows = Table | Iterable[Mapping[str, Any]]
 Shares = Callable[[int], Sequence[float]]
 # (node, round) -> set -> concept -> (rate, None of a model that has diverged; time)
 _Marks = dict[tuple[str, int], dict[str, dict[int, tuple[float | None, float]]]]
 
 
-def over_time(
-    table: Iterable[Mapping[str, Any]], homes: Mapping[str, str], product: str, shares: Shares
-) -> list[dict[str, Any]]:
+def over_time(table: Rows, homes: Mapping[str, str], product: str, shares: Shares) -> list[dict[str, Any]]:
     """Return a row a round: mean figures of the participants whose model was evaluated then; undefined is None.
 
     `present` is accuracy on the round's mixture of concepts. `past` is the mean over concepts that were there before
@@ -72,12 +72,11 @@ def _fall(highest: float | None, rate: float | None) -> float | None:
     return None if highest is None or rate is None else highest - rate
 
 
-def _marks(table: Iterable[Mapping[str, Any]], product: str) -> _Marks:
+def _marks(table: Rows, product: str) -> _Marks:
     marks: _Marks = {}
-    for row in table:
-        concept = row["split"].removeprefix("concept-")
-        wanted = row["product"] == product and row["quantity"] == "accuracy" and concept != row["split"]
-        if wanted and row["n"]:
-            sets = marks.setdefault((row["node"], row["round"]), {}).setdefault(row["set"], {})
-            sets[int(concept)] = None if row["sum"] is None else row["sum"] / row["n"], row["time"]
+    for at in tabled(table).ratings():
+        concept = at.split.removeprefix("concept-")
+        if at.product == product and concept != at.split:
+            sets = marks.setdefault((at.node, at.round), {}).setdefault(at.set, {})
+            sets[int(concept)] = at.value, at.time
     return marks

@@ -8,35 +8,40 @@ from typing import Any
 
 from heterophony.tables.interval import mean
 from heterophony.tables.table import Table
+from heterophony.tasks.score import Score, Sums
 
+LOSS = Score("loss", higher=False, percent=False)
 COLUMNS = ("own", "subtree", "union", "proxy")
-_Last = dict[tuple[str, str, str], Mapping[str, Any]]
+_Last = dict[tuple[str, str, str], Sums]
 
 
 def levels(
-    table: Table, parents: Mapping[str, str], homes: Mapping[str, str], quantity: str = "accuracy"
+    table: Table, parents: Mapping[str, str], homes: Mapping[str, str], score: Score | None = None
 ) -> list[dict[str, Any]]:
-    """Return one row a level, leaves first: accuracies of the models there, mean over the leaves below.
+    """Return one row a level, leaves first: figures of the models there, mean over the leaves below.
+
+    `score` is the one by which the task is judged, unless another is given.
 
     `own` is a leaf's private test, or else its domain's test set; `subtree` the test sets of all leaves of its parent;
     `union` all test sets; `proxy` the held-out public rows. Of every model its last evaluation counts; undefined is
     None.
     """
+    score = score or table.task.scores[0]
     last: _Last = {}
     for row in table:
-        if row["quantity"] == quantity:
-            last[row["node"], row["set"], row["split"]] = row
+        if row["quantity"] in score.quantities:
+            last.setdefault((row["node"], row["set"], row["split"]), {})[row["quantity"]] = row["sum"], row["n"]
     tests, proxies = _sets(last, "test"), _sets(last, "proxy")
     found: dict[str, list[dict[str, float | None]]] = {}
     for leaf, home in homes.items():
         siblings = dict.fromkeys(homes[node] for node in homes if parents[node] == parents[leaf])
         for level, node in _path(leaf, parents):
-            private = _pooled(last, node, [leaf], "private-test")
+            private = _pooled(score, last, node, [leaf], "private-test")
             figures = {
-                "own": _pooled(last, node, [home], "test") if private is None else private,
-                "subtree": _pooled(last, node, siblings, "test"),
-                "union": _pooled(last, node, tests, "test"),
-                "proxy": _pooled(last, node, proxies, "proxy"),
+                "own": _pooled(score, last, node, [home], "test") if private is None else private,
+                "subtree": _pooled(score, last, node, siblings, "test"),
+                "union": _pooled(score, last, node, tests, "test"),
+                "proxy": _pooled(score, last, node, proxies, "proxy"),
             }
             found.setdefault(level, []).append(figures)
     rows = []
@@ -68,7 +73,7 @@ def _ordered(found: Collection[str]) -> list[str]:
 def perplexities(table: Table, parents: Mapping[str, str], homes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the same of perplexity: the exponential of the mean loss, so that means over leaves are geometric."""
     rows = []
-    for row in levels(table, parents, homes, "loss"):
+    for row in levels(table, parents, homes, LOSS):
         rows.append({"level": row["level"], **{name: perplexity(row[name]) for name in COLUMNS}})
     return rows
 
@@ -78,9 +83,16 @@ def perplexity(loss: float | None) -> float | None:
     return None if loss is None else math.exp(min(loss, 700.0))
 
 
-def _pooled(last: _Last, node: str, sets: Iterable[str], split: str) -> float | None:
-    """Return a model's mean over all rows of these sets; None unless it is defined on each of them."""
-    rows = [last.get((node, name, split)) for name in sets]
-    if not rows or any(row is None or row["sum"] is None for row in rows):
+def _pooled(score: Score, last: _Last, node: str, sets: Iterable[str], split: str) -> float | None:
+    """Return a model's figure on all of these sets together; None unless it is defined on each of them."""
+    found = [last.get((node, name, split)) for name in sets]
+    if not found or None in found:
         return None
-    return float(sum(row["sum"] for row in rows if row) / sum(row["n"] for row in rows if row))
+    pairs = []
+    for name in score.quantities:
+        own = [sums.get(name, (0.0, 0)) for sums in found if sums is not None]
+        totals = [total for total, _ in own if total is not None]
+        if len(totals) < len(own):
+            return None
+        pairs.append((sum(totals), sum(n for _, n in own)))
+    return score.figure(pairs)

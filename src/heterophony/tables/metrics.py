@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
 from heterophony.tables.table import Table
+from heterophony.tasks.classification import Classification
+from heterophony.tasks.score import Score
 
-_ACCURACIES = ("acc", "wdp", "cdp", "inter")
-_POOLED = ("loss", "top5", "f1", "calibration")
-_TIE = 1e-12  # equal accuracies may differ by rounding
+_PLACES = ("acc", "wdp", "cdp", "inter")  # on which sets a figure is
+_TIE = 1e-12  # equal figures may differ by rounding
 
 Row = Mapping[str, Any]
 Evaluations = Table | Sequence[Row]
@@ -30,7 +31,10 @@ _Shares = list[tuple[Figures, int]]  # figures, and of how many participants the
 
 @dataclass(frozen=True)
 class Metrics:
-    """Means over participants of one product in one round; `worst` and `spread` are of WDP, or else of ACC."""
+    """Means over participants of one product in one round; `worst` and `spread` are of WDP, or else of ACC.
+
+    All of them are figures of the score by which the task is judged, such as accuracy; `scores` has the others.
+    """
 
     acc: float | None = None
     wdp: float | None = None
@@ -39,16 +43,28 @@ class Metrics:
     inter: float | None = None
     worst: float | None = None
     spread: float | None = None
-    loss: float | None = None
-    top5: float | None = None
-    f1: float | None = None
-    calibration: float | None = None
     private: float | None = None
+    scores: Figures = field(default_factory=dict)  # all others of the task, pooled over all sets
     participants: dict[str, Figures] = field(default_factory=dict)
 
+    def get(self, name: str) -> float | None:
+        """Return a figure by its name: one of the fields, or one of `scores`."""
+        found: float | None = self.scores[name] if name in self.scores else getattr(self, name, None)
+        return found
+
     def as_dict(self) -> dict[str, Any]:
-        """Return the metrics as JSON has them."""
-        return asdict(self)
+        """Return the metrics as JSON has them: the other scores stand among the rest."""
+        found = asdict(self)
+        people, scores = found.pop("participants"), found.pop("scores")
+        return {**found, **scores, "participants": people}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Metrics:
+        """Return the metrics that such an object stands for."""
+        own = {name: value[name] for name in (each.name for each in fields(cls)) if name in value}
+        numbers = {name: one for name, one in value.items() if one is None or isinstance(one, int | float)}
+        others = {name: one for name, one in numbers.items() if name not in own}
+        return cls(**{"scores": others, **own})
 
 
 def measure(
@@ -64,6 +80,7 @@ def measure(
     """
     rows = _select(table, product, split)
     homes = homes or _homeless(rows)
+    judged, *others = scores_of(table)
     audience = _audience(rows, homes, product)
     if not isinstance(round, Mapping):
         round = _last(rows, audience, round)
@@ -73,55 +90,59 @@ def measure(
     participants = {}
     for node, users in audience.items():
         model = models.get(node, {})
-        pooled = {name: _pool(model.get(name, {}).values()) for name in _POOLED}
-        figures = _figures(model.get("accuracy", {}), {homes[user] for user in users})
-        own_tests = private.get(node, {}).get("accuracy", {})
+        all_sets = {score.name: pooled(score, model) for score in others}
+        figures = _figures(judged, model, {homes[user] for user in users})
+        own_tests = _pairs(judged, private.get(node, {}))
         for user in users:
-            own = {**figures[homes[user]], "private": _rate(own_tests.get(user))}
+            own = {**figures[homes[user]], "private": judged.figure(own_tests[user]) if user in own_tests else None}
             participants[user] = own
-            shares.append(({**own, **pooled}, 1))
-    means = {name: _mean(shares, name) for name in (*_ACCURACIES, "private", *_POOLED)}
+            shares.append(({**own, **all_sets}, 1))
+    means = {name: _mean(shares, name) for name in (*_PLACES, "private")}
     basis = "acc" if means["wdp"] is None else "wdp"
     return Metrics(
         **means,
         intra=means["wdp"],
-        worst=_worst(shares, basis),
+        worst=_worst(shares, basis, judged),
         spread=_spread(shares, basis),
+        scores={score.name: _mean(shares, score.name) for score in others},
         participants=participants,
     )
 
 
 def best_round(table: Evaluations, homes: Mapping[str, str], product: str) -> int | None:
-    """Return the round with the highest validation ACC, the earliest of equals; None without validation rows.
+    """Return the round with the best validation ACC, the earliest of equals; None without validation rows.
 
     Nothing in this module ever selects on test: this looks at the split "validation" alone.
     """
     entries = [at for at in curve(table, homes, product, split="validation") if at["acc"] is not None]
-    highest = max((at["acc"] for at in entries), default=0.0)
-    return next((at["round"] for at in entries if at["acc"] >= highest - _TIE), None)
+    sign = _sign(table)
+    highest = max((sign * at["acc"] for at in entries), default=0.0)
+    return next((at["round"] for at in entries if sign * at["acc"] >= highest - _TIE), None)
 
 
 def best_rounds(table: Evaluations, homes: Mapping[str, str], product: str) -> dict[str, int]:
-    """Return for each node that has the product the round in which its own validation ACC was highest.
+    """Return for each node that has the product the round in which its own validation ACC was best.
 
     Who has no server keeps the best of its own models, as in FedH2L. This looks at the split "validation" alone.
     """
     rows = _select(table, product, "validation")
     nodes = _audience(rows, homes, product)
+    judged, sign = scores_of(table)[0], _sign(table)
     best: dict[str, tuple[float, int]] = {}
-    for round, models in sorted(_by_round([row for row in rows if row["quantity"] == "accuracy"], nodes).items()):
+    for round, models in sorted(_by_round(rows, nodes).items()):
         for node, model in models.items():
-            acc = _pool(model["accuracy"].values())
-            if acc is not None and acc > best.get(node, (-1.0, 0))[0] + _TIE:
-                best[node] = acc, round
+            acc = pooled(judged, model)
+            if acc is not None and sign * acc > best.get(node, (-math.inf, 0))[0] + _TIE:
+                best[node] = sign * acc, round
     return {node: round for node, (_, round) in best.items()}
 
 
 def diverged(table: Evaluations, product: str) -> list[str]:
     """Return the nodes whose model of this product gave outputs that are no numbers when it was evaluated last."""
+    wanted = scores_of(table)[0].quantities
     last: dict[str, tuple[int, bool]] = {}
     for row in table:
-        if row["product"] == product and row["quantity"] == "accuracy":
+        if row["product"] == product and row["quantity"] in wanted:
             round, lost = last.get(row["node"], (-1, False))
             if row["round"] >= round:
                 last[row["node"]] = row["round"], row["sum"] is None or (lost and row["round"] == round)
@@ -156,15 +177,17 @@ def curve(table: Evaluations, homes: Mapping[str, str], product: str, *, split: 
     # Counted by home, since thousands can share a global model and a home.
     crowds = {node: Counter(homes[user] for user in users) for node, users in _audience(rows, homes, product).items()}
     everyone = sum(crowd.total() for crowd in crowds.values())
+    judged = scores_of(table)[0]
     entries = []
     known: dict[str, dict[str, Figures]] = {}  # by node and home
     totals = _Totals()
     for round, models in sorted(_by_round(rows, crowds).items()):
         for node, model in models.items():  # only what has changed: rounds may be many, and cohorts small
             totals.add(known.get(node, {}), crowds[node], -1)
-            known[node] = _figures(model.get("accuracy", {}), crowds[node])
+            known[node] = _figures(judged, model, crowds[node])
             totals.add(known[node], crowds[node], 1)
-        times = [row["time"] for model in models.values() for row in model.get("accuracy", {}).values()]
+        first = judged.quantities[0]
+        times = [row["time"] for model in models.values() for row in model.get(first, {}).values()]
         if times:
             means = totals.means(everyone, whole=len(known) == len(crowds))
             entries.append({"round": round, "time": max(times), **means})
@@ -172,16 +195,16 @@ def curve(table: Evaluations, homes: Mapping[str, str], product: str, *, split: 
 
 
 class _Totals:
-    """Sums of the accuracies over participants, exact so that taking a model out leaves no rounding behind."""
+    """Sums of the figures over participants, exact so that taking a model out leaves no rounding behind."""
 
     def __init__(self) -> None:
-        self.sums = dict.fromkeys(_ACCURACIES, Fraction())
+        self.sums = dict.fromkeys(_PLACES, Fraction())
         self.undefined = Counter[str]()
 
     def add(self, by_home: Mapping[str, Figures], crowd: Mapping[str, int], sign: int) -> None:
         """Add a model's figures for everyone who uses it, or take them out (`sign` -1)."""
         for home, own in by_home.items():
-            for name in _ACCURACIES:
+            for name in _PLACES:
                 value = own[name]
                 if value is None:
                     self.undefined[name] += sign * crowd[home]
@@ -191,10 +214,20 @@ class _Totals:
     def means(self, everyone: int, whole: bool) -> Figures:
         """Return the means; None where one is undefined, or not all models are known (`whole`)."""
         found: Figures = {}
-        for name in _ACCURACIES:
+        for name in _PLACES:
             defined = whole and not self.undefined[name]
             found[name] = float(self.sums[name] / everyone) if defined else None
         return found
+
+
+def scores_of(table: Evaluations | Iterable[Row]) -> tuple[Score, ...]:
+    """Return the scores of a table's task, the one by which models are judged first; plain rows are of classes."""
+    return (table.task if isinstance(table, Table) else Classification()).scores
+
+
+def _sign(table: Evaluations) -> int:
+    """Return 1 where more is better, -1 where less is."""
+    return 1 if scores_of(table)[0].higher else -1
 
 
 def _select(table: Evaluations, product: str, split: str) -> list[Row]:
@@ -241,25 +274,57 @@ def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str
     return found
 
 
-def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures]:
+def _pairs(score: Score, model: Mapping[str, Mapping[str, Row]]) -> dict[str, list[tuple[float, int]]]:
+    """Return by set what a score needs of it: sums, NaN where they are undefined, and their numbers."""
+    columns = [model.get(name, {}) for name in score.quantities]
+    return {name: [_pair(column.get(name)) for column in columns] for name in columns[0]}
+
+
+def _pair(row: Row | None) -> tuple[float, int]:
+    """Return a row's sum and number. One of no rows may be missing."""
+    return (0.0, 0) if row is None else (math.nan if row["sum"] is None else float(row["sum"]), row["n"])
+
+
+def pooled(score: Score, model: Mapping[str, Mapping[str, Row]]) -> float | None:
+    """Return a model's figure on all of its sets together."""
+    pairs = _pairs(score, model).values()
+    return score.figure([_added(own) for own in zip(*pairs, strict=True)]) if pairs else None
+
+
+def _added(pairs: Iterable[tuple[float, int]]) -> tuple[float, int]:
+    found = list(pairs)
+    return sum(total for total, _ in found), sum(n for _, n in found)
+
+
+def _figures(score: Score, model: _Model, homes: Iterable[str]) -> dict[str, Figures]:
     """Return a model's figures for participants with these homes, in time linear in the sets and the homes."""
+    sets = _pairs(score, model)
     place = {name: at for at, name in enumerate(sets)}
     # An empty last place, for a home that is no set.
-    sums = [*(_sum(row) for row in sets.values()), 0.0]
-    ns = [*(row["n"] for row in sets.values()), 0]
-    rates = [*(total / n if n else math.nan for total, n in zip(sums[:-1], ns[:-1], strict=True)), 0.0]
-    acc = _ratio(sum(sums), sum(ns))
-    other_sums, other_ns, other_rates = _without(sums), _without(ns), _without(rates)
+    own = [*sets.values(), [(0.0, 0)] * len(score.quantities)]
+    columns = [_Column(pairs) for pairs in zip(*own, strict=True)]
+    rates = [*(math.nan if (rate := score.figure(pairs)) is None else rate for pairs in sets.values()), 0.0]
+    other_rates = _without(rates)
+    acc = score.figure([column.all for column in columns])
     figures = {}
     for home in homes:
         at = place.get(home, len(sets))
         figures[home] = {
             "acc": acc,
-            "wdp": _ratio(sums[at], ns[at]),
-            "cdp": _ratio(other_sums[at], other_ns[at]) if home else None,
+            "wdp": score.figure(own[at]),
+            "cdp": score.figure([column.others[at] for column in columns]) if home else None,
             "inter": _ratio(other_rates[at], len(sets) - (home in sets)) if home else None,
         }
     return figures
+
+
+class _Column:
+    """One sum of a score on all sets: of all of them together, and of all but each one."""
+
+    def __init__(self, pairs: Sequence[tuple[float, int]]) -> None:
+        sums, ns = [total for total, _ in pairs], [n for _, n in pairs]
+        self.all = sum(sums), sum(ns)
+        self.others = list(zip(_without(sums), _without(ns), strict=True))
 
 
 def _without(values: Sequence[float]) -> list[float]:
@@ -269,21 +334,8 @@ def _without(values: Sequence[float]) -> list[float]:
     return [low + high for low, high in zip(before, reversed(after), strict=True)]
 
 
-def _sum(row: Row) -> float:
-    """Return NaN where it is undefined: that carries through sums, and `_ratio` turns it back into None."""
-    return math.nan if row["sum"] is None else float(row["sum"])
-
-
 def _ratio(total: float, n: float) -> float | None:
     return total / n if n and math.isfinite(total) else None
-
-
-def _rate(row: Row | None) -> float | None:
-    return None if row is None else _ratio(_sum(row), row["n"])
-
-
-def _pool(rows: Collection[Row]) -> float | None:
-    return _ratio(sum(map(_sum, rows)), sum(row["n"] for row in rows))
 
 
 def _mean(shares: _Shares, name: str) -> float | None:
@@ -295,8 +347,9 @@ def _mean(shares: _Shares, name: str) -> float | None:
     return first + math.fsum((value - first) * count for value, count in values) / sum(count for _, count in values)
 
 
-def _worst(shares: _Shares, name: str) -> float | None:
-    return min((value for value, _ in _values(shares, name)), default=None)
+def _worst(shares: _Shares, name: str, score: Score) -> float | None:
+    last = min if score.higher else max
+    return last((value for value, _ in _values(shares, name)), default=None)
 
 
 def _spread(shares: _Shares, name: str) -> float | None:

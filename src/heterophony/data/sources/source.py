@@ -10,6 +10,9 @@ import numpy.typing as npt
 
 from heterophony.data.errors import DataError
 from heterophony.data.leakage import BaseIds
+from heterophony.tasks.classification import Classification
+from heterophony.tasks.sequence import Sequence
+from heterophony.tasks.task import Task
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -20,12 +23,12 @@ class Split:
     """Half of a set: images (or texts) `x`, labels `y`, and `index`, the row of each in the set named `base`.
 
     Of sequences every byte is the label of those before it; their `y` says nothing. `arrays` have rows of any shape,
-    as float32 or int64, which are read as they are. `groups` tells whose each row is.
+    as float32 or int64, which are read as they are, and targets `y` of any task. `groups` tells whose each row is.
     """
 
     base: str
     x: npt.NDArray[Any]
-    y: Labels
+    y: npt.NDArray[Any]
     index: Labels
     coarse: Labels | None = None
     kind: Literal["images", "texts", "sequences", "arrays"] = "images"
@@ -41,7 +44,9 @@ class Split:
         if self.kind == "images" and (self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3)):
             wanted = "images must be uint8 of shape (N, H, W, 1 or 3)"
             raise DataError(f"{wanted}, got {self.x.dtype} {self.x.shape}; set data.arrays for arrays of any shape")
-        for name, column in (("labels", self.y), ("index", self.index), ("coarse labels", self.coarse)):
+        targets = self.kind == "arrays" and len(self.y) == len(self.x)  # numbers, masks and the like
+        labels = self.labels if targets else self.y
+        for name, column in (("labels", labels), ("index", self.index), ("coarse labels", self.coarse)):
             if column is not None and (column.dtype != np.int64 or column.shape != self.x.shape[:1]):
                 raise DataError(f"{len(self.x)} {self.kind} need as many int64 {name}, got {column.shape}")
         if len(np.unique(self.index)) != len(self.index):
@@ -49,6 +54,12 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def labels(self) -> Labels:
+        """The class of each row; all are of class 0 where rows have other targets than one class."""
+        one = self.y.ndim == 1 and self.y.dtype == np.int64
+        return self.y if one else np.zeros(len(self.x), np.int64)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Split:
         """Return the given rows, in the given order."""
@@ -59,7 +70,7 @@ class Split:
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
         """Return the base images of all or some rows, for the leakage check."""
         chosen = slice(None) if rows is None else rows
-        return BaseIds(self.base, self.index[chosen], self.y[chosen])
+        return BaseIds(self.base, self.index[chosen], self.labels[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +86,18 @@ class Source:
     test: Split
     classes_coarse: tuple[str, ...] = ()
     parallel: str = ""
+    task: Task | None = None  # what the targets of arrays are; None: one of the classes for each row
+
+    @property
+    def targets(self) -> Task:
+        """What the targets are."""
+        if self.task is not None:
+            return self.task
+        number = len(self.classes)
+        return Sequence(number) if self.train.kind == "sequences" else Classification(number)
 
     def __post_init__(self) -> None:
-        for half in (self.train, self.test):
+        for half in (self.train, self.test) if self.task is None else ():
             _in_range(half.y, self.classes, "label", "classes")
             if half.coarse is not None:
                 _in_range(half.coarse, self.classes_coarse, "coarse label", "classes_coarse")

@@ -1,4 +1,4 @@
-"""What accuracy costs: against the bytes that were sent, and against virtual time."""
+"""What a figure costs: against the bytes that were sent, and against virtual time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _against_bytes(chapter: Chapter) -> Panel | None:
         ends = ticks.ends(paid[:1])
     curves = [_bytes(chapter, arm, own, *ends) for arm, own in zip(arms, sent, strict=True)]
     known = [curve for curve in curves if curve.x]
-    return Panel(known, "against bytes", "sent so far", "accuracy (%)", log=True, bytes=True)
+    return Panel(known, "against bytes", "sent so far", chapter.score.axis, log=True, bytes=True)
 
 
 def _against_time(chapter: Chapter) -> Panel | None:
@@ -46,7 +46,7 @@ def _against_time(chapter: Chapter) -> Panel | None:
     known = [curve for curve in curves if curve.x]
     if not any(float(curve.x[-1]) > 0 for curve in known):
         return None
-    return Panel(known, "against virtual time", "virtual seconds", "accuracy (%)")
+    return Panel(known, "against virtual time", "virtual seconds", chapter.score.axis)
 
 
 def _spent(folder: Folder, times: list[float]) -> list[int]:
@@ -58,17 +58,17 @@ def _spent(folder: Folder, times: list[float]) -> list[int]:
 
 
 def _bytes(chapter: Chapter, arm: ArmRuns, spent: list[int], first: float, last: float) -> Curve:
-    color = chapter.colors[arm.label]
+    color, scale = chapter.colors[arm.label], chapter.score.scale
     ys = [at["acc"] for at in arm.curves[0]]
     if not any(spent):
         end = ys[-1] if ys else None
-        return Curve([] if end is None else [first, last], [100 * end] * 2 if end is not None else [], arm.label, color,
-                    dash=True)  # fmt: skip
-    known = [(x, None if y is None else 100 * y) for x, y in zip(spent, ys, strict=True) if x > 0]
+        xs, flat = ([], []) if end is None else ([first, last], [scale * end] * 2)
+        return Curve(xs, flat, arm.label, color, dash=True)
+    known = [(x, None if y is None else scale * y) for x, y in zip(spent, ys, strict=True) if x > 0]
     return Curve([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)
 
 
 def _times(chapter: Chapter, arm: ArmRuns) -> Curve:
-    known = [(at["time"], None if at["acc"] is None else 100 * at["acc"]) for at in arm.curves[0]]
+    known = [(at["time"], None if at["acc"] is None else chapter.score.scale * at["acc"]) for at in arm.curves[0]]
     color = chapter.colors[arm.label]
     return Curve([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)

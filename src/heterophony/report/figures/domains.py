@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heterophony.base.wording import sentence
 from heterophony.report.chapters import ArmRuns, Chapter, listed, mean, some, told
 from heterophony.report.figure import Figure, Heat, Panel
 from heterophony.runs.folder import Folder
@@ -11,12 +12,12 @@ MOST = 20  # models and domains: more cannot be read
 
 
 def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
-    """Return by node and domain the accuracy of the headline product, last evaluation; None if that is no number."""
+    """Return by node and domain the figure of the headline product, last evaluation; None if that is no number."""
     last: dict[tuple[str, str], tuple[int, float | None]] = {}
-    for row in folder.table.select(product=folder.headline, split="test", quantity="accuracy"):
-        key = row["node"], row["set"]
-        if row["n"] and (key not in last or row["round"] >= last[key][0]):
-            last[key] = row["round"], None if row["sum"] is None else row["sum"] / row["n"]
+    for at in folder.table.select(product=folder.headline, split="test").ratings():
+        key = at.node, at.set
+        if key not in last or at.round >= last[key][0]:
+            last[key] = at.round, at.value
     found: dict[str, dict[str, float | None]] = {}
     for (node, domain), (_, value) in last.items():
         found.setdefault(node, {})[domain] = value
@@ -42,7 +43,8 @@ def draw(chapter: Chapter) -> list[Figure]:
     shown = f" Shown are {listed(list(dict.fromkeys(parts)))}." if parts else ""
     dash = " A dash is no number: outputs were none, or a model has other classes." if gaps else ""
     caption = (
-        "Accuracy (%) of each participant's model (rows) on each domain's test data (columns), last evaluation"
+        f"{sentence(chapter.score.axis)} of each participant's model (rows) on each domain's test data (columns), last "
+        f"evaluation"
         f"{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
     )
     alt = (
@@ -66,7 +68,7 @@ def _panel(arm: ArmRuns) -> tuple[Heat, str] | None:
     cells: list[list[float | None]] = []
     for row in rows:
         values = [mean(table.get(row, {}).get(column) for table in tables) for column in columns]
-        cells.append([None if value is None else 100 * value for value in values])
+        cells.append([None if value is None else arm.first.summary.score.scale * value for value in values])
     part = ""
     if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
         part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])

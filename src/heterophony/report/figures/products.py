@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import ArmRuns, Chapter, accuracies, band, lost, told
+from heterophony.report.chapters import ArmRuns, Chapter, band, judged, lost, rated
 from heterophony.report.figure import Curve, Figure, Panel
 from heterophony.tables.metrics import curve
 
@@ -13,9 +13,11 @@ def draw(chapter: Chapter) -> list[Figure]:
     for arm in chapter.arms:
         lines = _lines(arm, colors)
         if len(lines) > 1:
-            panels.append(Panel(lines, arm.label, "round", "accuracy (%)"))
+            panels.append(Panel(lines, arm.label, "round", chapter.score.axis))
             drawn |= {line.name for line in lines}
-            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {told(line.y[-1])}" for line in lines))
+            ends.append(
+                f"{arm.label}: " + ", ".join(f"{line.name} {rated(line.y[-1], chapter.score)}" for line in lines)
+            )
     if not panels:
         return []
     legend = [(name, color) for name, color in colors.items() if name in drawn]
@@ -43,7 +45,7 @@ def _lines(arm: ArmRuns, colors: dict[str, str]) -> list[Curve]:
                 points = curve(run.table, run.homes, name)
             except ValueError:  # a product of several nodes that are no participants: the tree's figure has it
                 break
-            series.append(accuracies(points))
+            series.append(judged(points, run.summary.score))
         if len(series) < len(arm.runs) or not all(series):
             continue
         rounds, mean, low, high = band(series)

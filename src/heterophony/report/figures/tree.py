@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony.report.chapters import ArmRuns, Chapter, mean, told
+from heterophony.base.wording import sentence
+from heterophony.report.chapters import ArmRuns, Chapter, mean, rated, told
 from heterophony.report.figure import Curve, Dots, Figure, Panel
 from heterophony.runs.findings.levels import LevelAccuracies
 from heterophony.runs.folder import Folder
 from heterophony.tables.levels import COLUMNS
+from heterophony.tables.metrics import pooled
 
 TITLES = {"own": "a leaf's own data", "subtree": "its subtree's data", "union": "all data", "proxy": "proxy data"}
 MOST = 40  # nodes in words
@@ -32,19 +34,19 @@ def _levels(folder: Folder) -> list[dict[str, Any]]:
 
 def _figure(chapter: Chapter, arm: ArmRuns, parents: dict[str, str]) -> Figure:
     """Return the tree of one method's first seed, with curves over the levels of all its seeds beside it."""
-    accuracies = _union(arm.first)
-    curves = _curves([_levels(run) for run in arm.runs])
+    figures = _union(arm.first)
+    curves = _curves([_levels(run) for run in arm.runs], chapter.score.scale)
     panels = [
-        Panel(_drawing(arm.first, parents, accuracies), f"{arm.label}: accuracy on all data", bare=True),
-        Panel(curves, "by level, leaves first", "", "accuracy (%)"),
+        Panel(_drawing(arm.first, parents, figures), f"{arm.label}: {chapter.score.label} on all data", bare=True),
+        Panel(curves, "by level, leaves first", "", chapter.score.axis),
     ]
     legend = [(curve.name, curve.color) for curve in curves]
     title = "The tree" + (f", {arm.label}" if len(chapter.arms) > 1 else "")
-    caption, alt = _caption(arm, parents, accuracies), _alt(arm, parents, accuracies)
+    caption, alt = _caption(arm, parents, figures), _alt(arm, parents, figures)
     return Figure(f"tree-{arm.label}", title, caption, alt, panels, legend)
 
 
-def _curves(tables: list[list[dict[str, Any]]]) -> list[Curve]:
+def _curves(tables: list[list[dict[str, Any]]], scale: int) -> list[Curve]:
     """Return a curve over the levels for each kind of test data, the mean over seeds with their band."""
     levels = [row["level"] for row in tables[0]]
     curves = []
@@ -53,40 +55,41 @@ def _curves(tables: list[list[dict[str, Any]]]) -> list[Curve]:
         if all(value is None for seeds in values for value in seeds):
             continue
         means = [mean(seeds) for seeds in values]
-        ys = [None if value is None else 100 * value for value in means]
+        ys = [None if value is None else scale * value for value in means]
         low, high = None, None
         if len(tables) > 1 and None not in ys:
-            low = [100 * min(seeds) for seeds in values]
-            high = [100 * max(seeds) for seeds in values]
+            low = [scale * min(seeds) for seeds in values]
+            high = [scale * max(seeds) for seeds in values]
         curves.append(Curve(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
     return curves
 
 
-def _caption(arm: ArmRuns, parents: dict[str, str], accuracies: dict[str, float | None]) -> str:
+def _caption(arm: ArmRuns, parents: dict[str, str], figures: dict[str, float | None]) -> str:
     leaves = _leaves(list(parents), parents)
     depth = max(len(ancestry(leaf, parents)) for leaf in parents) - 1
-    gone = " A dash: its outputs are no numbers." if None in accuracies.values() else ""
+    gone = " A dash: its outputs are no numbers." if None in figures.values() else ""
     dashed = " Dashed: residual links." if _residuals(arm.first) else ""
     seeds = ", and from the lowest to the highest seed" if len(arm.runs) > 1 else ""
     return (
         f"A tree of {len(leaves)} leaves and depth {depth}; every node keeps a model, and the number in it is its "
-        f"accuracy on the test data of all, seed {arm.seeds[0]}.{gone}{dashed} Right: the models of each "
-        f"level, mean over the leaves below{seeds}."
+        f"{arm.first.summary.score.label} on the test data of all, seed {arm.seeds[0]}.{gone}{dashed} Right: the "
+        f"models of each level, mean over the leaves below{seeds}."
     )
 
 
-def _alt(arm: ArmRuns, parents: dict[str, str], accuracies: dict[str, float | None]) -> str:
-    """Return the figure in words."""
+def _alt(arm: ArmRuns, parents: dict[str, str], figures: dict[str, float | None]) -> str:
+    """Return the drawing in words."""
+    score = arm.first.summary.score
     root = next(parent for parent in parents.values() if parent not in parents)
     by_level = []
     for row in _levels(arm.first):
-        union = None if row["union"] is None else 100 * row["union"]
-        by_level.append(f"{row['level']} {told(union)}")
-    by_node = ", ".join(f"{node} {told(value)}" for node, value in list(accuracies.items())[:MOST])
-    if len(accuracies) > MOST:
-        by_node += f" and {len(accuracies) - MOST} more"
+        union = None if row["union"] is None else score.scale * row["union"]
+        by_level.append(f"{row['level']} {rated(union, score)}")
+    by_node = ", ".join(f"{node} {rated(value, score)}" for node, value in list(figures.items())[:MOST])
+    if len(figures) > MOST:
+        by_node += f" and {len(figures) - MOST} more"
     levels = ", ".join(by_level)
-    return f"Accuracy on all data by level, from the leaves to {root}: {levels}. By node: {by_node}."
+    return f"{sentence(score.label)} on all data by level, from the leaves to {root}: {levels}. By node: {by_node}."
 
 
 def ancestry(node: str, parents: dict[str, str]) -> list[str]:
@@ -98,26 +101,24 @@ def ancestry(node: str, parents: dict[str, str]) -> list[str]:
 
 
 def _union(folder: Folder) -> dict[str, float | None]:
-    """Return for each node the accuracy of its last model on all test sets; None if that is no number."""
-    last: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in folder.table:
-        if row["quantity"] == "accuracy" and row["split"] == "test" and row["n"]:
-            last.setdefault(row["node"], {})[row["set"]] = row
-    found: dict[str, float | None] = {}
-    for node, own in last.items():
-        sums = [row["sum"] for row in own.values()]
-        found[node] = None if None in sums else 100 * sum(sums) / sum(row["n"] for row in own.values())
-    return found
+    """Return for each node the figure of its last model on all test sets; None if that is no number."""
+    score = folder.summary.score
+    last: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}  # by node, quantity and set
+    for row in folder.table.select(split="test"):
+        if row["quantity"] in score.quantities:
+            last.setdefault(row["node"], {}).setdefault(row["quantity"], {})[row["set"]] = row
+    found = {node: pooled(score, own) for node, own in last.items()}
+    return {node: None if value is None else score.scale * value for node, value in found.items()}
 
 
-def _drawing(folder: Folder, parents: dict[str, str], accuracies: dict[str, float | None]) -> list[Curve | Dots]:
-    """Return the links of a tree and its nodes, each shaded by its accuracy."""
+def _drawing(folder: Folder, parents: dict[str, str], figures: dict[str, float | None]) -> list[Curve | Dots]:
+    """Return the links of a tree and its nodes, each shaded by its figure."""
     nodes = list(dict.fromkeys([*parents, *parents.values()]))
     at = _places(nodes, parents)
     links = [_link(at[node], at[parent]) for node, parent in parents.items()]
     width = len(_leaves(nodes, parents))
     bows = [_bow(at[a], at[b], width) for a, b in _residuals(folder) if a in at and b in at]
-    return [*links, *bows, _dots(nodes, parents, at, accuracies)]
+    return [*links, *bows, _dots(nodes, parents, at, figures)]
 
 
 def _places(nodes: list[str], parents: dict[str, str]) -> dict[str, Point]:
@@ -148,9 +149,9 @@ def _bow(upper: Point, lower: Point, leaves: int) -> Curve:
     return Curve([x0, (x0 + x1) / 2 + aside, x1], [y0, (y0 + y1) / 2, y1], "", "1", dash=True, width=1.0)
 
 
-def _dots(nodes: list[str], parents: dict[str, str], at: dict[str, Point], accuracies: dict[str, float | None]) -> Dots:
+def _dots(nodes: list[str], parents: dict[str, str], at: dict[str, Point], figures: dict[str, float | None]) -> Dots:
     """Return the nodes. Where there are many leaves, these are small and have no names."""
-    known = [value for node in nodes if (value := accuracies.get(node)) is not None]
+    known = [value for node in nodes if (value := figures.get(node)) is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
     leaves = set(_leaves(nodes, parents))
     few = len(leaves) <= 20
@@ -158,21 +159,21 @@ def _dots(nodes: list[str], parents: dict[str, str], at: dict[str, Point], accur
     shades, sizes, text, below, hover = [], [], [], [], []
     for node in nodes:
         named = few or node not in leaves
-        value = accuracies.get(node)
+        value = figures.get(node)
         shades.append(_shade(value, low, high))
         sizes.append(small if node in leaves else 24.0)
-        text.append(_number(node, accuracies) if named else "")
+        text.append(_number(node, figures) if named else "")
         below.append(node if named else "")
-        hover.append(f"{node}: {told(value)}" if node in accuracies else node)
+        hover.append(f"{node}: {told(value)}" if node in figures else node)
     xs, ys = [at[node][0] for node in nodes], [at[node][1] for node in nodes]
     return Dots(xs, ys, "", shades, sizes, text, below, hover)
 
 
-def _number(node: str, accuracies: dict[str, float | None]) -> str:
+def _number(node: str, figures: dict[str, float | None]) -> str:
     """Return what stands in a node: nothing where it has no model, a dash where its outputs are no numbers."""
-    if node not in accuracies:
+    if node not in figures:
         return ""
-    value = accuracies[node]
+    value = figures[node]
     return "-" if value is None else told(value, 0, "")
 
 

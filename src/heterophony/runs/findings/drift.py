@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heterophony.base.amounts import percent
 from heterophony.data.stream import Drift
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.drift import over_time
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverTime(Finding):
-    """One row a round: accuracy on present and on past data, and what was forgotten."""
+    """One row a round: figures on present and on past data, and what was forgotten."""
 
     key = "drift"
     value: list[dict[str, Any]]
@@ -35,6 +34,6 @@ class OverTime(Finding):
         if not self.value:
             return []
         last = self.value[-1]
-        now = ", ".join(f"{what} {percent(last[what])}" for what in ("present", "past", "forgotten"))
-        always = percent(mean(row["present"] for row in self.value))
+        now = ", ".join(f"{what} {summary.score.text(last[what])}" for what in ("present", "past", "forgotten"))
+        always = summary.score.text(mean(row["present"] for row in self.value))
         return [f"after round {last['round'] + 1} of the stream: {now}; mean over time: present {always}"]

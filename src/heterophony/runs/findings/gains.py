@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables import clients
+from heterophony.tasks.score import ACCURACY, Score
 
 if TYPE_CHECKING:
     from heterophony.runs.summary import Summary
@@ -28,11 +29,13 @@ class Gains(Finding):
         if all(value is None for value in common.values()):
             return None
         mine = clients.own(evidence.table, evidence.homes, evidence.product)
-        return cls.between(mine, common, "the global model")
+        return cls.between(mine, common, "the global model", evidence.table.task.scores[0])
 
     @classmethod
-    def between(cls, mine: clients.ByParticipant, theirs: clients.ByParticipant, against: str) -> Gains:
-        return cls({"against": against, **clients.gains(mine, theirs)})
+    def between(
+        cls, mine: clients.ByParticipant, theirs: clients.ByParticipant, against: str, score: Score = ACCURACY
+    ) -> Gains:
+        return cls({"against": against, **clients.gains(mine, theirs, score.higher)})
 
     def lines(self, summary: Summary) -> list[str]:
-        return [clients.line(self.value, self.value["against"])]
+        return [clients.line(self.value, self.value["against"], summary.score)]

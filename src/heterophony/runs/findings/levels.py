@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heterophony.base.amounts import percent
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.levels import COLUMNS, levels
+from heterophony.tasks.score import Score
 
 if TYPE_CHECKING:
     from heterophony.runs.summary import Summary
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LevelAccuracies(Finding):
-    """One row a level, leaves first: mean accuracies over the leaves below."""
+    """One row a level, leaves first: mean figures over the leaves below."""
 
     key = "levels"
     value: list[dict[str, Any]]
@@ -30,9 +30,9 @@ class LevelAccuracies(Finding):
         if not self.value:
             return []
         title = "models of each level, mean over leaves: " + ", ".join(COLUMNS)
-        return [title, *(_line(row) for row in self.value)]
+        return [title, *(_line(row, summary.score) for row in self.value)]
 
 
-def _line(row: dict[str, Any]) -> str:
-    cells = [f"{percent(row[name]):>9s}" for name in COLUMNS]
+def _line(row: dict[str, Any], score: Score) -> str:
+    cells = [f"{score.text(row[name]):>9s}" for name in COLUMNS]
     return f"  {row['level']:8s}" + "".join(cells)

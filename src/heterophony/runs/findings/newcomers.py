@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heterophony.base.amounts import percent
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.unseen import newcomers
 
@@ -17,7 +16,7 @@ MOST = 4  # evaluations in a line
 
 @dataclass(frozen=True)
 class Newcomers(Finding):
-    """For everyone who joined later: accuracy on its own data before that moment, and since."""
+    """For everyone who joined later: figures on its own data before that moment, and since."""
 
     key = "newcomers"
     value: dict[str, dict[str, Any]]
@@ -32,7 +31,7 @@ class Newcomers(Finding):
     def lines(self, summary: Summary) -> list[str]:
         text = []
         for name, seen in self.value.items():
-            since = ", ".join(percent(at["own"]) for at in seen["since"][:MOST]) or "not evaluated yet"
-            before = percent(seen["before"])
+            since = ", ".join(summary.score.text(at["own"]) for at in seen["since"][:MOST]) or "not evaluated yet"
+            before = summary.score.text(seen["before"])
             text.append(f"{name} joined at {seen['joined']:g} s: own data before {before}, then {since}")
         return text

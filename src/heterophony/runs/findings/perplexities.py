@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.clients import own
-from heterophony.tables.levels import perplexity
+from heterophony.tables.levels import LOSS, perplexity
 
 if TYPE_CHECKING:
     from heterophony.runs.summary import Summary
@@ -25,7 +25,7 @@ class Perplexities(Finding):
     def of(cls, evidence: Evidence) -> Perplexities | None:
         if not evidence.recipe.get("sequences"):
             return None
-        losses = own(evidence.table, evidence.homes, evidence.product, "loss")
+        losses = own(evidence.table, evidence.homes, evidence.product, LOSS)
         return cls({name: perplexity(loss) for name, loss in losses.items()})
 
     def lines(self, summary: Summary) -> list[str]:

@@ -20,7 +20,7 @@ class Unmarked(Finding):
 
     @classmethod
     def of(cls, evidence: Evidence) -> Unmarked | None:
-        marked = list(dict.fromkeys(row["product"] for row in evidence.table if row["quantity"] == "accuracy"))
+        marked = list(dict.fromkeys(rating.product for rating in evidence.table.ratings()))
         return cls(marked) if marked and evidence.product not in marked else None
 
     def lines(self, summary: Summary) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heterophony.base.amounts import percent
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.unseen import unseen
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Unseen(Finding):
-    """For each product and each set that took no part: mean, best and worst accuracy over the models."""
+    """For each product and each set that took no part: mean, best and worst figure over the models."""
 
     key = "unseen"
     value: dict[str, dict[str, dict[str, Any]]]
@@ -28,6 +27,6 @@ class Unseen(Finding):
     def lines(self, summary: Summary) -> list[str]:
         text = []
         for product, sets in self.value.items():
-            rates = ", ".join(f"{name} {percent(own['mean'])}" for name, own in sets.items())
+            rates = ", ".join(f"{name} {summary.score.text(own['mean'])}" for name, own in sets.items())
             text.append(f"on who took no part, {product!r}: {rates}")
         return text

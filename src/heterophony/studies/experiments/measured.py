@@ -55,7 +55,7 @@ def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
     if keep == "best" and not rounds:
         return Measured(None, "no validation data to choose a round by" if metrics.acc is not None else "")
     if not column.participants:
-        return Measured(getattr(metrics, column.figure))
+        return Measured(metrics.get(column.figure))
     values = [metrics.participants.get(name, {}).get(column.figure) for name in column.participants]
     known = [value for value in values if value is not None]
     return Measured(statistics.fmean(known) if known and len(known) == len(values) else None)

@@ -1,0 +1,63 @@
+"""What a task says of itself, and its form in files and on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from heterophony.base.wording import meant
+from heterophony.tasks.score import Score, Sums
+
+
+class Task(Protocol):
+    """What a network's outputs mean: a value that names its loss, its scores and the form of its outputs."""
+
+    kind: ClassVar[str]  # its name in settings
+    term: ClassVar[str]  # the loss's name in the table
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes an output tells apart; None where there are none."""
+
+    @property
+    def outputs(self) -> int | None:
+        """How many numbers a network gives for a row, or for each place of one; None: it is not said."""
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The figures of a model. By the first of them models are judged."""
+
+    def shape(self, row: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a network's output for one row of `x` with this shape, by the number of `outputs`."""
+
+    def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
+        """Say what is wrong with targets for `x` of the shape `rows`; None: nothing is."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss."""
+
+    def distance(self, teacher: Tensor, student: Tensor) -> Tensor:
+        """Return how far a student's outputs are from a teacher's, which gets no gradient."""
+
+    def sums(self, outputs: Tensor, y: Tensor) -> Sums:
+        """Return what all scores need of one test set."""
+
+
+def packed(task: Task) -> dict[str, Any]:
+    """Return a task as plain values, such as files and messages hold."""
+    return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
+
+
+def unpacked(values: Mapping[str, Any]) -> Task:
+    """Return the task that plain values stand for."""
+    from heterophony.tasks.kinds import KINDS
+
+    kind = values.get("kind")
+    if kind not in KINDS:
+        raise ValueError(f"there is no task {kind!r}{meant(str(kind), list(KINDS))}; there are {', '.join(KINDS)}")
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "kind"}
+    made: Task = KINDS[kind](**given)
+    return made
