@@ -4,11 +4,11 @@ import importlib.util
 
 import numpy as np
 import pytest
+import torch
 
 from heterophony.data import ArrayLayout, DataError, load
 
-RNG = np.random.default_rng(0)
-X = RNG.integers(0, 256, (12, 6, 20), dtype=np.uint8)
+X = np.random.default_rng(0).integers(0, 256, (12, 6, 20), dtype=np.uint8)
 Y = np.arange(12) % 3
 USERS = np.repeat([4, 9, 2], 4)
 
@@ -40,7 +40,7 @@ def read(path, **layout):
 
 
 def test_an_array_is_read_as_it_is_stored(file):
-    x = RNG.normal(size=(12, 6, 20)).astype(np.float32)
+    x = torch.randn(12, 6, 20).numpy()
     source = read(file(signals=x, activity=Y, who=USERS), x="signals", y="activity", group="who")
     assert source.train.x.dtype == np.float32
     assert np.array_equal(source.train.x, x)
@@ -73,7 +73,7 @@ def test_axes_and_types_change_where_they_are_asked_to(file):
 
 
 def test_several_arrays_become_channels(file):
-    parts = {f"axis{i}": RNG.normal(size=(12, 20)).astype(np.float32) for i in range(3)}
+    parts = {f"axis{i}": torch.randn(12, 20).numpy() for i in range(3)}
     source = read(file(**parts, y=Y), x=tuple(parts))
     assert source.train.x.shape == (12, 3, 20)
     assert np.array_equal(source.train.x[:, 1], parts["axis1"])

@@ -12,11 +12,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from heterophony.data import DataError, known, load
 from heterophony.data.sources import KNOWN_SETS, File, PackedFile, read
 
-RNG = np.random.default_rng(0)
+
+def pixels(*shape):
+    return torch.randint(256, shape, dtype=torch.uint8).numpy()
+
+
+def labels_of(count):
+    return torch.randint(10, (count,)).numpy()
 
 
 def md5(data):
@@ -24,11 +31,11 @@ def md5(data):
 
 
 def grey(count, side=28):
-    return RNG.integers(0, 256, (count, side, side), dtype=np.uint8), RNG.integers(0, 10, count)
+    return pixels(count, side, side), labels_of(count)
 
 
 def colour(count, side=32):
-    return RNG.integers(0, 256, (count, side, side, 3), dtype=np.uint8), RNG.integers(0, 10, count)
+    return pixels(count, side, side, 3), labels_of(count)
 
 
 # MNIST and Fashion-MNIST
@@ -244,7 +251,7 @@ def mat(images, digits):
 @pytest.mark.parametrize("name", ["svhn", "syn"])
 def test_mat(tmp_path, name):
     pytest.importorskip("scipy")
-    train, test = (RNG.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8), np.arange(12) % 10), colour(3)
+    train, test = (pixels(12, 32, 32, 3), np.arange(12) % 10), colour(3)
     entry = unchecked(name)
     (tmp_path / name).mkdir()
     for file, half in zip(entry.files, (train, test), strict=True):

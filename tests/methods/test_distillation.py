@@ -127,6 +127,11 @@ def test_a_sum_over_outputs_is_a_mean_with_as_many_times_the_rate():
         assert all(torch.allclose(a[name], b[name], atol=1e-6) for name in a)
 
 
+def test_a_reduction_goes_with_a_distance_of_outputs():
+    with pytest.raises(ValueError, match="goes with measure"):
+        FedMD(measure="ce", reduction="sum")
+
+
 def test_the_global_model_changes_nothing_for_the_clients():
     options = {"local": B16, "distil": B16}
     without, with_ = (local(logits_star(made)).run(3) for made in (FedMD(**options), fedmd_global(**options)))

@@ -142,7 +142,7 @@ def test_a_head_of_groups_is_what_the_head_makes_of_repeated_features(width):
     assert torch.allclose(pooled(repeated(features, 7), width), features, atol=1e-6)
     for k in range(4):
         sums = [sum(own.weight[k, i].item() for i in range(7) if i * width // 7 == g) for g in range(width)]
-        assert head[k].tolist() == pytest.approx([*sums, own.bias[k].item()])
+        assert head[k].tolist() == pytest.approx([*sums, own.bias[k].item()], abs=1e-6)
 
 
 def test_a_head_that_is_put_in_is_what_leaves():
@@ -291,7 +291,7 @@ def test_golden_fedgen_by_loops(features, weighted):
     common = mean_of_heads(state, {"c0": 3 / 5, "c1": 2 / 5} if weighted else {"c0": 1 / 2, "c1": 1 / 2}, group)
     mail = sent(federation, "global", 2)[-1].body
     assert torch.allclose(mail["head"].double(), torch.tensor(common, dtype=torch.float64), atol=1e-6)
-    assert mail["shares"].tolist() == pytest.approx([3 / 5, 2 / 5])
+    assert mail["shares"].tolist() == pytest.approx([3 / 5, 2 / 5], abs=1e-6)
     put(common)
     for c in labels:
         node = federation.node(c)

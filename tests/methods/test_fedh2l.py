@@ -154,7 +154,11 @@ def test_the_cosine_of_the_gradients_is_noted():
         noted = table.select(product="note", quantity="gradients.cosine")
         assert noted.select(node="a").mean() == pytest.approx(sign / math.sqrt(2), abs=1e-6)
         found = conflicts(table)["a"]
-        assert found == {"rounds": 1, "share": float(sign < 0), "cosine": pytest.approx(min(0, sign) / math.sqrt(2))}
+        assert found == {
+            "rounds": 1,
+            "share": float(sign < 0),
+            "cosine": pytest.approx(min(0, sign) / math.sqrt(2), abs=1e-6),
+        }
 
 
 # -- what it must equal ----------------------------------------------------------------------------------------
@@ -323,7 +327,7 @@ def test_of_several_late_signals_of_one_peer_the_newest_is_used():
     work = next(h2l().learn(node, mail))
     assert sorted(work.rows.tolist()) == [2, 3, 3, 4]
     asked = dict(zip(work.rows.tolist(), work.extra["trust"].tolist(), strict=True))
-    assert asked[2] == pytest.approx(0.5 * 2**-0.5)
+    assert asked[2] == pytest.approx(0.5 * 2**-0.5, abs=1e-6)
     assert asked[4] == 0.5
 
 
@@ -353,7 +357,7 @@ def test_a_slow_peers_signal_is_used_with_its_age_and_then_forgotten():
         work = next(reaction)
         weights.append(work.extra["trust"].tolist() if isinstance(work, Fit) else None)
         assert len(node.vars["heard"]) <= 1
-    faint = [pytest.approx([(1 + age) ** -0.5] * 2) for age in range(3)]
+    faint = [pytest.approx([(1 + age) ** -0.5] * 2, abs=1e-6) for age in range(3)]
     assert weights == [None, *faint, None, None]
 
 

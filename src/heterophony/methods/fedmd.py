@@ -126,6 +126,8 @@ class FedMD(Method):
             raise ValueError(f"initial_public is a whole number >= 0, got {self.initial_public}")
         if not self.lwof >= 0 or not self.rho > 0:
             raise ValueError(f"lwof is a weight >= 0 and rho a temperature > 0, got {self.lwof} and {self.rho}")
+        if self.measure == "ce" and self.reduction != "mean":
+            raise ValueError('reduction = "sum" goes with measure = "l1" or "l2": cross-entropy is always a sum')
 
     def needs(self) -> list[Need]:
         first = [PublicLabels(instead="initial_public=0")] if self.initial_public else []
