@@ -8,8 +8,10 @@ from typing import Any
 from heterophony.tables.interval import mean
 
 Shares = Callable[[int], Sequence[float]]
-# (node, round) -> set -> concept -> (rate, None of a model that has diverged; time)
-_Marks = dict[tuple[str, int], dict[str, dict[int, tuple[float | None, float]]]]
+# By concept, the rate (None of a model that has diverged) and the time of a mark.
+_Marked = dict[int, tuple[float | None, float]]
+# By node and round, then by test set.
+_Marks = dict[tuple[str, int], dict[str, _Marked]]
 
 
 def over_time(
@@ -21,9 +23,8 @@ def over_time(
     and are gone. `forgotten` is how far these have fallen from their best.
     """
     marks = _marks(table, product)
-    nodes = {node for node, _ in marks}
-    server = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
-    best: dict[tuple[str, int], float] = {}
+    server = _server(marks, homes)
+    best: dict[str, dict[int, float]] = {participant: {} for participant in homes}  # by concept, until this round
     found = []
     for round in sorted({round for _, round in marks}):
         now, gone = shares(round), _gone(shares, round)
@@ -34,15 +35,25 @@ def over_time(
                 continue
             times += [time for _, time in marked.values()]
             rates = {concept: rate for concept, (rate, _) in marked.items()}
-            for concept, rate in rates.items():
-                if rate is not None:
-                    best[participant, concept] = max(rate, best.get((participant, concept), rate))
-            highest = {concept: best.get((participant, concept)) for concept in gone}
-            rows.append(_figures(rates, now, gone, highest))
+            _remember(best[participant], rates)
+            rows.append(_figures(rates, now, gone, best[participant]))
         if rows:
             means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
             found.append({"round": round, "time": max(times), **means})
     return found
+
+
+def _server(marks: _Marks, homes: Mapping[str, str]) -> str | None:
+    """Return the one node that has a model for all participants, if there is such a node."""
+    nodes = {node for node, _ in marks}
+    return next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
+
+
+def _remember(best: dict[int, float], rates: Mapping[int, float | None]) -> None:
+    """Raise a participant's best rates to the present ones, where these are higher."""
+    for concept, rate in rates.items():
+        if rate is not None:
+            best[concept] = max(rate, best.get(concept, rate))
 
 
 def _gone(shares: Shares, round: int) -> list[int]:
@@ -56,7 +67,7 @@ def _figures(
     rates: Mapping[int, float | None],
     now: Sequence[float],
     gone: Sequence[int],
-    highest: Mapping[int, float | None],
+    best: Mapping[int, float],
 ) -> dict[str, float | None]:
     """Return one participant's figures in a round, from its accuracy on each concept."""
     known = {concept: rate for concept, rate in rates.items() if rate is not None}
@@ -64,7 +75,7 @@ def _figures(
     present = None
     if all(concept in known for concept in asked):
         present = sum(now[concept] * known[concept] for concept in asked)
-    lost = [_fall(highest[concept], known.get(concept)) for concept in gone]
+    lost = [_fall(best.get(concept), known.get(concept)) for concept in gone]
     return {"present": present, "past": mean(rates[concept] for concept in gone), "forgotten": mean(lost)}
 
 

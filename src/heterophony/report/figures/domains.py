@@ -63,14 +63,17 @@ def _panel(arm: ArmRuns) -> tuple[Heat, str] | None:
     columns = _columns(everywhere, {homes.get(row) for row in rows})
     if len(columns) < 2 or not rows:
         return None
-    cells: list[list[float | None]] = []
-    for row in rows:
-        values = [mean(table.get(row, {}).get(column) for table in tables) for column in columns]
-        cells.append([None if value is None else 100 * value for value in values])
+    cells = [[_percent(tables, row, column) for column in columns] for row in rows]
     part = ""
     if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
         part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
     return Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None), part
+
+
+def _percent(tables: list[dict[str, dict[str, float | None]]], node: str, domain: str) -> float | None:
+    """Return a model's accuracy on a domain in percent, mean over seeds; None if that is no number."""
+    value = mean(table.get(node, {}).get(domain) for table in tables)
+    return None if value is None else 100 * value
 
 
 def _columns(everywhere: list[str], own: set[str | None]) -> list[str]:
