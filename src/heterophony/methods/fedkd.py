@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from heterophony import (
@@ -51,6 +50,7 @@ from heterophony.parts import (
     difference,
     distance,
     features_of,
+    finite,
     kl,
     pooled,
     restored,
@@ -184,7 +184,7 @@ class FedKD(Method):
             update = self.cohort.together([restored(m.update, model) for m in mail])
             step = compressed(update, schedules.at(self.energy, server.round))
             moved = shifted(model, restored(step, model))
-            if all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):  # a client that lies may send any
+            if finite(moved):  # a client that lies may send any
                 server.load(moved)
                 server.vars.update(step=step, heard=[m.sender for m in mail])
         if server.slots["model"].whole:  # if only a part travels, the rest has learnt nothing here

@@ -45,6 +45,7 @@ from heterophony.parts import (
     PublicRows,
     Training,
     answers,
+    as_sent,
     combine,
     cross_entropy,
     distance,
@@ -145,13 +146,13 @@ class FedMD(Method):
             yield from self.local.before_first_round(client, cross_entropy)
             yield Mark("initial", once=True)
         logits = yield self.rows.outputs(client)
-        return LOGITS(logits=logits.half() if self.half else logits)
+        return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             agreed = combine([m.logits for m in mail], self.average)
-            yield CONSENSUS([m.sender for m in mail], logits=agreed.half() if self.half else agreed)
+            yield CONSENSUS([m.sender for m in mail], logits=as_sent(agreed, self.half))
             if self.global_model:
                 yield self.match(server, agreed)
                 yield Mark("global")
