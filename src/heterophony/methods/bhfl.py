@@ -191,7 +191,7 @@ class BHFL(Method):
             leaf.round += int(turn > 0)
             yield from self.train(leaf, self.local)
         yield Mark("leaf")
-        examples = len(leaf.data[self.local.data])  # of this round, where data are a stream
+        examples = self.local.examples(leaf)  # of this round, where data are a stream
         leaf.round += 1
         return self.answer(leaf, examples)
 

@@ -128,7 +128,7 @@ class CFL(Method):
         client.load(mail.weights)
         yield Mark("cluster")
         yield self.local.fit("model", self.loss)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -95,7 +95,7 @@ class Ditto(Method):
             aux={"anchor": mail.weights},
         )
         yield Mark("personalised")
-        return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights("fork"), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

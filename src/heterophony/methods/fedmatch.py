@@ -209,7 +209,7 @@ class FedMatch(Method):
         for i, psi in helpers.items():
             client.load(added(mail.sigma, psi), self.slots[i])
         yield from self.match(client, sigma, self.slots[: len(helpers)])
-        return UPDATE(sigma=sigma, psi=psi_of(client, sigma), examples=len(client.data[self.local.data]))
+        return UPDATE(sigma=sigma, psi=psi_of(client, sigma), examples=self.local.examples(client))
 
     def match(self, client: Node, sigma: Named, helpers: tuple[str, ...]) -> Steps:
         """Train on unlabelled rows, which moves psi."""

@@ -111,7 +111,7 @@ class FedMRL(Method):
         yield self.local.fit("model", self.nested, parts=PARTS, keep="own")
         yield Mark("personalised")
         small = {name.removeprefix("small."): tensor for name, tensor in client.weights().items()}
-        return UPDATE(weights=small, examples=len(client.data[self.local.data]))
+        return UPDATE(weights=small, examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:

@@ -95,7 +95,7 @@ class FedPer(Method):
                 yield self.local.fit("model", self.loss, epochs=self.alone, steps=None, only=rest)
             yield self.local.fit("model", self.loss, only=(self.part,))
         yield Mark("personalised")
-        return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=self.shared(client), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

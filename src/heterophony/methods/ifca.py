@@ -99,7 +99,7 @@ class IFCA(Method):
         yield Note("cluster", chosen)
         yield Mark("cluster")
         yield self.local.fit("model", self.loss)
-        examples = len(client.data[self.local.data])
+        examples = self.local.examples(client)
         return UPDATE(weights=client.weights(), cluster=chosen, examples=examples)
 
     def best(self, client: Node, models: Mapping[int, Named]) -> Steps:

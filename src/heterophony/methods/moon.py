@@ -102,7 +102,7 @@ class Moon(Method):
             client.load(mail.weights)
             client.vars["trained"] = True
             yield self.local.fit("model", cross_entropy)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

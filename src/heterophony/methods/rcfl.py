@@ -150,7 +150,7 @@ class RCFL(Method):
         known = any_of(self.labels(client))
         alpha = self.alpha
         if alpha is None:
-            alpha = len(client.data[self.local.data]) / max(1, len(client.data["public"]))
+            alpha = self.local.examples(client) / max(1, len(client.data["public"]))
         target = mail.scores.float() * known
         target = target / target.sum(-1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
         if alpha:
