@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick
 from heterophony.kernel.message import Kind
@@ -84,6 +85,19 @@ class Method:
         Where the option is a table, return the entry of the node with these names.
         """
         return pick(self.option(value), *names)
+
+
+Composes = TypeVar("Composes", bound=Callable[..., Method])
+
+
+def decides(*options: str) -> Callable[[Composes], Composes]:
+    """Name the options that a function decides which composes a method, such as "server.kind": nobody can set them."""
+
+    def decide(function: Composes) -> Composes:
+        vars(function)["fixed"] = options
+        return function
+
+    return decide
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:

@@ -32,6 +32,7 @@ from heterophony import (
     Send,
     Steps,
     Weights,
+    decides,
     on,
 )
 from heterophony.parts import (
@@ -184,12 +185,10 @@ class FCCL(Method):
         return self.averaging and older_selves.due(node, self.local_every)
 
 
+@decides("averaging")
 def fccl_homogeneous(**fccl: Any) -> FCCL:
     """FCCL between participants with the same network: their parameters are averaged before local updates."""
     return FCCL(averaging=True, **fccl)
-
-
-fccl_homogeneous.fixed = ("averaging",)  # type: ignore[attr-defined]
 
 
 def check_options(lambda_col: float, lambda_loc: float, local_every: int) -> None:

@@ -37,6 +37,7 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    decides,
     on,
 )
 from heterophony.parts import (
@@ -186,9 +187,7 @@ class FedMD(Method):
         return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}
 
 
+@decides("global_model")
 def fedmd_global(**fedmd: Any) -> FedMD:
     """FedMD whose server learns a network of its own; `lwof` keeps clients from forgetting the others."""
     return FedMD(global_model=True, **fedmd)
-
-
-fedmd_global.fixed = ("global_model",)  # type: ignore[attr-defined]
