@@ -45,9 +45,9 @@ UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(l
 DEVIATIONS = (
     Deviation(
         "eps1, eps2",
-        "0.4 and 1.6 unless set, as in the authors' code; `gamma` is off unless set; the table notes both lengths for "
-        "every cluster",
-        "they are lengths of updates, and depend on network and rate",
+        "0.4 and 1.6 unless set, as in the authors' code. `gamma` is off unless set. The table notes both lengths "
+        "for every cluster.",
+        "They are lengths of updates, and depend on network and rate.",
     ),
     Deviation(
         "bipartition",
@@ -67,14 +67,14 @@ DEVIATIONS = (
     Deviation("means", "by examples; `weighted = false` counts clients alike, as in the code", "as in fedavg"),
     Deviation(
         "absent clients, newcomers",
-        "are sent the model as it was before a split, and go with the part whose mean update is at the smaller angle "
-        "to theirs, split by split; until then they count in no mean",
-        "the paper compares with every member's update, which would have to be kept; two models a split are",
+        "They are sent the model as it was before a split. They go with the part whose mean update is at the "
+        "smaller angle to theirs, split by split. Until then they count in no mean.",
+        "The paper compares with every member's update, which would have to be kept. Here two models a split are kept.",
     ),
     Deviation(
         "clusters of two, first rounds",
         "are parted as all others",
-        "the authors' code parts only clusters of more than two, after twenty rounds; the paper does not say so",
+        "The authors' code parts only clusters of more than two, after twenty rounds. The paper does not say so.",
     ),
     Deviation(
         "evaluation",

@@ -49,10 +49,10 @@ LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "ro
 DEVIATIONS = (
     Deviation(
         "robust mean",
-        "the filter for bounded second moments is applied to each public row on its own, with `sigma` = 0.1, a bound "
-        "on how far honest predictions spread in any direction",
-        "row by row is our reading of the paper; its scale is not known to us, and probabilities never spread so far "
-        "that a sigma of 1 would filter anything",
+        "The filter for bounded second moments is applied to each public row on its own, with `sigma` = 0.1. Sigma "
+        "bounds how far honest predictions spread in any direction.",
+        "Row by row is our reading of the paper. Its scale is not known to us. Probabilities never spread so far "
+        "that a sigma of 1 would filter anything.",
     ),
     Deviation(
         "few participants",

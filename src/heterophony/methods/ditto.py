@@ -38,9 +38,9 @@ UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(l
 DEVIATIONS = (
     Deviation(
         "solvers",
-        "both models take the same batches in one pass, at one rate; the own model's optimiser is kept from round to "
-        "round",
-        "the paper leaves the solvers open, and they may differ there; here `pull = 0` is solo, to the bit",
+        "Both models take the same batches in one pass, at one rate. The own model's optimiser is kept from round "
+        "to round.",
+        "The paper leaves the solvers open, and they may differ there. Here `pull = 0` is solo, to the bit.",
     ),
     Deviation(
         "start",

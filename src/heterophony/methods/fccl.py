@@ -64,9 +64,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "correlation matrix",
-        "that of Eq. 1, with a diagonal of one for equal logits",
-        "the authors' code divides by deviations over N - 1, then by N: its matrix is (N - 1)/N of ours, "
-        "511/512 for its batch",
+        "That of Eq. 1, with a diagonal of one for equal logits.",
+        "The authors' code divides by deviations over N - 1, then by N. So its matrix is (N - 1)/N of ours, 511/512 "
+        "for its batch.",
     ),
     Deviation(
         "short last public batch",
@@ -75,8 +75,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "mean of parameters",
-        "not weighted; all start alike; who is too late for it does not train in that round (`fccl-homogeneous`)",
-        'Table 3 says "averaging"; a mean of different starts means nothing',
+        "Not weighted. All start alike. Who is too late for it does not train in that round (`fccl-homogeneous`).",
+        'Table 3 says "averaging". A mean of different starts means nothing.',
     ),
     Deviation(
         "Figure 5",

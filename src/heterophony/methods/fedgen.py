@@ -87,8 +87,8 @@ DEVIATIONS = (
         "server's loss",
         "cross-entropy of the mean of logits (of linear heads, what the mean head tells), and the diversity loss of "
         "the authors' code for MNIST",
-        "the paper's; the authors' code weighs each head's own cross-entropy by its rows of the label, and has the "
-        "diversity loss",
+        "The paper has the cross-entropy of the mean. The authors' code weighs each head's own cross-entropy by its "
+        "rows of the label. The diversity loss is the code's.",
     ),
     Deviation(
         "clients' loss",
@@ -98,16 +98,17 @@ DEVIATIONS = (
     ),
     Deviation(
         "generator",
-        "noise 32, hidden 256, 50 steps of 32 labels, as in the authors' code for MNIST; rate 0.005, normal noise, no "
-        "BatchNorm, Adam anew in each round; one that diverges begins anew; its training takes no virtual time",
-        "at the code's rate of 0.0003 it needs several rounds for a head that stands still, and ours have few; noise "
-        "is normal in the paper, uniform in the code",
+        "Noise 32, hidden 256, 50 steps of 32 labels, as in the authors' code for MNIST. The rate is 0.005, noise "
+        "is normal, there is no BatchNorm, and Adam begins anew in each round. A generator that diverges begins "
+        "anew. Its training takes no virtual time.",
+        "At the code's rate of 0.0003 it needs several rounds for a head that stands still, and ours have few. "
+        "Noise is normal in the paper, uniform in the code.",
     ),
     Deviation(
         "width",
-        "`width` has features in groups of neighbours: a generated number stands for all of a group, and the common "
-        "head reads the means of groups; off unless set",
-        "as for fedproto: the paper's networks have one width",
+        "`width` has features in groups of neighbours. A generated number stands for all of a group, and the common "
+        "head reads the means of groups. It is off unless set.",
+        "As for fedproto: the paper's networks have one width.",
     ),
     Deviation(
         "heads that do not fit",

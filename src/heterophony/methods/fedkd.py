@@ -73,33 +73,33 @@ DEVIATIONS = (
     Deviation(
         "adaptive divisor",
         "a constant in both losses, and at least 0.01",
-        "derived through it, a loss would gain by a worse prediction; without a least value, features would count "
-        "without bound once both models are sure",
+        "Derived through it, a loss would gain by a worse prediction. Without a least value, features would count "
+        "without bound once both models are sure.",
     ),
     Deviation(
         "KL",
-        "the mean over the batch and over classes; the other model's prediction is a constant",
-        "the mean over classes is that of the authors' code; on held-out rows the paper's sum over classes is 2.9 "
-        "points behind in one setting and no different in another (`benchmarks/defaults.py`); in that code nothing is "
-        "a constant",
+        "The mean over the batch and over classes. The other model's prediction is a constant.",
+        "The mean over classes is that of the authors' code. The paper sums over classes. On held-out rows the sum "
+        "is 2.9 points behind in one setting and no different in another (`benchmarks/defaults.py`). In the "
+        "authors' code nothing is a constant.",
     ),
     Deviation(
         "hidden loss",
-        "compares the features that the heads read; where one network has more, they are averaged in groups of "
-        "neighbours; there is no learned matrix, and no attention maps",
-        "our networks differ in width and have no attention; the authors' code does not use the matrix either",
+        "It compares the features that the heads read. Where one network has more, they are averaged in groups of "
+        "neighbours. There is no learned matrix, and there are no attention maps.",
+        "Our networks differ in width and have no attention. The authors' code does not use the matrix either.",
     ),
     Deviation(
         "T",
         "a ramp over 100 rounds (`energy.over`)",
-        "the paper goes by the share of all rounds; here more rounds may be asked for later, and must give the same "
-        "bits",
+        "The paper goes by the share of all rounds. Here more rounds may be asked for later, and must give the same "
+        "bits.",
     ),
     Deviation(
         "factors",
-        "two, with the singular values in the left one; a kernel is a matrix with a row for each output; what would "
-        "not get smaller is sent as it is",
-        "two factors are fewer bytes than three; the paper's networks have no kernels",
+        "Two, with the singular values in the left one. A kernel is a matrix with a row for each output. What would "
+        "not get smaller is sent as it is.",
+        "Two factors are fewer bytes than three. The paper's networks have no kernels.",
     ),
     Deviation(
         "whole mentee",

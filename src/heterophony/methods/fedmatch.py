@@ -62,8 +62,8 @@ DEVIATIONS = (
     Deviation(
         "disjoint learning",
         "the whole labelled phase, then the whole unlabelled one",
-        "the authors' code takes turns by batches; each phase moves the same half as there, and one fit is one piece "
-        "of work",
+        "The authors' code takes turns by batches. Each phase moves the same half as there, and one fit is one "
+        "piece of work.",
     ),
     Deviation(
         "unlabelled rows",
@@ -97,9 +97,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "weights",
-        "the labelled cross-entropy counts once; the initial network is divided into sigma and psi = 0.2 sigma",
-        "in the code it counts ten times, a matter of the rate, and psi is added to the initial network; other "
-        "defaults are the code's",
+        "The labelled cross-entropy counts once. The initial network is divided into sigma and psi = 0.2 sigma.",
+        "In the code the cross-entropy counts ten times, which is a matter of the rate, and psi is added to the "
+        "initial network. Other defaults are the code's.",
     ),
     Deviation(
         "weight decay",

@@ -60,10 +60,10 @@ CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sampl
 DEVIATIONS = (
     Deviation(
         "distance",
-        "L1 unless set (`measure`); the mean over rows and over a row's outputs, or the sum over a row's outputs "
-        '(`reduction = "sum"`)',
-        "Eq. 1 of FedMD+Global prints a norm, which is a sum over the 30 outputs, and says nothing of rows; a sum is a "
-        "mean with 30 times the rate, so the rate decides",
+        "L1 unless set (`measure`). It is the mean over rows and over a row's outputs, or the sum over a row's "
+        'outputs (`reduction = "sum"`).',
+        "Eq. 1 of FedMD+Global prints a norm, which is a sum over the 30 outputs. It says nothing of rows. A sum is "
+        "a mean with 30 times the rate, so the rate decides.",
     ),
     Deviation(
         "average",
@@ -73,9 +73,9 @@ DEVIATIONS = (
     Deviation("public rows", "everyone knows by the seed which rows a round uses", "so that only logits travel"),
     Deviation(
         "start of the networks",
-        "in FedMD+Global convolutions begin as torch draws them; `wrn-d-k-fan-out` begins as the authors of wide "
-        "ResNets have it",
-        "the paper does not say; by fan-out with biases of zero they learn more slowly at its rate",
+        "In FedMD+Global convolutions begin as torch draws them. `wrn-d-k-fan-out` begins as the authors of wide "
+        "ResNets have it.",
+        "The paper does not say. By fan-out with biases of zero they learn more slowly at its rate.",
     ),
     Deviation(
         "initial epochs",

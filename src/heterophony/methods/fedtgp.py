@@ -39,8 +39,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "server's batch",
-        "32 of the clients' prototypes, and the loss is the mean over them",
-        "the code takes the clients' batch size, 10; `pull`, tau, the server's epochs and its rate are the code's",
+        "32 of the clients' prototypes. The loss is the mean over them.",
+        "The code takes the clients' batch size, 10. `pull`, tau, the server's epochs and its rate are the code's.",
     ),
     Deviation(
         "divergence",

@@ -47,9 +47,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "adapting",
-        "is local training for `adapt` epochs: it takes virtual time, and it takes orders of the private rows, so that "
-        "the next round's batches are not FedAvg's",
-        "the papers do not say; with `adapt = 0` the global model is FedAvg's to the bit",
+        "It is local training for `adapt` epochs. It takes virtual time. It also takes orders of the private rows, "
+        "so the next round's batches are not FedAvg's.",
+        "The papers do not say. With `adapt = 0` the global model is FedAvg's to the bit.",
     ),
 )
 

@@ -49,8 +49,8 @@ DEVIATIONS = (
     Deviation(
         "first round",
         "a client's first round is FedAvg's",
-        "there is no last model yet; with the same model twice, both terms of the contrast would be equal and their "
-        "gradients would cancel",
+        "There is no last model yet. With the same model twice, both terms of the contrast would be equal and their "
+        "gradients would cancel.",
     ),
     Deviation(
         "last model",
