@@ -23,8 +23,8 @@ Item = tuple[int, int]  # concept, row of its pool
 class Drift:
     """Which of so many concepts (kinds of data) holds when, by the participant's round.
 
-    `sudden` goes from one to the next after `every` rounds and stays at the last; `recurring` begins anew after the
-    last; `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
+    `sudden` goes from one to the next after `every` rounds and stays at the last. `recurring` begins anew after the
+    last. `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
     """
 
     kind: Kind

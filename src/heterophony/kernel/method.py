@@ -22,8 +22,8 @@ class MethodError(TypeError):
 class Method:
     """Base of all methods. A subclass becomes a frozen dataclass of its options.
 
-    It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
-    which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
+    It says which `roles` take part. The first one leads: the run ends when every node of it has done its rounds. It
+    also says which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
     For settings and deployments it says which `models` each role needs, by values of `networks.py`: `Own()`,
     `Global()`, `Same()`, `Architectures()` or `Built(...)`. `headline` is the product that tables show.
     """

@@ -6,9 +6,10 @@ Sent by the server: to each client the model of its cluster.
 Paper: Sattler, Mueller and Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under
 Privacy Constraints, IEEE TNNLS 2020. The algorithms Optimal Bipartition and Clustered Federated Learning, in their form
 with weight updates. All clients are one cluster at first. A cluster whose mean update is shorter than `eps1` has come
-to rest. If some client's own update is longer than `eps2` even so, the cluster parts into the two groups whose largest
-cosine across, alpha, is the least, provided that sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max bounds how far
-clients of one kind differ. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
+to rest. Some client's own update may be longer than `eps2` even so. Then the cluster parts into the two groups whose
+largest cosine across, alpha, is the least. It parts only if sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max
+bounds how far clients of one kind differ. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws
+others).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Sent by a client: its head after local training, and how many rows of each class it has. With `whole`, its whole network
 in the place of the head. No rows and no features.
-Sent by the server: the head of its own network, and from the second round on the mean of the heads; the generator's
-weights; the share of each class in all rows that it was told of. With `whole`, networks in the place of heads.
+Sent by the server: the head of its own network, and from the second round on the mean of the heads. With it go the
+generator's weights, and the share of each class in all rows that it was told of. With `whole`, networks in the place of
+heads.
 
 Paper: Zhu, Hong and Zhou, Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021. The
 algorithm FedGen. A client minimises its cross-entropy and that of its head on features which the generator makes of

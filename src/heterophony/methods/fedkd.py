@@ -2,14 +2,14 @@
 
 Sent by a client: how its mentee has changed in local training, each matrix as the product of two smaller ones. Nothing
 of the mentor.
-Sent by the server: the mean of these changes, compressed again, to each client that sent one in the last round; the
-whole mentee to all others (those that begin, missed a round, or were not asked).
+Sent by the server: the mean of these changes, compressed again, to each client that sent one in the last round. All
+others (those that begin, missed a round, or were not asked) get the whole mentee.
 
 Paper: Wu, Wu, Lyu, Huang and Xie, Communication-efficient federated learning via knowledge distillation, Nature
-Communications 2022. Adaptive mutual distillation and adaptive hidden loss: each model's loss is the sum of its
-cross-entropy, KL from the other's prediction, and the mean squared distance of both models' features; the last two are
-divided by the sum of both cross-entropies on the batch. What travels keeps the fewest singular values whose squares
-have a share T of their sum; T goes linearly from T_start = 0.95 to T_end = 0.98.
+Communications 2022. Each model's loss is the sum of three terms: its cross-entropy, KL from the other's prediction
+(adaptive mutual distillation), and the mean squared distance of both models' features (adaptive hidden loss). The last
+two are divided by the sum of both cross-entropies on the batch. What travels keeps the fewest singular values whose
+squares have a share T of their sum; T goes linearly from T_start = 0.95 to T_end = 0.98.
 """
 
 from __future__ import annotations

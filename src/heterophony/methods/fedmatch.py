@@ -6,10 +6,11 @@ answer most like its own.
 
 Paper: Jeong, Yoon, Yang and Hwang, Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint
 Learning, ICLR 2021. Labels at client, as the authors' code has it. theta = sigma + psi. Cross-entropy on labelled rows
-moves sigma alone. Unlabelled rows u whose likeliest class has at least `confidence` move psi alone, by four terms:
-inter-client consistency, the mean over helpers of KL(helper(u) || own(u)); cross-entropy of the answer to an augmented
-u with the class that most of the helpers and the client itself vote for; l1 |psi|_1; and l2 |sigma - psi|^2. A helper
-is its own psi on the receiver's sigma. Without helpers, unlabelled rows and `begin`, it is FedAvg to the bit.
+moves sigma alone. Unlabelled rows u whose likeliest class has at least `confidence` move psi alone, by four terms. The
+first is inter-client consistency: the mean over helpers of KL(helper(u) || own(u)). The second is the cross-entropy of
+the answer to an augmented u with the class that most of the helpers and the client itself vote for. The other two are
+l1 |psi|_1 and l2 |sigma - psi|^2. A helper is its own psi on the receiver's sigma. Without helpers, unlabelled rows and
+`begin`, it is FedAvg to the bit.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Sent by the server: the mean of these weights.
 
 Paper: Arivazhagan et al., Federated Learning with Personalization Layers, 2019. The algorithms FedPer-Server and
 FedPer-Client. Both parts are trained together, the mean is by examples. With the whole network as `part` it is FedAvg,
-to the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
+to the bit. With the head it is `lg-fedavg`, and with `alone` it is `fedrep`.
 """
 
 from __future__ import annotations

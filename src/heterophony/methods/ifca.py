@@ -1,7 +1,7 @@
 """IFCA: the server has several models, and each client trains the one that fits its data best.
 
-Sent by a client: the weights of the model that it chose, after local training; which one that is; and the number of its
-examples. Not the losses by which it chose.
+Sent by a client: the weights of the model that it chose, after local training. With them go which model it is, and the
+number of the client's examples. Not the losses by which it chose.
 Sent by the server: all its models.
 
 Paper: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020. Algorithm 1 with model

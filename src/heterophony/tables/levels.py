@@ -18,9 +18,9 @@ def levels(
 ) -> list[dict[str, Any]]:
     """Return one row a level, leaves first: accuracies of the models there, mean over the leaves below.
 
-    `own` is a leaf's private test, or else its domain's test set; `subtree` the test sets of all leaves of its parent;
-    `union` all test sets; `proxy` the held-out public rows. Of every model its last evaluation counts; undefined is
-    None.
+    `own` is a leaf's private test, or else its domain's test set. `subtree` are the test sets of all leaves of its
+    parent, `union` all test sets, and `proxy` the held-out public rows. Of every model its last evaluation counts. An
+    undefined figure is None.
     """
     last: _Last = {}
     for row in table:
