@@ -15,7 +15,7 @@ from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 
-Kind = Literal["sudden", "gradual", "recurring"]
+DriftKind = Literal["sudden", "gradual", "recurring"]
 Item = tuple[int, int]  # concept, row of its pool
 
 
@@ -27,7 +27,7 @@ class Drift:
     last. `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
     """
 
-    kind: Kind
+    kind: DriftKind
     concepts: int
     every: int
 

@@ -20,11 +20,11 @@ _ACCURACIES = ("acc", "wdp", "cdp", "inter")
 _POOLED = ("loss", "top5", "f1", "calibration")
 _TIE = 1e-12  # equal accuracies may differ by rounding
 
-Row = Mapping[str, Any]
-Evaluations = Table | Sequence[Row]
+Evaluation = Mapping[str, Any]
+Evaluations = Table | Sequence[Evaluation]
 Figures = dict[str, float | None]
 Rounds = int | Mapping[str, int]
-_Model = dict[str, dict[str, Row]]  # quantity -> set -> row
+_Model = dict[str, dict[str, Evaluation]]  # quantity -> set -> row
 _Shares = list[tuple[Figures, int]]  # figures, and of how many participants they are
 
 
@@ -197,15 +197,15 @@ class _Totals:
         return found
 
 
-def _select(table: Evaluations, product: str, split: str) -> list[Row]:
+def _select(table: Evaluations, product: str, split: str) -> list[Evaluation]:
     return [row for row in table if row["product"] == product and row["split"] == split]
 
 
-def _homeless(rows: Iterable[Row]) -> dict[str, str]:
+def _homeless(rows: Iterable[Evaluation]) -> dict[str, str]:
     return {row["node"]: "" for row in rows}
 
 
-def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
+def _audience(rows: Iterable[Evaluation], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
     """Return each node with a model that counts, and the participants who use it: itself, or all of them."""
     nodes = {row["node"] for row in rows}
     if not homes or not nodes or not nodes.isdisjoint(homes):
@@ -215,7 +215,7 @@ def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> di
     return {nodes.pop(): list(homes)}
 
 
-def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
+def _last(rows: Iterable[Evaluation], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
     """Return the last round of each node, none later than `until`; nothing if one of them has none."""
     own: dict[str, int] = {}
     for row in rows:
@@ -224,12 +224,12 @@ def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Map
     return own if own.keys() >= set(nodes) else {}
 
 
-def _models(rows: Iterable[Row], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
+def _models(rows: Iterable[Evaluation], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
     here = [row for row in rows if rounds.get(row["node"]) == row["round"]]
     return {node: model for models in _by_round(here, nodes).values() for node, model in models.items()}
 
 
-def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
+def _by_round(rows: Iterable[Evaluation], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
     """Return the rows of these nodes by round, node, quantity and set."""
     found: dict[int, dict[str, _Model]] = {}
     for row in rows:
@@ -241,7 +241,7 @@ def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str
     return found
 
 
-def _figures(sets: Mapping[str, Row], homes: Iterable[str]) -> dict[str, Figures]:
+def _figures(sets: Mapping[str, Evaluation], homes: Iterable[str]) -> dict[str, Figures]:
     """Return a model's figures for participants with these homes, in time linear in the sets and the homes."""
     place = {name: at for at, name in enumerate(sets)}
     # An empty last place, for a home that is no set.
@@ -269,7 +269,7 @@ def _without(values: Sequence[float]) -> list[float]:
     return [low + high for low, high in zip(before, reversed(after), strict=True)]
 
 
-def _sum(row: Row) -> float:
+def _sum(row: Evaluation) -> float:
     """Return NaN where it is undefined: that carries through sums, and `_ratio` turns it back into None."""
     return math.nan if row["sum"] is None else float(row["sum"])
 
@@ -278,11 +278,11 @@ def _ratio(total: float, n: float) -> float | None:
     return total / n if n and math.isfinite(total) else None
 
 
-def _rate(row: Row | None) -> float | None:
+def _rate(row: Evaluation | None) -> float | None:
     return None if row is None else _ratio(_sum(row), row["n"])
 
 
-def _pool(rows: Collection[Row]) -> float | None:
+def _pool(rows: Collection[Evaluation]) -> float | None:
     return _ratio(sum(map(_sum, rows)), sum(row["n"] for row in rows))
 
 
