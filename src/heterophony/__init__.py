@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from heterophony.kernel.mailbox import Inbox
     from heterophony.kernel.message import Kind, Message, Send
-    from heterophony.kernel.method import Method, MethodError
+    from heterophony.kernel.method import Method, MethodError, decides
     from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
     from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
     from heterophony.kernel.node import Node
@@ -76,7 +76,7 @@ _HOMES = {
     ),
     "kernel.mailbox": ("Inbox",),
     "kernel.message": ("Kind", "Message", "Send"),
-    "kernel.method": ("Method", "MethodError"),
+    "kernel.method": ("Method", "MethodError", "decides"),
     "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
     "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
     "kernel.node": ("Node",),
@@ -159,6 +159,7 @@ __all__ = [
     "Weights",
     "check_complete",
     "complete",
+    "decides",
     "family",
     "members_of",
     "on",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]
-Views = Mapping[str, Data | Callable[[], Data]]
+NodeData = Mapping[str, Data | Callable[[], Data]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Federation:
     method: Method
     topology: Topology
     models: Mapping[str, Models]
-    data: Mapping[str, Views]
+    data: Mapping[str, NodeData]
     tests: Mapping[str, Data | Mapping[str, Data]] = field(default_factory=dict)  # by domain (and split)
     private_tests: Mapping[str, Data] = field(default_factory=dict)  # by node: its own view of the test data
     homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own

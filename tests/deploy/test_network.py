@@ -114,7 +114,7 @@ def test_a_holder_of_the_ca_alone_gets_nowhere_through_the_proxy(tmp_path):
         assert refused(lambda: outside.client.StartRun(StartRunRequest())) == 403
         assert refused(lambda: outside.client.RegisterNode(RegisterNodeRequest(public_key=b"x"))) == 403
         assert not outside.reachable()
-        worker = flower.Executor(f"127.0.0.1:{ring.outer}", b"secret", ca, server=True)
+        worker = flower.TaskWorker(f"127.0.0.1:{ring.outer}", b"secret", ca, server=True)
         assert refused(lambda: worker.client.AcquireTask(AcquireTaskRequest())) == 403
         with httpx.Client(verify=trust(ring.coordinator), base_url=f"https://127.0.0.1:{ring.outer}") as web:
             for path in ("/", "/docs", "/openapi.json", "/health", "/v1/control/list-runs", "/v1/runtime/get-nodes"):

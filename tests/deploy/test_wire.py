@@ -34,8 +34,8 @@ def test_a_hostile_coordinator_is_refused_over_the_wire(tmp_path):
                 control.register(name, key)
             ring.start(NAMES[0])
             number = control.submit(place / "app")
-            executor = flower.Executor(listen.address, b"only for this test", ca, server=True)
-            assert flower.Executor(listen.address, b"a guess", ca, server=True).acquire() is None
+            executor = flower.TaskWorker(listen.address, b"only for this test", ca, server=True)
+            assert flower.TaskWorker(listen.address, b"a guess", ca, server=True).acquire() is None
             task = ring.wait_for(executor.acquire, 60, "there was no task")
             assert task.run == number
             with flower.grid_of(listen.address, task, ca) as grid:

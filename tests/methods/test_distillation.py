@@ -15,10 +15,10 @@ from heterophony.kernel.message import Body, Message
 from heterophony.kernel.topology import star
 from heterophony.kernel.work import Fit
 from heterophony.methods import FCCL, FML, FCCLCode, FedAvg, FedDF, FedMD, fccl_homogeneous, fedmd_global
-from heterophony.methods.fccl import LocalLoss, correlation_loss
 from heterophony.parts.aggregate import combine, mean
-from heterophony.parts.correlation import cross_correlation
+from heterophony.parts.correlation import correlation_loss, cross_correlation
 from heterophony.parts.losses import cross_entropy, distance, soft_cross_entropy
+from heterophony.parts.older_selves import LocalLoss
 from heterophony.parts.public import PublicRows
 from heterophony.parts.schedules import Ramp, at
 from heterophony.parts.training import Training

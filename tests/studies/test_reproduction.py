@@ -16,7 +16,7 @@ from heterophony.settings.assemble import PARTS
 from heterophony.studies.experiments import Experiment, ExperimentError, claims, facts, planning, shipped, written
 from heterophony.studies.experiments.experiment import Column, Quick
 from heterophony.studies.experiments.measured import Measured, measured_column
-from heterophony.studies.experiments.rows import Found, table
+from heterophony.studies.experiments.rows import FoundFigures, table
 from heterophony.studies.experiments.verdict import DIFFERS, FEW, ORDER, WITHIN, claimed, probability, verdict
 from heterophony.tables.interval import Interval, interval
 from heterophony.tables.metrics import curve
@@ -363,7 +363,7 @@ def test_claims_are_corrected_for_their_number():
     assert pair[1]["p"] == pytest.approx(2 * probability(Interval(1.3, 1.0, None, 3)))
 
 
-def _found(experiment: Experiment, value: float = 50.0) -> Found:
+def _found(experiment: Experiment, value: float = 50.0) -> FoundFigures:
     """Made-up figures for every arm in every group: all the same but for the seeds."""
     return {
         (group.label, arm.label): {seed: dict.fromkeys(experiment.columns, Measured(value + seed)) for seed in range(3)}

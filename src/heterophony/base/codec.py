@@ -65,22 +65,11 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
     """
     if limit is not None and len(data) > limit:
         raise Malformed(f"{len(data)} bytes, the limit is {limit}")
-    if len(data) < _PREFIX.size:
-        raise Malformed("too short")
-    magic, length = _PREFIX.unpack_from(data)
-    start, end = _PREFIX.size, _PREFIX.size + length
-    if magic != MAGIC or end > len(data):
-        raise Malformed("not a heterophony message or snapshot, or cut short")
-    if header_limit is not None and length > header_limit:
-        raise Malformed(f"a header of {length} bytes, the limit is {header_limit}")
-    if header_limit is not None and len(data) >= end + _BLOCK.size:
-        # The block of tensors has a header of its own. An entry there takes less than eight times what names the
-        # tensor in our header. Each entry becomes an object, however empty it is, so their number is limited.
-        (names,) = _BLOCK.unpack_from(data, end)
-        if names > 8 * header_limit:
-            raise Malformed(f"a header of tensors of {names} bytes, the limit is {8 * header_limit}")
+    end = _header_end(data)
+    if header_limit is not None:
+        _check_headers(data, end, header_limit)
     try:
-        text = bytes(data[start:end]).decode()
+        text = bytes(data[_PREFIX.size : end]).decode()
         header = json.loads(text)
         if "\\u" in text:  # an escape can write half a character, which nobody could encode again
             _JSON.encode(header).encode()
@@ -94,6 +83,31 @@ def unpack(data: bytes | memoryview, limit: int | None = None, header_limit: int
     if block:
         raise Malformed(f"{len(block)} tensors that the header does not name")
     return value
+
+
+def _header_end(data: bytes | memoryview) -> int:
+    """Return where the JSON part ends; raise `Malformed` if these bytes are none of ours."""
+    if len(data) < _PREFIX.size:
+        raise Malformed("too short")
+    magic, length = _PREFIX.unpack_from(data)
+    end: int = _PREFIX.size + length
+    if magic != MAGIC or end > len(data):
+        raise Malformed("not a heterophony message or snapshot, or cut short")
+    return end
+
+
+def _check_headers(data: bytes | memoryview, end: int, limit: int) -> None:
+    """Raise `Malformed` if the JSON part, or the header of the tensors behind it, is too long."""
+    length = end - _PREFIX.size
+    if length > limit:
+        raise Malformed(f"a header of {length} bytes, the limit is {limit}")
+    if len(data) < end + _BLOCK.size:
+        return
+    # The block of tensors has a header of its own. An entry there takes less than eight times what names the tensor
+    # in our header. Each entry becomes an object, however empty it is, so their number is limited.
+    (names,) = _BLOCK.unpack_from(data, end)
+    if names > 8 * limit:
+        raise Malformed(f"a header of tensors of {names} bytes, the limit is {8 * limit}")
 
 
 def contiguous(value: Any) -> Any:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from heterophony.deploy.node_server import NodeServer
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
-Folder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
+OneFolder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
 
 
 @app.command()
@@ -64,7 +64,7 @@ def init(
 
 
 @app.command()
-def serve(folder: Folder) -> None:
+def serve(folder: OneFolder) -> None:
     """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
     _speak()
     with complaints():
@@ -75,7 +75,7 @@ def serve(folder: Folder) -> None:
 
 
 @app.command()
-def node(folder: Folder) -> None:
+def node(folder: OneFolder) -> None:
     """Take part: keep a SuperNode connected and answer, until stopped."""
     _speak()
     with complaints():
@@ -85,7 +85,7 @@ def node(folder: Folder) -> None:
 
 
 @app.command()
-def check(folder: Folder) -> None:
+def check(folder: OneFolder) -> None:
     """Load a participant's model and data, and say what would leave it. Nothing is sent."""
     with complaints():
         from heterophony.deploy.participant import node_server
@@ -126,7 +126,7 @@ def _messages(here: NodeServer) -> Iterator[str]:
 
 @app.command()
 def key(
-    folder: Folder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
+    folder: OneFolder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
 ) -> None:
     """Make a new key for a participant. Its public half goes to the coordinator, the other half stays here."""
     with complaints():
@@ -153,7 +153,7 @@ def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's f
 
 @app.command()
 def status(
-    folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+    folder: OneFolder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
 ) -> None:
     """Tell what is going on, from a coordinator's or a participant's folder."""
     with complaints():

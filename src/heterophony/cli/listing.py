@@ -11,10 +11,10 @@ from rich.table import Table
 
 from heterophony.cli import terminal
 
-Row = dict[str, Any]
+Listed = dict[str, Any]
 
 
-def show(rows: Sequence[Row], columns: Sequence[str], spare: Sequence[str]) -> None:
+def show(rows: Sequence[Listed], columns: Sequence[str], spare: Sequence[str]) -> None:
     """Print a row a line. Where there is no room, families are counted, `spare` columns go, then texts are cut."""
     room = terminal.room()
     whole = [[_cell(row[column]) for column in columns] for row in rows]
@@ -38,9 +38,9 @@ def counted(value: Any) -> Any:
     return list(dict.fromkeys(f"{family}/… ({many[family]})" if family in many else name for name, family in pairs))
 
 
-def families(rows: Sequence[Row]) -> tuple[list[Row], dict[str, list[str]]]:
+def families(rows: Sequence[Listed]) -> tuple[list[Listed], dict[str, list[str]]]:
     """Return missing data sets that differ by one word alone (ud/de, ud/en, ...) as one row, and which these are."""
-    listed: dict[str, Row] = {}
+    listed: dict[str, Listed] = {}
     members: dict[str, list[str]] = {}
     for row in rows:
         family, _, member = row["name"].partition("/")

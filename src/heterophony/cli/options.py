@@ -26,7 +26,7 @@ Set = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Executor = Annotated[
+ExecutorOption = Annotated[
     str,
     typer.Option(
         help="How pending work is computed: auto (what was timed as the fastest), eager, branches or stacked."

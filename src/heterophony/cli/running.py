@@ -26,7 +26,7 @@ def run(
     engine: options.EngineName = "local",
     address: options.Address = None,
     device: options.Device = "auto",
-    executor: options.Executor = "auto",
+    executor: options.ExecutorOption = "auto",
     precision: options.Precision = "fp32",
     deterministic: options.Deterministic = True,
     workers: options.CpuWorkers = 0,

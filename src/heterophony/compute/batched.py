@@ -211,16 +211,20 @@ class Batched:
             return self.only
         if self.executor == "branches" or job.node.device == "cpu":
             return STACKED if many and self.executor == "stacked" else BRANCHES
-        parts = program.without_room, sizes if many else (), len(entries) if many else 1, self.precision, self.executor
-        key = self.keys.get(parts)
-        if key is None:
-            if len(self.keys) > 256:
-                self.keys.clear()
-            key = self.keys[parts] = key_of(*parts)
+        key = self._key(program, sizes, len(entries)) if many else self._key(program, (), 1)
         chosen = self.choices.way(key)
         if chosen is None:
             chosen = self._timed(key, program, entries, many, alike)
         return chosen if many or not chosen.stacked else BRANCHES
+
+    def _key(self, program: FitProgram, sizes: tuple[Hashable, ...], fits: int) -> str:
+        """Return the name under which the choice for so many fits together is remembered."""
+        parts = program.without_room, sizes, fits, self.precision, self.executor
+        if parts not in self.keys:
+            if len(self.keys) > 256:
+                self.keys.clear()
+            self.keys[parts] = key_of(*parts)
+        return self.keys[parts]
 
     def _timed(self, key: str, program: FitProgram, entries: Sequence[PendingFit], many: bool, alike: int) -> Way:
         """Time the ways on this work, before any state comes in; remember and return the fastest."""

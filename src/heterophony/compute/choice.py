@@ -1,6 +1,6 @@
 """Which way of computing was the fastest for a program on this machine: timed once, then remembered.
 
-A choice by timing must not change a run's bits, so it is written into the run's folder, which a resumed run reads, and
+A choice by timing must not change a run's bits. So it is written into the run's folder, which a resumed run reads, and
 into a file of the machine, which the next run reads.
 """
 

@@ -1,7 +1,7 @@
 """Convolutions and pooling written out, for stacks that are compiled.
 
-A convolution of many equal networks is a grouped one, for which there are no good kernels; as a product with shifted
-copies of its input, channels last, it is one batched product, and the compiler fuses what is around it. One of a single
+A convolution of many equal networks is a grouped one, for which there are no good kernels. As a product with shifted
+copies of its input, channels last, it is one batched product. The compiler fuses what is around it. One of a single
 channel stays as it is: there is little to gain, and torch 2.11's compiler makes wrong gradients of it on a GPU.
 """
 

@@ -6,7 +6,7 @@ batched product here. Optimisers work element by element, so torch's own can ste
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,8 +47,24 @@ def _stacked(tensor: Tensor, seats: int) -> Tensor:
     return torch.stack([tensor.detach()] * seats).contiguous()
 
 
+def _stacked_parameters(module: nn.Module, seats: int) -> dict[str, nn.Parameter]:
+    """Return a module's parameters, each as a stack that can be trained where it can."""
+    return {
+        name: nn.Parameter(_stacked(parameter, seats), requires_grad=parameter.requires_grad)
+        for name, parameter in module.named_parameters()
+    }
+
+
 def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
     return (given[0].float(),)
+
+
+def _batch_norms_in_float(modules: Iterable[nn.Module]) -> None:
+    """Let BatchNorm compute in single precision: vmap cannot take its gradient apart in two precisions."""
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, _BatchNorm):
+                part.register_forward_pre_hook(_in_float)
 
 
 class Stack(CapturedFit):
@@ -60,19 +76,11 @@ class Stack(CapturedFit):
         work = self.work
         self.skeletons = self._copies(modules)
         if self.precision == "bf16":
-            for module in (part for own in self.skeletons.values() for part in own.modules()):
-                if isinstance(module, _BatchNorm):  # whose gradient vmap cannot take apart in two precisions
-                    module.register_forward_pre_hook(_in_float)
+            _batch_norms_in_float(self.skeletons.values())
         if self.way.products:
             self.skeletons = {name: written_out(module) for name, module in self.skeletons.items()}
         self.slots = [Slot(module) for module in self.skeletons.values()]
-        weights = {
-            name: {
-                n: nn.Parameter(_stacked(p, self.seats), requires_grad=p.requires_grad)
-                for n, p in module.named_parameters()
-            }
-            for name, module in self.skeletons.items()
-        }
+        weights = {name: _stacked_parameters(module, self.seats) for name, module in self.skeletons.items()}
         self.buffers = {
             name: {n: _stacked(b, self.seats) for n, b in module.named_buffers()}
             for name, module in self.skeletons.items()

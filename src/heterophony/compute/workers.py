@@ -1,8 +1,8 @@
 """Work on several cores of a CPU: one thread a process, the same bits for any number of them.
 
-Children are forked for one list of jobs, so they see every node as it is; models lie in memory that is shared with them
-and are trained in place, and only answers and optimiser states come back through a pipe. Answers are given in order, as
-soon as they are there, so that what reactions do with them overlaps with the work of the rest.
+Children are forked for one list of jobs, so they see every node as it is. Models lie in memory that is shared with
+them, and are trained in place. Only answers and optimiser states come back through a pipe. Answers are given in order,
+as soon as they are there, so that what reactions do with them overlaps with the work of the rest.
 """
 
 from __future__ import annotations

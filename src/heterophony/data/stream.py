@@ -15,7 +15,7 @@ from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
 from heterophony.data.table import Data
 
-Kind = Literal["sudden", "gradual", "recurring"]
+DriftKind = Literal["sudden", "gradual", "recurring"]
 Item = tuple[int, int]  # concept, row of its pool
 
 
@@ -23,11 +23,11 @@ Item = tuple[int, int]  # concept, row of its pool
 class Drift:
     """Which of so many concepts (kinds of data) holds when, by the participant's round.
 
-    `sudden` goes from one to the next after `every` rounds and stays at the last; `recurring` begins anew after the
-    last; `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
+    `sudden` goes from one to the next after `every` rounds and stays at the last. `recurring` begins anew after the
+    last. `gradual` mixes: over `every` rounds the share of the next one grows from none to all.
     """
 
-    kind: Kind
+    kind: DriftKind
     concepts: int
     every: int
 

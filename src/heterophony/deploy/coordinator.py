@@ -115,7 +115,7 @@ class _Service:
         environment = flower.environment(folder / "flwr-home")
         self.link = Program("SuperLink", superlink(folder, listen, secret), environment, self.lost.append)
         self.control = flower.Control(listen.address, self.ca)
-        self.executor = flower.Executor(listen.address, secret.read_bytes(), self.ca, server=True)
+        self.executor = flower.TaskWorker(listen.address, secret.read_bytes(), self.ca, server=True)
         self.run: int | None = None
         self.child: Any = None
         self.failures = 0

@@ -194,7 +194,7 @@ class Post:
         return codec.pack({"failed": f"its answer is refused: {data}"}) if isinstance(data, Refused) else data
 
 
-# -- executors ---------------------------------------------------------------------------------------------------
+# -- tasks -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Task:
     """A task that Flower has given us, and the token with which it is worked on."""
@@ -203,7 +203,7 @@ class Task:
     token: str
 
 
-class Executor:
+class TaskWorker:
     """Asks a SuperLink or SuperNode for tasks of one type."""
 
     def __init__(self, address: str, secret: bytes, ca: bytes | None, server: bool) -> None:

@@ -15,6 +15,7 @@ from heterophony.deploy import keys
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
+from heterophony.kernel.topology import form_of_roles
 
 HOME = "/srv/heterophony"  # where units expect a participant's folder and the environment
 # Where each file of a template goes, and whether it is a program.
@@ -128,7 +129,7 @@ def checked(made: Mapping[str, Any]) -> Plan:
         first = error.errors()[0]
         raise DeployError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}") from None
     method = plan.build_method()
-    if "root" not in method.roles:
+    if form_of_roles(method.roles) != "tree":
         plan.topology(method)
     return plan
 

@@ -18,8 +18,8 @@ from heterophony.kernel.networks import Model
 from heterophony.settings.setting import Strict
 
 FILE = "organisation.toml"
-Split = Literal["test", "validation", "proxy", "private-test", "train", "note"]
-SPLITS: tuple[Split, ...] = get_args(Split)
+FigureSplit = Literal["test", "validation", "proxy", "private-test", "train", "note"]
+SPLITS: tuple[FigureSplit, ...] = get_args(FigureSplit)
 
 
 class Egress(Strict):
@@ -29,7 +29,7 @@ class Egress(Strict):
     `reactions`: how often it answers at all, as a coordinator could go through one round for ever; None: no limit."""
 
     kinds: tuple[str, ...] | None = None
-    metrics: tuple[Split, ...] = ("test",)
+    metrics: tuple[FigureSplit, ...] = ("test",)
     digest: bool = True
     reactions: int | None = Field(default=None, ge=1)
 

@@ -75,7 +75,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
 
     supernode = Program("SuperNode", command, flower.environment(own.folder / "flwr"), ended)
     address = f"127.0.0.1:{own.port}"
-    executor = flower.Executor(address, secret.read_bytes(), None, server=False)
+    executor = flower.TaskWorker(address, secret.read_bytes(), None, server=False)
     stop_on_signals()
     child = None
     try:

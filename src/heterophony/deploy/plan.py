@@ -26,7 +26,17 @@ from heterophony.kernel import by_level
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, NotOffered, Offer, checked, choose
 from heterophony.kernel.profile import Profile
-from heterophony.kernel.topology import Topology, check_names, complete, graph, random_pairs, ring, star, tree
+from heterophony.kernel.topology import (
+    Topology,
+    check_names,
+    complete,
+    form_of_roles,
+    graph,
+    random_pairs,
+    ring,
+    star,
+    tree,
+)
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
 from heterophony.settings.setting import Strict
@@ -122,7 +132,8 @@ class Plan(Strict):
 
     def topology(self, method: Method) -> Topology:
         names, part = list(self.participants), self.links
-        if "root" in method.roles:
+        form = form_of_roles(method.roles)
+        if form == "tree":
             if part.tree is None:
                 raise DeployError(f"{self.method} needs a tree: links.tree = {{ root = {{ edge = [...] }} }}")
             try:
@@ -130,7 +141,7 @@ class Plan(Strict):
             except ValueError as error:
                 raise DeployError(f"{FILE}: links.tree: {error}") from None
             by_level.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
-        elif "server" in method.roles:
+        elif form == "star":
             made = star(names)
         elif part.kind == "edges":
             made = graph(part.edges)

@@ -112,7 +112,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
         ca = (coordinator / "ca.crt").read_bytes()
         control = flower.Control(listen.address, ca)
         stack.callback(control.close)
-        executor = flower.Executor(listen.address, secret.read_bytes(), ca, server=True)
+        executor = flower.TaskWorker(listen.address, secret.read_bytes(), ca, server=True)
         stack.callback(executor.close)
         _wait(control.reachable, place)
         names = {flower.key_bytes(key): name for name, key in public_keys(coordinator, plan).items()}

@@ -1,7 +1,7 @@
 """The clock: discrete events in virtual time. Owns headers, triggers and timers; a host executes the reactions.
 
-Virtual durations follow from the declared work and the device profiles alone, so it does not matter when, where
-or together with what a reaction is really executed: every host gives the same events in the same order.
+Virtual durations follow from the declared work and the device profiles alone. So it does not matter when, where, or
+together with what a reaction is really executed: every host gives the same events in the same order.
 """
 
 from __future__ import annotations

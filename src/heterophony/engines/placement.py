@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 MOVE = 0.05  # seconds that must be gained before a node is worth moving: its state travels, its data are made anew
 SLACK = 1.1  # how much more than its share a worker may have before anything moves
 
-Task = tuple[str, str]  # node and reaction
+NodeReaction = tuple[str, str]  # node and reaction
 
 
 class Placement:
@@ -20,20 +20,20 @@ class Placement:
     def __init__(self) -> None:
         self.homes: dict[str, int] = {}
         self.sizes: dict[str, float] = {}  # of nodes, parameters x rows: all that is known of one at first
-        self.seconds: dict[Task, float] = {}  # as seen last
+        self.seconds: dict[NodeReaction, float] = {}  # as seen last
         self.seen = self.sized = 0.0  # sums over all that was seen: seconds, and sizes
 
-    def cost(self, task: Task) -> float:
+    def cost(self, task: NodeReaction) -> float:
         """Return the seconds that a reaction is expected to take."""
         pace = self.seen / self.sized if self.sized else 1e-9
         return self.seconds.get(task, self.sizes.get(task[0], 1.0) * pace)
 
-    def observe(self, task: Task, seconds: float) -> None:
+    def observe(self, task: NodeReaction, seconds: float) -> None:
         self.seconds[task] = seconds
         self.seen += seconds
         self.sized += self.sizes.get(task[0], 1.0)
 
-    def deal(self, tasks: Sequence[Task], busy: Mapping[int, float]) -> list[int]:
+    def deal(self, tasks: Sequence[NodeReaction], busy: Mapping[int, float]) -> list[int]:
         """Return a worker for each task. `busy` says who is there, and how many seconds of work each has already."""
         load, costs = dict(busy), [self.cost(task) for task in tasks]
         share = (sum(load.values()) + sum(costs)) / len(load)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick
 from heterophony.kernel.message import Kind
@@ -21,8 +22,8 @@ class MethodError(TypeError):
 class Method:
     """Base of all methods. A subclass becomes a frozen dataclass of its options.
 
-    It says which `roles` take part (the first one leads: the run ends when every node of it has done its rounds),
-    which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
+    It says which `roles` take part. The first one leads: the run ends when every node of it has done its rounds. It
+    also says which `kinds` of message may leave a node, and which variables a node keeps between reactions (`memory`).
     For settings and deployments it says which `models` each role needs, by values of `networks.py`: `Own()`,
     `Global()`, `Same()`, `Architectures()` or `Built(...)`. `headline` is the product that tables show.
     """
@@ -87,6 +88,19 @@ class Method:
         Where the option is a table, return the entry of the node with these names.
         """
         return pick(self.option(value), *names)
+
+
+Composes = TypeVar("Composes", bound=Callable[..., Method])
+
+
+def decides(*options: str) -> Callable[[Composes], Composes]:
+    """Name the options that a function decides which composes a method, such as "server.kind": nobody can set them."""
+
+    def decide(function: Composes) -> Composes:
+        vars(function)["fixed"] = options
+        return function
+
+    return decide
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from heterophony.base.seeds import derive
+
+
+def form_of_roles(roles: Collection[str]) -> Literal["tree", "star", "graph of peers"]:
+    """Return which form of topology a method's roles make up. It goes by the role that leads."""
+    if "root" in roles:
+        return "tree"
+    return "star" if "server" in roles else "graph of peers"
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ DEVIATIONS = (
     Deviation(
         "local training",
         "several local steps, as in fedavg; with one full batch of plain SGD a round is the paper's step",
-        "the paper sends a gradient for each step: one stochastic step from one model, for weights and lambda; later "
-        "papers compare it in the form of fedavg",
+        "The paper sends a gradient for each step: one stochastic step from one model, for weights and lambda. "
+        "Later papers compare it in the form of fedavg.",
     ),
     Deviation(
         "gradient of lambda",
@@ -55,10 +55,10 @@ DEVIATIONS = (
     ),
     Deviation(
         "absent clients",
-        "for the mean, the lambdas of the clients heard are scaled to one; for lambda, their losses are multiplied by "
-        "the number of clients for each one heard",
-        "the losses so scaled are the paper's estimate from sampled domains; a mean by small sums of lambda would move "
-        "nothing",
+        "For the mean, the lambdas of the clients heard are scaled to one. For lambda, their losses are multiplied "
+        "by the number of clients for each one heard.",
+        "The losses so scaled are the paper's estimate from sampled domains. A mean by small sums of lambda would "
+        "move nothing.",
     ),
     Deviation("newcomers", "a client that joins later starts with an equal share", "the paper's domains do not change"),
     Deviation(

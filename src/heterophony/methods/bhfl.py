@@ -70,9 +70,9 @@ FAR_UP = Kind("far-up", to="ancestors", weights=Weights("model"))
 DEVIATIONS = (
     Deviation(
         "Algorithm 1",
-        "line 9 reads W_q; the merged model is returned; leaves do no upward NODEOPT; residual lists are emptied after "
-        "use",
-        "as printed W_0 is not defined for q, the last merge is dropped, and momentum would move a leaf without mail",
+        "Line 9 reads W_q. The merged model is returned. Leaves do no upward NODEOPT. Residual lists are emptied "
+        "after use.",
+        "As printed, W_0 is not defined for q, the last merge is dropped, and momentum would move a leaf without mail.",
     ),
     Deviation(
         "means",
@@ -92,13 +92,13 @@ DEVIATIONS = (
     ),
     Deviation(
         "training beside the children",
-        "what was learned is an update of stale parameters: it is added after the merge, discounted as one merge old",
+        "What was learned is an update of stale parameters. It is added after the merge, discounted as one merge old.",
         "as the starting point of Eq. 3 it would be lost at a rate of one",
     ),
     Deviation(
         "asynchronous merges",
-        "after every `buffer` answers (FedBuff; FedAsync with one): the difference to the present model, discounted by "
-        "staleness",
+        "A merge after every `buffer` answers (FedBuff; FedAsync with one). It takes the difference to the present "
+        "model, discounted by staleness.",
         "a child's persistent model did not start from its parent's, so there is no difference to that",
     ),
     Deviation(
@@ -108,9 +108,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "several residual links",
-        "one after the other, by senders' names: of n links with rate r, the first weighs (1 - r)^(n - 1) of the last; "
-        "`per_link = false` takes one step towards their mean",
-        "the paper does not say; steps of all links from one point would add up to more than one",
+        "One after the other, by senders' names. Of n links with rate r, the first weighs (1 - r)^(n - 1) of the "
+        "last. `per_link = false` takes one step towards their mean.",
+        "The paper does not say. Steps of all links from one point would add up to more than one.",
     ),
     Deviation(
         "residual links",
@@ -191,7 +191,7 @@ class BHFL(Method):
             leaf.round += int(turn > 0)
             yield from self.train(leaf, self.local)
         yield Mark("leaf")
-        examples = len(leaf.data[self.local.data])  # of this round, where data are a stream
+        examples = self.local.examples(leaf)  # of this round, where data are a stream
         leaf.round += 1
         return self.answer(leaf, examples)
 

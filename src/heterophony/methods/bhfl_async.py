@@ -2,8 +2,8 @@
 
 Sent by a node: what is sent in B-HFL.
 
-Paper: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023. The equations of B-HFL; Section 4, item 3; alpha
-is the rate of `up`.
+Paper: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023. The equations of B-HFL, and
+Section 4, item 3. Its alpha is the rate of `up`.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ Sent by the server: to each client the model of its cluster.
 Paper: Sattler, Mueller and Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under
 Privacy Constraints, IEEE TNNLS 2020. The algorithms Optimal Bipartition and Clustered Federated Learning, in their form
 with weight updates. All clients are one cluster at first. A cluster whose mean update is shorter than `eps1` has come
-to rest. If some client's own update is longer than `eps2` even so, the cluster parts into the two groups whose largest
-cosine across, alpha, is the least, provided that sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max bounds how far
-clients of one kind differ. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws others).
+to rest. Some client's own update may be longer than `eps2` even so. Then the cluster parts into the two groups whose
+largest cosine across, alpha, is the least. It parts only if sqrt((1 - alpha) / 2) > `gamma`. The paper's gamma_max
+bounds how far clients of one kind differ. Until a split, and so with `eps1=0`, it is FedAvg to the bit (dropout draws
+others).
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(l
 DEVIATIONS = (
     Deviation(
         "eps1, eps2",
-        "0.4 and 1.6 unless set, as in the authors' code; `gamma` is off unless set; the table notes both lengths for "
-        "every cluster",
-        "they are lengths of updates, and depend on network and rate",
+        "0.4 and 1.6 unless set, as in the authors' code. `gamma` is off unless set. The table notes both lengths "
+        "for every cluster.",
+        "They are lengths of updates, and depend on network and rate.",
     ),
     Deviation(
         "bipartition",
@@ -67,14 +68,14 @@ DEVIATIONS = (
     Deviation("means", "by examples; `weighted = false` counts clients alike, as in the code", "as in fedavg"),
     Deviation(
         "absent clients, newcomers",
-        "are sent the model as it was before a split, and go with the part whose mean update is at the smaller angle "
-        "to theirs, split by split; until then they count in no mean",
-        "the paper compares with every member's update, which would have to be kept; two models a split are",
+        "They are sent the model as it was before a split. They go with the part whose mean update is at the "
+        "smaller angle to theirs, split by split. Until then they count in no mean.",
+        "The paper compares with every member's update, which would have to be kept. Here two models a split are kept.",
     ),
     Deviation(
         "clusters of two, first rounds",
         "are parted as all others",
-        "the authors' code parts only clusters of more than two, after twenty rounds; the paper does not say so",
+        "The authors' code parts only clusters of more than two, after twenty rounds. The paper does not say so.",
     ),
     Deviation(
         "evaluation",
@@ -128,7 +129,7 @@ class CFL(Method):
         client.load(mail.weights)
         yield Mark("cluster")
         yield self.local.fit("model", self.loss)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -6,7 +6,7 @@ Sent by the server: a request to predict, then the robust mean of the answers. T
 
 Paper: Chang, Shejwalkar, Shokri and Houmansadr, Cronus: Robust and Heterogeneous Collaborative Learning with Black-Box
 Knowledge Transfer, 2019. Its two phases: a client first trains `local.initial` epochs on private data alone. Then in
-each round clients send predictions, the server answers with their robust mean, and each client trains by cross-entropy
+each round clients send predictions, and the server answers with their robust mean. Each client trains by cross-entropy
 on one set of rows: its private rows with their labels, and the public rows with the mean as soft labels. The robust
 mean is the one for bounded second moments, on which the paper builds (`filtered` of parts/aggregate.py): Diakonikolas
 et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017.
@@ -49,10 +49,10 @@ LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "ro
 DEVIATIONS = (
     Deviation(
         "robust mean",
-        "the filter for bounded second moments is applied to each public row on its own, with `sigma` = 0.1, a bound "
-        "on how far honest predictions spread in any direction",
-        "row by row is our reading of the paper; its scale is not known to us, and probabilities never spread so far "
-        "that a sigma of 1 would filter anything",
+        "The filter for bounded second moments is applied to each public row on its own, with `sigma` = 0.1. Sigma "
+        "bounds how far honest predictions spread in any direction.",
+        "Row by row is our reading of the paper. Its scale is not known to us. Probabilities never spread so far "
+        "that a sigma of 1 would filter anything.",
     ),
     Deviation(
         "few participants",

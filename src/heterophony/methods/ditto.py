@@ -38,9 +38,9 @@ UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(l
 DEVIATIONS = (
     Deviation(
         "solvers",
-        "both models take the same batches in one pass, at one rate; the own model's optimiser is kept from round to "
-        "round",
-        "the paper leaves the solvers open, and they may differ there; here `pull = 0` is solo, to the bit",
+        "Both models take the same batches in one pass, at one rate. The own model's optimiser is kept from round "
+        "to round.",
+        "The paper leaves the solvers open, and they may differ there. Here `pull = 0` is solo, to the bit.",
     ),
     Deviation(
         "start",
@@ -95,7 +95,7 @@ class Ditto(Method):
             aux={"anchor": mail.weights},
         )
         yield Mark("personalised")
-        return UPDATE(weights=client.weights("fork"), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights("fork"), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

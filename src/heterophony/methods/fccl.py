@@ -12,15 +12,9 @@ classes, mean over the batch). Table 3: parameters are averaged between the two 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
 from heterophony import (
-    Data,
     Deviation,
     Each,
     Inbox,
@@ -31,18 +25,28 @@ from heterophony import (
     Method,
     NetworksByRole,
     Node,
-    Note,
     Own,
-    Predict,
     Round,
     Same,
     Scalar,
     Send,
     Steps,
     Weights,
+    decides,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_correlation, cross_entropy, kl
+from heterophony.parts import (
+    Cohort,
+    CollaborativeLoss,
+    PublicRows,
+    Training,
+    answers,
+    as_sent,
+    combine,
+    full_batches,
+    note_correlations,
+    older_selves,
+)
 
 ASK = Kind("ask", to="children")
 LOGITS = Kind("logits", to="parent", logits=Logits("public", "rows.sample"))
@@ -60,9 +64,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "correlation matrix",
-        "that of Eq. 1, with a diagonal of one for equal logits",
-        "the authors' code divides by deviations over N - 1, then by N: its matrix is (N - 1)/N of ours, "
-        "511/512 for its batch",
+        "That of Eq. 1, with a diagonal of one for equal logits.",
+        "The authors' code divides by deviations over N - 1, then by N. So its matrix is (N - 1)/N of ours, 511/512 "
+        "for its batch.",
     ),
     Deviation(
         "short last public batch",
@@ -71,8 +75,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "mean of parameters",
-        "not weighted; all start alike; who is too late for it does not train in that round (`fccl-homogeneous`)",
-        'Table 3 says "averaging"; a mean of different starts means nothing',
+        "Not weighted. All start alike. Who is too late for it does not train in that round (`fccl-homogeneous`).",
+        'Table 3 says "averaging". A mean of different starts means nothing.',
     ),
     Deviation(
         "Figure 5",
@@ -127,16 +131,16 @@ class FCCL(Method):
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from prepare(client, self.pretrain)
+        yield from older_selves.begin(client, self.pretrain)
         logits = yield self.rows.outputs(client)
-        return LOGITS(logits=logits.half() if self.half else logits)
+        return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
             zbar = combine([m.logits for m in mail], self.average)
-            yield CONSENSUS(heard, logits=zbar.half() if self.half else zbar, heard=len(heard))
+            yield CONSENSUS(heard, logits=as_sent(zbar, self.half), heard=len(heard))
             if self.averages_now(server):
                 server.groups["heard"] = heard
                 return  # the round ends with `merge`
@@ -154,7 +158,7 @@ class FCCL(Method):
             extra={"zbar": zbar},
             drop_last=full_batches(self.collaborate, len(zbar)),
         )
-        yield from correlations(client, rows, zbar)
+        yield from note_correlations(client, rows, zbar)
         if self.averages_now(client):
             return MODEL(weights=client.weights())
         yield from self.practise(client)
@@ -173,53 +177,19 @@ class FCCL(Method):
 
     def practise(self, client: Node) -> Steps:
         """Make the local update, in the rounds that have one."""
-        if has_local_update(client, self.local_every):
-            yield from local_update(client, self.local, self.lambda_loc)
+        if older_selves.due(client, self.local_every):
+            yield from older_selves.update(client, self.local, self.lambda_loc)
         yield Mark("local")
 
     def averages_now(self, node: Node) -> bool:
         """Return whether parameters are averaged in this round."""
-        return self.averaging and has_local_update(node, self.local_every)
+        return self.averaging and older_selves.due(node, self.local_every)
 
 
+@decides("averaging")
 def fccl_homogeneous(**fccl: Any) -> FCCL:
     """FCCL between participants with the same network: their parameters are averaged before local updates."""
     return FCCL(averaging=True, **fccl)
-
-
-fccl_homogeneous.fixed = ("averaging",)  # type: ignore[attr-defined]
-
-
-# -- losses and steps that FCCL shares with its authors' code --------------------------------------------------
-@dataclass(frozen=True)
-class CollaborativeLoss:
-    """Eq. 2, on public rows beside which Z-bar stands."""
-
-    lambda_col: float
-
-    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        matrix = cross_correlation(nets["model"](batch.x), batch.zbar)
-        return {"model": {"correlation": correlation_loss(matrix, self.lambda_col)}}
-
-
-def correlation_loss(matrix: Tensor, lambda_col: float) -> Tensor:
-    """Return Eq. 2 of a matrix of correlations."""
-    diagonal = torch.eye(len(matrix), dtype=torch.bool, device=matrix.device)
-    return torch.where(diagonal, (1 - matrix) ** 2, lambda_col * (1 + matrix) ** 2).sum()
-
-
-@dataclass(frozen=True)
-class LocalLoss:
-    """Eq. 7: cross-entropy, KL from the previous round's model (inter), and KL from the pretrained one (intra)."""
-
-    lambda_loc: float
-
-    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        logits = nets["model"](batch.x)
-        inter = kl(nets["previous"](batch.x), logits)
-        intra = kl(nets["pretrained"](batch.x), logits)
-        cross = F.cross_entropy(logits, batch.y)
-        return {"model": {"ce": cross, "inter": self.lambda_loc * inter, "intra": self.lambda_loc * intra}}
 
 
 def check_options(lambda_col: float, lambda_loc: float, local_every: int) -> None:
@@ -228,40 +198,3 @@ def check_options(lambda_col: float, lambda_loc: float, local_every: int) -> Non
         raise ValueError(f"lambda_col and lambda_loc are weights >= 0, got {lambda_col} and {lambda_loc}")
     if local_every < 1:
         raise ValueError(f"local_every is a whole number >= 1, got {local_every}")
-
-
-def prepare(client: Node, pretrain: Training) -> Steps:
-    """Pretrain a client before its first round; both older models are then what it has come to."""
-    if "pretrained" in client.vars:
-        return
-    client.vars["pretrained"] = True
-    if pretrain.epochs:
-        yield pretrain.fit("model", cross_entropy, once=True)
-    yield Mark("initial", once=True)
-    for older in ("pretrained", "previous"):
-        client.copy("model", older)
-
-
-def full_batches(collaborate: Training, rows: int) -> bool:
-    """Return whether to leave a short last batch out: its correlations would be noise."""
-    return collaborate.batch is not None and rows > collaborate.batch
-
-
-def correlations(client: Node, rows: Tensor | None, zbar: Tensor) -> Steps:
-    """Note how the outputs after the collaborative update correlate with Z-bar."""
-    after = yield Predict("model", "public", rows)
-    matrix = cross_correlation(after, zbar)
-    classes, diagonal = len(matrix), matrix.diagonal()
-    yield Note("correlation.on", float(diagonal.mean()))
-    yield Note("correlation.off", float((matrix.sum() - diagonal.sum()) / max(1, classes**2 - classes)))
-
-
-def has_local_update(node: Node, local_every: int) -> bool:
-    """Return whether this round has local updates."""
-    return (node.round + 1) % local_every == 0
-
-
-def local_update(client: Node, local: Training, lambda_loc: float) -> Steps:
-    """Train on private rows; the model that comes of it is the previous one of the next update."""
-    yield local.fit("model", LocalLoss(lambda_loc), teachers=("previous", "pretrained"))
-    client.copy("model", "previous")

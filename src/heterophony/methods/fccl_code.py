@@ -18,21 +18,19 @@ import torch
 from torch import Tensor
 
 from heterophony import Deviation, Each, Inbox, Mark, Message, Method, Node, Own, Predict, Round, Send, Steps, on
-from heterophony.methods.fccl import (
-    ADAM,
-    ASK,
-    CONSENSUS,
-    LOGITS,
-    NO_PRETRAINING,
+from heterophony.methods.fccl import ADAM, ASK, CONSENSUS, LOGITS, NO_PRETRAINING, check_options
+from heterophony.parts import (
+    Cohort,
     CollaborativeLoss,
-    check_options,
-    correlations,
+    PublicRows,
+    Training,
+    answers,
+    as_sent,
+    combine,
     full_batches,
-    has_local_update,
-    local_update,
-    prepare,
+    note_correlations,
+    older_selves,
 )
-from heterophony.parts import Cohort, PublicRows, Training, answers, combine
 
 DEVIATIONS = (
     Deviation(
@@ -92,16 +90,16 @@ class FCCLCode(Method):
     @on(Each(ASK), role="client")
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
-        yield from prepare(client, self.pretrain)
+        yield from older_selves.begin(client, self.pretrain)
         logits = yield self.rows.outputs(client)
-        return LOGITS(logits=logits.half() if self.half else logits)
+        return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
             mean = combine([m.logits for m in mail])
-            yield CONSENSUS(heard, logits=mean.half() if self.half else mean, heard=len(heard))
+            yield CONSENSUS(heard, logits=as_sent(mean, self.half), heard=len(heard))
         server.round += 1
 
     @on(Each(CONSENSUS), role="client")
@@ -117,9 +115,9 @@ class FCCLCode(Method):
             extra = {"zbar": zbar[batch]}
             # A piece of work for each batch, because each has a new optimiser.
             yield self.collaborate.fit("model", loss, data="public", rows=chosen, extra=extra, epochs=1, batch=None)
-        yield from correlations(client, rows, zbar)
-        if has_local_update(client, self.local_every):
-            yield from local_update(client, self.local, self.lambda_loc)
+        yield from note_correlations(client, rows, zbar)
+        if older_selves.due(client, self.local_every):
+            yield from older_selves.update(client, self.local, self.lambda_loc)
         yield Mark("local")
 
     def batches(self, client: Node, rows: int) -> Iterator[Tensor]:

@@ -59,15 +59,15 @@ MEANS = Kind("means", to="parent", means=PerClass(rows="held", soft=True), held=
 DEVIATIONS = (
     Deviation(
         "means",
-        "of the network after its local update, in evaluation mode",
-        "the paper gathers outputs of the batches while it trains; every prediction here is in evaluation mode; it is "
-        "one more pass forward, and the means are of one network",
+        "Of the network after its local update, in evaluation mode.",
+        "The paper gathers outputs of the batches while it trains. Every prediction here is in evaluation mode. It "
+        "is one more pass forward, and the means are of one network.",
     ),
     Deviation(
         "divisor",
-        "the number of the others who have the label, not M - 1; a row whose label nobody else has gets the "
-        "cross-entropy alone",
-        "the paper's devices have all labels",
+        "The number of the others who have the label, not M - 1. A row whose label nobody else has gets the "
+        "cross-entropy alone.",
+        "The paper's devices have all labels.",
     ),
     Deviation(
         "absent clients",
@@ -77,9 +77,9 @@ DEVIATIONS = (
     Deviation("gamma", "0.1 unless set", "the value is ours"),
     Deviation(
         "means of another shape",
-        "the server leaves out means that are not of the shape that most have; a client to whom means come that do not "
-        "fit its labels and outputs trains as if nothing were known, and notes it",
-        "a node may send anything, and networks may have different outputs",
+        "The server leaves out means that are not of the shape that most have. Means may come to a client that do "
+        "not fit its labels and outputs. It then trains as if nothing were known, and notes it.",
+        "A node may send anything, and networks may have different outputs.",
     ),
     Deviation("FAug", "the paper's generator of samples is not here", "this file is its Algorithm 1 (FD) alone"),
 )

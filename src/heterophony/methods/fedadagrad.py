@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony import Deviation
+from heterophony import Deviation, decides
 from heterophony.methods.fedavg import FedAvg
 from heterophony.parts import NodeOptimiser
 
@@ -20,9 +20,7 @@ ADAGRAD = NodeOptimiser("adagrad", rate=0.1, beta1=0.0, tau=1e-3)
 DEVIATIONS = (Deviation("weights", "by examples; `weighted = false` gives the plain mean", "as in fedavg"),)
 
 
+@decides("server.kind", "server.beta2")
 def fedadagrad(server: NodeOptimiser = ADAGRAD, **fedavg: Any) -> FedAvg:
     """FedAvg with Adagrad at the server."""
     return FedAvg(server=server, **fedavg)
-
-
-fedadagrad.fixed = ("server.kind", "server.beta2")  # type: ignore[attr-defined]

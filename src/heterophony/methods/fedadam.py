@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony import Deviation
+from heterophony import Deviation, decides
 from heterophony.methods.fedavg import FedAvg
 from heterophony.parts import NodeOptimiser
 
@@ -20,9 +20,7 @@ ADAM = NodeOptimiser("adam", rate=0.01, beta1=0.9, beta2=0.99, tau=1e-3)
 DEVIATIONS = (Deviation("weights", "by examples; `weighted = false` gives the plain mean", "as in fedavg"),)
 
 
+@decides("server.kind")
 def fedadam(server: NodeOptimiser = ADAM, **fedavg: Any) -> FedAvg:
     """FedAvg with Adam at the server."""
     return FedAvg(server=server, **fedavg)
-
-
-fedadam.fixed = ("server.kind",)  # type: ignore[attr-defined]

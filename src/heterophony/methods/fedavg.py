@@ -79,7 +79,7 @@ class FedAvg(Method):
         yield from self.local.before_first_round(client, self.loss)
         anchor = {"anchor": mail.weights} if self.transform else {}
         yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

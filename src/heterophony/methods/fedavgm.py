@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from heterophony import decides
 from heterophony.methods.fedavg import FedAvg
 from heterophony.parts import NodeOptimiser
 
 MOMENTUM = NodeOptimiser("momentum", rate=1.0, beta1=0.9)
 
 
+@decides("server.kind", "server.beta2", "server.tau")
 def fedavgm(server: NodeOptimiser = MOMENTUM, **fedavg: Any) -> FedAvg:
     """FedAvg with momentum at the server.
 
     With `server.beta1 = 0` it is FedAvg, up to rounding.
     """
     return FedAvg(server=server, **fedavg)
-
-
-fedavgm.fixed = ("server.kind", "server.beta2", "server.tau")  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ class FedDF(Method):
         yield from self.local.before_first_round(client, cross_entropy)
         yield self.local.fit("model", cross_entropy)
         yield Mark("local")
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def fuse(self, server: Node, mail: Inbox) -> Steps:

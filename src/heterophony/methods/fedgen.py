@@ -2,8 +2,9 @@
 
 Sent by a client: its head after local training, and how many rows of each class it has. With `whole`, its whole network
 in the place of the head. No rows and no features.
-Sent by the server: the head of its own network, and from the second round on the mean of the heads; the generator's
-weights; the share of each class in all rows that it was told of. With `whole`, networks in the place of heads.
+Sent by the server: the head of its own network, and from the second round on the mean of the heads. With it go the
+generator's weights, and the share of each class in all rows that it was told of. With `whole`, networks in the place of
+heads.
 
 Paper: Zhu, Hong and Zhou, Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021. The
 algorithm FedGen. A client minimises its cross-entropy and that of its head on features which the generator makes of
@@ -13,7 +14,6 @@ on such features. Heads are linear here, so that this mean is what the mean of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -21,7 +21,6 @@ from torch import Tensor
 
 from heterophony import (
     Counts,
-    Data,
     DataError,
     Deviation,
     Each,
@@ -43,19 +42,16 @@ from heterophony import (
 from heterophony.parts import (
     ClassMeans,
     Cohort,
+    GeneratedLoss,
     Generator,
-    Nets,
     Training,
     answers,
     biased_width,
-    ce,
     counted,
     cross_entropy,
-    generator,
     grouped,
     head_of,
     of_one_shape,
-    repeated,
     replaced,
 )
 
@@ -92,8 +88,8 @@ DEVIATIONS = (
         "server's loss",
         "cross-entropy of the mean of logits (of linear heads, what the mean head tells), and the diversity loss of "
         "the authors' code for MNIST",
-        "the paper's; the authors' code weighs each head's own cross-entropy by its rows of the label, and has the "
-        "diversity loss",
+        "The paper has the cross-entropy of the mean. The authors' code weighs each head's own cross-entropy by its "
+        "rows of the label. The diversity loss is the code's.",
     ),
     Deviation(
         "clients' loss",
@@ -103,16 +99,17 @@ DEVIATIONS = (
     ),
     Deviation(
         "generator",
-        "noise 32, hidden 256, 50 steps of 32 labels, as in the authors' code for MNIST; rate 0.005, normal noise, no "
-        "BatchNorm, Adam anew in each round; one that diverges begins anew; its training takes no virtual time",
-        "at the code's rate of 0.0003 it needs several rounds for a head that stands still, and ours have few; noise "
-        "is normal in the paper, uniform in the code",
+        "Noise 32, hidden 256, 50 steps of 32 labels, as in the authors' code for MNIST. The rate is 0.005, noise "
+        "is normal, there is no BatchNorm, and Adam begins anew in each round. A generator that diverges begins "
+        "anew. Its training takes no virtual time.",
+        "At the code's rate of 0.0003 it needs several rounds for a head that stands still, and ours have few. "
+        "Noise is normal in the paper, uniform in the code.",
     ),
     Deviation(
         "width",
-        "`width` has features in groups of neighbours: a generated number stands for all of a group, and the common "
-        "head reads the means of groups; off unless set",
-        "as for fedproto: the paper's networks have one width",
+        "`width` has features in groups of neighbours. A generated number stands for all of a group, and the common "
+        "head reads the means of groups. It is off unless set.",
+        "As for fedproto: the paper's networks have one width.",
     ),
     Deviation(
         "heads that do not fit",
@@ -166,7 +163,7 @@ class FedGen(Method):
             head = self.cohort.together([{"head": table.means} for table in tables], shares)["head"]
             if torch.isfinite(head).all():  # a liar's may be huge
                 server.vars["head"] = head
-                teach(self.generator, server, head, [table.counts for table in tables])
+                self.generator.teach(server, head, [table.counts for table in tables])
         server.round += 1
 
     def common(self, server: Node) -> Tensor:
@@ -220,7 +217,7 @@ class FedGenWhole(Method):
             server.load(self.cohort.mean(mail, by=[float(m.counts.sum()) for m in mail]))
             own = head_of(server.models["model"], "FedGen")
             counts = [m.counts for m in mail if len(m.counts) == own.out_features]
-            teach(self.generator, server, grouped(own, wide(server, self.width)), counts)
+            self.generator.teach(server, grouped(own, wide(server, self.width)), counts)
         if server.slots["model"].whole:
             yield Mark("global")
         server.round += 1
@@ -252,53 +249,13 @@ def wide(node: Node, width: int | None) -> int:
     return biased_width(node.models["model"], "FedGen", width)
 
 
-@dataclass(frozen=True)
-class GeneratedLoss:
-    """The cross-entropy of a network on its rows, and of its head on generated `features`, of these `labels`."""
-
-    weight: float
-
-    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        own, made = nets["model"](batch.x), nets["model.head"](batch.features)
-        return {"model": {"ce": ce(own, batch.y), "generated": self.weight * ce(made, batch.labels)}}
-
-
 def local_update(method: FedGen | FedGenWhole, client: Node, mail: Message) -> Steps:
     """Train a client; with generated features, once there is a generator that fits."""
     yield from method.local.before_first_round(client, cross_entropy)
     data = client.data[method.local.data]
-    if fitting(method.generator, mail, data, wide(client, method.width)):
-        extra = beside(method.generator, client, mail, len(data))
+    if method.generator.usable(mail, data, wide(client, method.width)):
+        extra = method.generator.beside(client, mail, len(data))
         yield method.local.fit("model", GeneratedLoss(method.generated), extra=extra, parts=("model.head",))
     else:
         yield method.local.fit("model", cross_entropy)
     yield Mark("personalised")
-
-
-def fitting(part: Generator, mail: Message, data: Data, width: int) -> bool:
-    """Return whether the mail has a generator for these classes and so many features: it may be anything."""
-    fits = len(mail.shares) == data.classes and part.fits(mail.generator, data.classes, width)
-    return fits and bool(mail.shares.sum() > 0)
-
-
-def beside(part: Generator, client: Node, mail: Message, rows: int) -> dict[str, Tensor]:
-    """Return what stands beside the private rows: a label each, drawn by the shares, and features of it."""
-    labels, noise = part.drawn(mail.shares, rows, client.rng("generated"))
-    layers = {name: tensor.cpu() for name, tensor in mail.generator.items()}
-    own = head_of(client.models["model"], "FedGen")
-    features = repeated(generator.made(layers, labels, noise), own.in_features).to(own.weight.dtype)
-    return {"features": features, "labels": labels}
-
-
-def teach(part: Generator, server: Node, head: Tensor, counts: list[Tensor]) -> None:
-    """Train the generator from the mean of the heads, with labels as often as clients have them."""
-    total = sum((each.double() for each in counts), start=torch.zeros(len(head), dtype=torch.float64))
-    server.vars["shares"] = shares = (total / total.sum().clamp_min(1)).float()
-    if not shares.sum() > 0:  # nobody says that it has any
-        return
-    weights, size = server.vars.get("generator", {}), (len(head), head.shape[1] - 1)
-    if not part.fits(weights, *size):
-        weights = part.fresh(*size, server.rng("layers"))
-    trained = part.trained(weights, head, shares, server.rng("generator"))
-    sound = all(bool(torch.isfinite(tensor).all()) for tensor in trained.values())
-    server.vars["generator"] = trained if sound else {}

@@ -58,11 +58,11 @@ MEANS = Kind("means", to="parent", means=PerClass(rows="held"), held=Counts)
 DEVIATIONS = (
     Deviation(
         "server's training",
-        "the head begins at zero; the server goes over the means 100 times (`head_epochs`), in order, with a step of "
-        "rate 0.01 (`head_lr`) for each mean",
-        "the loss is convex, so that the start need not be random; in the authors' code the server's optimiser moves "
-        "a client's network and the global head stands still, so that no rate can be taken from there; of four pairs "
-        "of values these were the best on held-out rows of two settings (`benchmarks/defaults.py`)",
+        "The head begins at zero. The server goes over the means 100 times (`head_epochs`), in order, with a step "
+        "of rate 0.01 (`head_lr`) for each mean.",
+        "The loss is convex, so the start need not be random. In the authors' code the server's optimiser moves a "
+        "client's network, and the global head stands still. So no rate can be taken from there. Of four pairs of "
+        "values these were the best on held-out rows of two settings (`benchmarks/defaults.py`).",
     ),
     Deviation(
         "first round",
@@ -86,15 +86,15 @@ DEVIATIONS = (
     ),
     Deviation(
         "width",
-        "`width` averages features in groups of neighbours; a head that reads the groups is written out for each "
-        "network's own features, with the same outputs; off unless set",
-        "the paper's networks have features of one width; those of our shipped mixtures differ",
+        "`width` averages features in groups of neighbours. A head that reads the groups is written out for each "
+        "network's own features, with the same outputs. It is off unless set.",
+        "The paper's networks have features of one width. Those of our shipped mixtures differ.",
     ),
     Deviation(
         "what does not fit",
-        "the server leaves out tables of another shape than most; a client that is sent a head of another shape keeps "
-        "its own, and notes it",
-        "the paper's networks all fit; here settings, or somebody who lies, may bring others",
+        "The server leaves out tables of another shape than most. A client that is sent a head of another shape "
+        "keeps its own, and notes it.",
+        "The paper's networks all fit. Here settings, or somebody who lies, may bring others.",
     ),
     Deviation(
         "virtual time",

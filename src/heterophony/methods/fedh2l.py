@@ -65,10 +65,10 @@ DEVIATIONS = (
     ),
     Deviation(
         "local data",
-        'private rows and the public rows of the own domain (`local.data = "own"`); `train` and `all` are options',
-        "Algorithm 1 shows private data; the unlabelled variant takes *others'* public data away, so that the labelled "
-        "one may have had it; on validation digits (rotated-mnist, seed 0, 500 rounds) `own` gave 86.3 % and `all` "
-        "85.4 %",
+        'Private rows and the public rows of the own domain (`local.data = "own"`). `train` and `all` are options.',
+        "Algorithm 1 shows private data. The unlabelled variant takes *others'* public data away, so the labelled "
+        "one may have had it. On validation digits (rotated-mnist, seed 0, 500 rounds) `own` gave 86.3 % and `all` "
+        "85.4 %.",
     ),
     Deviation(
         "optimisers",
@@ -88,9 +88,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "late signals",
-        "the KL of a signal that comes late has the weight (1 + age) ** -0.5, its cross-entropy the full weight; in "
-        "`fedh2l-async` peers never wait, and forget a signal after 20 rounds",
-        'both are ours; the paper\'s "asynchronous" row is random pairs (`topology.kind = "pairs"`)',
+        "The KL of a signal that comes late has the weight (1 + age) ** -0.5, its cross-entropy the full weight. In "
+        "`fedh2l-async` peers never wait, and forget a signal after 20 rounds.",
+        'Both are ours. The paper\'s "asynchronous" row is random pairs (`topology.kind = "pairs"`).',
     ),
 )
 

@@ -2,21 +2,20 @@
 
 Sent by a client: how its mentee has changed in local training, each matrix as the product of two smaller ones. Nothing
 of the mentor.
-Sent by the server: the mean of these changes, compressed again, to each client that sent one in the last round; the
-whole mentee to all others (those that begin, missed a round, or were not asked).
+Sent by the server: the mean of these changes, compressed again, to each client that sent one in the last round. All
+others (those that begin, missed a round, or were not asked) get the whole mentee.
 
 Paper: Wu, Wu, Lyu, Huang and Xie, Communication-efficient federated learning via knowledge distillation, Nature
-Communications 2022. Adaptive mutual distillation and adaptive hidden loss: each model's loss is the sum of its
-cross-entropy, KL from the other's prediction, and the mean squared distance of both models' features; the last two are
-divided by the sum of both cross-entropies on the batch. What travels keeps the fewest singular values whose squares
-have a share T of their sum; T goes linearly from T_start = 0.95 to T_end = 0.98.
+Communications 2022. Each model's loss is the sum of three terms: its cross-entropy, KL from the other's prediction
+(adaptive mutual distillation), and the mean squared distance of both models' features (adaptive hidden loss). The last
+two are divided by the sum of both cross-entropies on the batch. What travels keeps the fewest singular values whose
+squares have a share T of their sum; T goes linearly from T_start = 0.95 to T_end = 0.98.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
 from heterophony import (
@@ -51,6 +50,7 @@ from heterophony.parts import (
     difference,
     distance,
     features_of,
+    finite,
     kl,
     pooled,
     restored,
@@ -73,33 +73,33 @@ DEVIATIONS = (
     Deviation(
         "adaptive divisor",
         "a constant in both losses, and at least 0.01",
-        "derived through it, a loss would gain by a worse prediction; without a least value, features would count "
-        "without bound once both models are sure",
+        "Derived through it, a loss would gain by a worse prediction. Without a least value, features would count "
+        "without bound once both models are sure.",
     ),
     Deviation(
         "KL",
-        "the mean over the batch and over classes; the other model's prediction is a constant",
-        "the mean over classes is that of the authors' code; on held-out rows the paper's sum over classes is 2.9 "
-        "points behind in one setting and no different in another (`benchmarks/defaults.py`); in that code nothing is "
-        "a constant",
+        "The mean over the batch and over classes. The other model's prediction is a constant.",
+        "The mean over classes is that of the authors' code. The paper sums over classes. On held-out rows the sum "
+        "is 2.9 points behind in one setting and no different in another (`benchmarks/defaults.py`). In the "
+        "authors' code nothing is a constant.",
     ),
     Deviation(
         "hidden loss",
-        "compares the features that the heads read; where one network has more, they are averaged in groups of "
-        "neighbours; there is no learned matrix, and no attention maps",
-        "our networks differ in width and have no attention; the authors' code does not use the matrix either",
+        "It compares the features that the heads read. Where one network has more, they are averaged in groups of "
+        "neighbours. There is no learned matrix, and there are no attention maps.",
+        "Our networks differ in width and have no attention. The authors' code does not use the matrix either.",
     ),
     Deviation(
         "T",
         "a ramp over 100 rounds (`energy.over`)",
-        "the paper goes by the share of all rounds; here more rounds may be asked for later, and must give the same "
-        "bits",
+        "The paper goes by the share of all rounds. Here more rounds may be asked for later, and must give the same "
+        "bits.",
     ),
     Deviation(
         "factors",
-        "two, with the singular values in the left one; a kernel is a matrix with a row for each output; what would "
-        "not get smaller is sent as it is",
-        "two factors are fewer bytes than three; the paper's networks have no kernels",
+        "Two, with the singular values in the left one. A kernel is a matrix with a row for each output. What would "
+        "not get smaller is sent as it is.",
+        "Two factors are fewer bytes than three. The paper's networks have no kernels.",
     ),
     Deviation(
         "whole mentee",
@@ -185,7 +185,7 @@ class FedKD(Method):
             update = self.cohort.together([restored(m.update, model) for m in mail])
             step = compressed(update, schedules.at(self.energy, server.round))
             moved = shifted(model, restored(step, model))
-            if all(bool(torch.isfinite(tensor).all()) for tensor in moved.values()):  # a client that lies may send any
+            if finite(moved):  # a client that lies may send any
                 server.load(moved)
                 server.vars.update(step=step, heard=[m.sender for m in mail])
         if server.slots["model"].whole:  # if only a part travels, the rest has learnt nothing here

@@ -6,10 +6,11 @@ answer most like its own.
 
 Paper: Jeong, Yoon, Yang and Hwang, Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint
 Learning, ICLR 2021. Labels at client, as the authors' code has it. theta = sigma + psi. Cross-entropy on labelled rows
-moves sigma alone. Unlabelled rows u whose likeliest class has at least `confidence` move psi alone, by four terms:
-inter-client consistency, the mean over helpers of KL(helper(u) || own(u)); cross-entropy of the answer to an augmented
-u with the class that most of the helpers and the client itself vote for; l1 |psi|_1; and l2 |sigma - psi|^2. A helper
-is its own psi on the receiver's sigma. Without helpers, unlabelled rows and `begin`, it is FedAvg to the bit.
+moves sigma alone. Unlabelled rows u whose likeliest class has at least `confidence` move psi alone, by four terms. The
+first is inter-client consistency: the mean over helpers of KL(helper(u) || own(u)). The second is the cross-entropy of
+the answer to an augmented u with the class that most of the helpers and the client itself vote for. The other two are
+l1 |psi|_1 and l2 |sigma - psi|^2. A helper is its own psi on the receiver's sigma. Without helpers, unlabelled rows and
+`begin`, it is FedAvg to the bit.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ DEVIATIONS = (
     Deviation(
         "disjoint learning",
         "the whole labelled phase, then the whole unlabelled one",
-        "the authors' code takes turns by batches; each phase moves the same half as there, and one fit is one piece "
-        "of work",
+        "The authors' code takes turns by batches. Each phase moves the same half as there, and one fit is one "
+        "piece of work.",
     ),
     Deviation(
         "unlabelled rows",
@@ -97,9 +98,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "weights",
-        "the labelled cross-entropy counts once; the initial network is divided into sigma and psi = 0.2 sigma",
-        "in the code it counts ten times, a matter of the rate, and psi is added to the initial network; other "
-        "defaults are the code's",
+        "The labelled cross-entropy counts once. The initial network is divided into sigma and psi = 0.2 sigma.",
+        "In the code the cross-entropy counts ten times, which is a matter of the rate, and psi is added to the "
+        "initial network. Other defaults are the code's.",
     ),
     Deviation(
         "weight decay",
@@ -210,7 +211,7 @@ class FedMatch(Method):
         for i, psi in helpers.items():
             client.load(added(mail.sigma, psi), self.slots[i])
         yield from self.match(client, sigma, self.slots[: len(helpers)])
-        return UPDATE(sigma=sigma, psi=psi_of(client, sigma), examples=len(client.data[self.local.data]))
+        return UPDATE(sigma=sigma, psi=psi_of(client, sigma), examples=self.local.examples(client))
 
     def match(self, client: Node, sigma: Named, helpers: tuple[str, ...]) -> Steps:
         """Train on unlabelled rows, which moves psi."""

@@ -37,6 +37,7 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    decides,
     on,
 )
 from heterophony.parts import (
@@ -45,6 +46,7 @@ from heterophony.parts import (
     PublicRows,
     Training,
     answers,
+    as_sent,
     combine,
     cross_entropy,
     distance,
@@ -58,10 +60,10 @@ CONSENSUS = Kind("consensus", to="children", logits=Logits("public", "rows.sampl
 DEVIATIONS = (
     Deviation(
         "distance",
-        "L1 unless set (`measure`); the mean over rows and over a row's outputs, or the sum over a row's outputs "
-        '(`reduction = "sum"`)',
-        "Eq. 1 of FedMD+Global prints a norm, which is a sum over the 30 outputs, and says nothing of rows; a sum is a "
-        "mean with 30 times the rate, so the rate decides",
+        "L1 unless set (`measure`). It is the mean over rows and over a row's outputs, or the sum over a row's "
+        'outputs (`reduction = "sum"`).',
+        "Eq. 1 of FedMD+Global prints a norm, which is a sum over the 30 outputs. It says nothing of rows. A sum is "
+        "a mean with 30 times the rate, so the rate decides.",
     ),
     Deviation(
         "average",
@@ -71,9 +73,9 @@ DEVIATIONS = (
     Deviation("public rows", "everyone knows by the seed which rows a round uses", "so that only logits travel"),
     Deviation(
         "start of the networks",
-        "in FedMD+Global convolutions begin as torch draws them; `wrn-d-k-fan-out` begins as the authors of wide "
-        "ResNets have it",
-        "the paper does not say; by fan-out with biases of zero they learn more slowly at its rate",
+        "In FedMD+Global convolutions begin as torch draws them. `wrn-d-k-fan-out` begins as the authors of wide "
+        "ResNets have it.",
+        "The paper does not say. By fan-out with biases of zero they learn more slowly at its rate.",
     ),
     Deviation(
         "initial epochs",
@@ -148,13 +150,13 @@ class FedMD(Method):
             yield from self.local.before_first_round(client, cross_entropy)
             yield Mark("initial", once=True)
         logits = yield self.rows.outputs(client)
-        return LOGITS(logits=logits.half() if self.half else logits)
+        return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             agreed = combine([m.logits for m in mail], self.average)
-            yield CONSENSUS([m.sender for m in mail], logits=agreed.half() if self.half else agreed)
+            yield CONSENSUS([m.sender for m in mail], logits=as_sent(agreed, self.half))
             if self.global_model:
                 yield self.match(server, agreed)
                 yield Mark("global")
@@ -188,9 +190,7 @@ class FedMD(Method):
         return {"model": {"ce": F.cross_entropy(logits, batch.y), "lwof": self.lwof * old}}
 
 
+@decides("global_model")
 def fedmd_global(**fedmd: Any) -> FedMD:
     """FedMD whose server learns a network of its own; `lwof` keeps clients from forgetting the others."""
     return FedMD(global_model=True, **fedmd)
-
-
-fedmd_global.fixed = ("global_model",)  # type: ignore[attr-defined]

@@ -48,16 +48,17 @@ PARTS = ("model.small.body", "model.small.head", "model.projector", "model.own.b
 DEVIATIONS = (
     Deviation(
         "widths",
-        "the projector gives as many features as the wider of both networks has; each head reads the first of them, as "
-        "many as its network has, so that the private head is the inner doll where the small network is the wider one",
-        "the paper's small network is never the wider one; ours is the setting's `models.global`",
+        "The projector gives as many features as the wider of both networks has. Each head reads the first of them, "
+        "as many as its network has. So the private head is the inner doll where the small network is the wider "
+        "one.",
+        "The paper's small network is never the wider one. Ours is the setting's `models.global`.",
     ),
     Deviation("weights of the losses", "`inner` weighs the small head's loss", "in the authors' code both count alike"),
     Deviation(
         "optimiser",
-        "a client keeps its own from round to round, that of its copy of the small network included",
-        "as all private networks here; in the authors' code the private one begins anew, and one each for small "
-        "network and projector serve all clients in turn",
+        "A client keeps its own from round to round, that of its copy of the small network included.",
+        "All private networks do so here. In the authors' code the private one begins anew. There, one optimiser "
+        "each for small network and projector serves all clients in turn.",
     ),
     Deviation(
         "gradients",
@@ -111,7 +112,7 @@ class FedMRL(Method):
         yield self.local.fit("model", self.nested, parts=PARTS, keep="own")
         yield Mark("personalised")
         small = {name.removeprefix("small."): tensor for name, tensor in client.weights().items()}
-        return UPDATE(weights=small, examples=len(client.data[self.local.data]))
+        return UPDATE(weights=small, examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:

@@ -6,7 +6,7 @@ Sent by the server: the mean of these weights.
 
 Paper: Arivazhagan et al., Federated Learning with Personalization Layers, 2019. The algorithms FedPer-Server and
 FedPer-Client. Both parts are trained together, the mean is by examples. With the whole network as `part` it is FedAvg,
-to the bit; with the head it is `lg-fedavg`; with `alone` it is `fedrep`.
+to the bit. With the head it is `lg-fedavg`, and with `alone` it is `fedrep`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class FedPer(Method):
                 yield self.local.fit("model", self.loss, epochs=self.alone, steps=None, only=rest)
             yield self.local.fit("model", self.loss, only=(self.part,))
         yield Mark("personalised")
-        return UPDATE(weights=self.shared(client), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=self.shared(client), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

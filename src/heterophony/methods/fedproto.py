@@ -67,9 +67,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "Eq. 8",
-        "squared distance of each row's features from its label's prototype, mean over rows and features; a row whose "
-        "class has no prototype yet adds nothing",
-        "as in the authors' code; the paper leaves the distance open",
+        "Squared distance of each row's features from its label's prototype, mean over rows and features. A row "
+        "whose class has no prototype yet adds nothing.",
+        "The authors' code has it so. The paper leaves the distance open.",
     ),
     Deviation(
         "evaluation",
@@ -89,15 +89,15 @@ DEVIATIONS = (
     ),
     Deviation(
         "prototypes",
-        "of the network after its local update, in evaluation mode",
-        "`Predict` is in evaluation mode everywhere; the authors' code gathers them from the batches while the network "
-        "changes",
+        "Of the network after its local update, in evaluation mode.",
+        "`Predict` is in evaluation mode everywhere. The authors' code gathers them from the batches while the "
+        "network changes.",
     ),
     Deviation(
         "what does not fit",
-        "the server leaves out tables of another shape than most; a client that is sent prototypes of another shape "
-        "trains as if nothing were known, and notes it",
-        "the paper's networks all fit; here settings, or somebody who lies, may bring others",
+        "The server leaves out tables of another shape than most. A client that is sent prototypes of another shape "
+        "trains as if nothing were known, and notes it.",
+        "The paper's networks all fit. Here settings, or somebody who lies, may bring others.",
     ),
 )
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
-from heterophony import Deviation
+from heterophony import Deviation, decides
 from heterophony.methods.fedproto import FedProto
 from heterophony.parts import Cohort, Contrast
 
@@ -39,8 +39,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "server's batch",
-        "32 of the clients' prototypes, and the loss is the mean over them",
-        "the code takes the clients' batch size, 10; `pull`, tau, the server's epochs and its rate are the code's",
+        "32 of the clients' prototypes. The loss is the mean over them.",
+        "The code takes the clients' batch size, 10. `pull`, tau, the server's epochs and its rate are the code's.",
     ),
     Deviation(
         "divergence",
@@ -56,11 +56,9 @@ DEVIATIONS = (
 )
 
 
+@decides("cohort.weighted")
 def fedtgp(
     pull: Annotated[float, PULL] = 10.0, server: Contrast = CONTRAST, cohort: Cohort = ALIKE, **fedproto: Any
 ) -> FedProto:
     """FedProto with prototypes that the server trains contrastively, with an adaptive margin between classes."""
     return FedProto(pull=pull, server=server, cohort=replace(cohort, weighted=False), **fedproto)
-
-
-fedtgp.fixed = ("cohort.weighted",)  # type: ignore[attr-defined]

@@ -47,9 +47,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "adapting",
-        "is local training for `adapt` epochs: it takes virtual time, and it takes orders of the private rows, so that "
-        "the next round's batches are not FedAvg's",
-        "the papers do not say; with `adapt = 0` the global model is FedAvg's to the bit",
+        "It is local training for `adapt` epochs. It takes virtual time. It also takes orders of the private rows, "
+        "so the next round's batches are not FedAvg's.",
+        "The papers do not say. With `adapt = 0` the global model is FedAvg's to the bit.",
     ),
 )
 
@@ -84,7 +84,7 @@ class FineTune(Method):
         client.round = mail.round
         client.load(mail.weights)
         yield self.local.fit("model", self.loss)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

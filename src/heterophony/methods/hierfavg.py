@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from heterophony import ByLevel, Deviation
+from heterophony import ByLevel, Deviation, decides
 from heterophony.methods.bhfl import BHFL
 from heterophony.parts import NodeOptimiser, Training
 
@@ -26,15 +26,16 @@ DEVIATIONS = (
     Deviation("levels", "any number of them", "it is B-HFL, whose trees have any depth; the paper has three levels"),
 )
 
-
-def hierfavg(turns: Annotated[ByLevel[int], TURNS] = EDGES, **bhfl: Any) -> BHFL:
-    """FedAvg over edge servers and a cloud: the tree only saves communication."""
-    return BHFL(turns=turns, up=REPLACE, down=REPLACE, far=False, proxy=NOTHING, **bhfl)
-
-
-hierfavg.fixed = (  # type: ignore[attr-defined]
+# What makes B-HFL this method.
+DECIDED = (
     *(f"{way}.{part}" for way in ("up", "down", "far_up", "far_down") for part in vars(REPLACE)),
     *(f"proxy.{part}" for part in vars(NOTHING)),
     *("far", "per_link", "largest", "averaged", "merge", "pull", "overlap", "buffer"),
     *(f"staleness.{part}" for part in ("kind", "a", "b")),
 )
+
+
+@decides(*DECIDED)
+def hierfavg(turns: Annotated[ByLevel[int], TURNS] = EDGES, **bhfl: Any) -> BHFL:
+    """FedAvg over edge servers and a cloud: the tree only saves communication."""
+    return BHFL(turns=turns, up=REPLACE, down=REPLACE, far=False, proxy=NOTHING, **bhfl)

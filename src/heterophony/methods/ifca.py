@@ -1,7 +1,7 @@
 """IFCA: the server has several models, and each client trains the one that fits its data best.
 
-Sent by a client: the weights of the model that it chose, after local training; which one that is; and the number of its
-examples. Not the losses by which it chose.
+Sent by a client: the weights of the model that it chose, after local training. With them go which model it is, and the
+number of the client's examples. Not the losses by which it chose.
 Sent by the server: all its models.
 
 Paper: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020. Algorithm 1 with model
@@ -99,7 +99,7 @@ class IFCA(Method):
         yield Note("cluster", chosen)
         yield Mark("cluster")
         yield self.local.fit("model", self.loss)
-        examples = len(client.data[self.local.data])
+        examples = self.local.examples(client)
         return UPDATE(weights=client.weights(), cluster=chosen, examples=examples)
 
     def best(self, client: Node, models: Mapping[int, Named]) -> Steps:

@@ -51,21 +51,21 @@ DEVIATIONS = (
     ),
     Deviation(
         "c's step",
-        "down the KL divergence, from the predictions that were just combined, before distillation; rows count alike",
-        "the authors' code has a mean squared error; predictions after distillation would have to be sent too; weights "
-        "by examples would only scale a row's rate against rho",
+        "Down the KL divergence, from the predictions that were just combined, before distillation. Rows count alike.",
+        "The authors' code has a mean squared error. Predictions after distillation would have to be sent too. "
+        "Weights by examples would only scale a row's rate against rho.",
     ),
     Deviation(
         "defaults",
         "rho 0.7, temperature 1, rate 0.01",
-        "rho is that of the authors' code; its temperature is 10, without the usual factor of its square, which leaves "
-        "hardly any gradient; the rate is ours",
+        "rho is that of the authors' code. Its temperature is 10, without the usual factor of its square, which "
+        "leaves hardly any gradient. The rate is ours.",
     ),
     Deviation(
         "absent clients",
-        "their coefficients stay; the part of c among those who answer is a matrix of its own and keeps its share; "
-        "newcomers begin at 1/N",
-        "the paper's clients are all there from the start",
+        "Their coefficients stay. The part of c among those who answer is a matrix of its own, and keeps its share. "
+        "Newcomers begin at 1/N.",
+        "The paper's clients are all there from the start.",
     ),
 )
 

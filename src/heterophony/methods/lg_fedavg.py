@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterophony import Deviation
+from heterophony import Deviation, decides
 from heterophony.methods.fedper import FedPer
 
 DEVIATIONS = (
@@ -33,9 +33,7 @@ DEVIATIONS = (
 )
 
 
+@decides("part")
 def lg_fedavg(**fedper: Any) -> FedPer:
     """FedPer the other way round: the head is averaged, the body stays with its client."""
     return FedPer(part="head", **fedper)
-
-
-lg_fedavg.fixed = ("part",)  # type: ignore[attr-defined]

@@ -49,8 +49,8 @@ DEVIATIONS = (
     Deviation(
         "first round",
         "a client's first round is FedAvg's",
-        "there is no last model yet; with the same model twice, both terms of the contrast would be equal and their "
-        "gradients would cancel",
+        "There is no last model yet. With the same model twice, both terms of the contrast would be equal and their "
+        "gradients would cancel.",
     ),
     Deviation(
         "last model",
@@ -102,7 +102,7 @@ class Moon(Method):
             client.load(mail.weights)
             client.vars["trained"] = True
             yield self.local.fit("model", task_loss)
-        return UPDATE(weights=client.weights(), examples=len(client.data[self.local.data]))
+        return UPDATE(weights=client.weights(), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -62,22 +62,22 @@ GLOBAL = Kind("global", to="children", scores=Probabilities("public", "rows.samp
 DEVIATIONS = (
     Deviation(
         "global update",
-        "a label's sum is divided by its weights, and rows are made to sum to one; where all weights are zero, all "
-        "count alike",
-        "scores stay scores, however many have a label",
+        "A label's sum is divided by its weights, and rows are made to sum to one. Where all weights are zero, all "
+        "count alike.",
+        "Scores stay scores, however many have a label.",
     ),
     Deviation(
         "local update",
-        "the joined scores (global + alpha own) / (1 + alpha) are distilled by cross-entropy, mean over the batch; "
-        "alpha is private rows for each public row unless set",
-        "what is joined are scores on public rows, and a network must learn them to have them; the default is ours, we "
-        "could not compare it with the paper's",
+        "The joined scores (global + alpha own) / (1 + alpha) are distilled by cross-entropy, mean over the batch. "
+        "Unless set, alpha is private rows for each public row.",
+        "What is joined are scores on public rows. A network must learn them to have them. The default is ours: we "
+        "could not compare it with the paper's.",
     ),
     Deviation(
         "labels",
-        "those that a participant has rows of; a network's outputs for others are masked in scores and distillation; "
-        "a participant without rows learns all labels",
-        "networks here have an output for every label",
+        "Those that a participant has rows of. A network's outputs for others are masked in scores and "
+        "distillation. A participant without rows learns all labels.",
+        "Networks here have an output for every label.",
     ),
     Deviation(
         "accuracy",
@@ -151,7 +151,7 @@ class RCFL(Method):
         known = any_of(self.labels(client))
         alpha = self.alpha
         if alpha is None:
-            alpha = len(client.data[self.local.data]) / max(1, len(client.data["public"]))
+            alpha = self.local.examples(client) / max(1, len(client.data["public"]))
         target = mail.scores.float() * known
         target = target / target.sum(-1, keepdim=True).clamp_min(torch.finfo(target.dtype).tiny)
         if alpha:

@@ -52,10 +52,10 @@ UPDATE = Kind("update", to="parent", weights=Weights("model"), control=Weights("
 DEVIATIONS = (
     Deviation(
         "momentum",
-        "local SGD may have momentum m; K in option II is then how far a constant gradient goes, "
-        "the sum over k = 1..K of (1 - m^k) / (1 - m)",
-        "the paper has plain SGD; shipped settings have a momentum of 0.9, "
-        "with which K alone would make c_i ten times a gradient",
+        "Local SGD may have momentum m. K in option II is then how far a constant gradient goes, the sum over k = "
+        "1..K of (1 - m^k) / (1 - m).",
+        "The paper has plain SGD. Shipped settings have a momentum of 0.9, with which K alone would make c_i ten "
+        "times a gradient.",
     ),
     Deviation(
         "what travels",
@@ -64,8 +64,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "server's control variate",
-        "the server keeps the sum of the c_i; a change that did not reach it is part of the client's next one",
-        "so c stays their mean when clients join or an update is lost; the paper has neither",
+        "The server keeps the sum of the c_i. A change that did not reach it is part of the client's next one.",
+        "So c stays their mean when clients join or an update is lost. The paper has neither.",
     ),
 )
 

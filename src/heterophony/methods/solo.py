@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from heterophony import Deviation, Loss, Mark, Method, Node, Own, Round, Steps, on
+from heterophony import Deviation, Loss, Mark, Method, Node, Own, Round, Steps, decides, on
 from heterophony.parts import Retention, Training, task_loss
 
 EVERYTHING = Training(data="all")
@@ -45,9 +45,7 @@ class Solo(Method):
         peer.round += 1
 
 
+@decides("local.data")
 def agg(local: Training = EVERYTHING, **solo: Any) -> Solo:
     """Each participant trains its own network on its own data and all labelled public data; nothing is sent."""
     return Solo(local=replace(local, data="all"), **solo)
-
-
-agg.fixed = ("local.data",)  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from heterophony.parts.aggregate import difference as difference
     from heterophony.parts.aggregate import dot as dot
     from heterophony.parts.aggregate import filtered as filtered
+    from heterophony.parts.aggregate import finite as finite
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
     from heterophony.parts.classwise import ClassMeans as ClassMeans
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from heterophony.parts.cohort import Cohort as Cohort
     from heterophony.parts.cohort import answers as answers
     from heterophony.parts.contrast import Contrast as Contrast
+    from heterophony.parts.correlation import CollaborativeLoss as CollaborativeLoss
+    from heterophony.parts.correlation import correlation_loss as correlation_loss
     from heterophony.parts.correlation import cross_correlation as cross_correlation
+    from heterophony.parts.correlation import full_batches as full_batches
+    from heterophony.parts.correlation import note_correlations as note_correlations
     from heterophony.parts.engagement import engage as engage
     from heterophony.parts.engagement import release as release
     from heterophony.parts.features import features_of as features_of
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from heterophony.parts.features import misfit as misfit
     from heterophony.parts.features import pooled as pooled
     from heterophony.parts.features import width_of as width_of
+    from heterophony.parts.generator import GeneratedLoss as GeneratedLoss
     from heterophony.parts.generator import Generator as Generator
     from heterophony.parts.heads import biased_width as biased_width
     from heterophony.parts.heads import grouped as grouped
@@ -64,6 +70,7 @@ if TYPE_CHECKING:
     from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.own_value import own_value as own_value
     from heterophony.parts.public import PublicRows as PublicRows
+    from heterophony.parts.public import as_sent as as_sent
     from heterophony.parts.public import confidence as confidence
     from heterophony.parts.public import needed_for as needed_for
     from heterophony.parts.public import own_rows as own_rows
@@ -86,7 +93,7 @@ if TYPE_CHECKING:
     from heterophony.parts.updates import observe as observe
 
 _NAMES = {
-    "aggregate": ("combine", "difference", "dot", "filtered", "mean", "shifted"),
+    "aggregate": ("combine", "difference", "dot", "filtered", "finite", "mean", "shifted"),
     "classwise": (
         "ClassMeans",
         "of_one_shape",
@@ -101,10 +108,16 @@ _NAMES = {
     ),
     "cohort": ("Cohort", "answers"),
     "contrast": ("Contrast",),
-    "correlation": ("cross_correlation",),
+    "correlation": (
+        "CollaborativeLoss",
+        "correlation_loss",
+        "cross_correlation",
+        "full_batches",
+        "note_correlations",
+    ),
     "engagement": ("engage", "release"),
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
-    "generator": ("Generator",),
+    "generator": ("GeneratedLoss", "Generator"),
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
@@ -113,7 +126,7 @@ _NAMES = {
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
     "own_value": ("own_value",),
-    "public": ("PublicRows", "confidence", "needed_for", "own_rows"),
+    "public": ("PublicRows", "as_sent", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
     "retention": ("Retention",),
     "schedules": ("Ramp", "Scheduled"),

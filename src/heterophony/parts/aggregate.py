@@ -31,6 +31,11 @@ def mean(items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[
     return dict(zip(names, merged, strict=True))
 
 
+def finite(named: Named) -> bool:
+    """Return whether all numbers are finite. What a client sends may be so large that a sum of it is not."""
+    return all(bool(torch.isfinite(tensor).all()) for tensor in named.values())
+
+
 def combine(items: Sequence[Tensor], how: Literal["mean", "median", "trimmed"] = "mean") -> Tensor:
     """Combine tensors of the same shape to one, element by element.
 

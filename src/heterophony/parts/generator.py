@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from heterophony.data.table import Data
+from heterophony.kernel.message import Message
+from heterophony.kernel.node import Node
 from heterophony.kernel.work import Named
+from heterophony.parts.aggregate import finite
+from heterophony.parts.features import head_of
+from heterophony.parts.heads import repeated
+from heterophony.parts.losses import Nets, ce
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,47 @@ class Generator:
         features = made(weights, labels, noise)
         told = F.cross_entropy(features @ head[:, :-1].T + head[:, -1], labels)
         return told + self.diversity * likeness(features, noise)
+
+    # -- at a client -----------------------------------------------------------------------------------------------
+    def usable(self, mail: Message, data: Data, width: int) -> bool:
+        """Return whether the mail has a generator for these classes and so many features: it may be anything."""
+        fits = len(mail.shares) == data.classes and self.fits(mail.generator, data.classes, width)
+        return fits and bool(mail.shares.sum() > 0)
+
+    def beside(self, client: Node, mail: Message, rows: int) -> dict[str, Tensor]:
+        """Return what stands beside private rows: a label each, drawn by the shares, and features made of it."""
+        labels, noise = self.drawn(mail.shares, rows, client.rng("generated"))
+        layers = {name: tensor.cpu() for name, tensor in mail.generator.items()}
+        own = head_of(client.models["model"], "FedGen")
+        features = repeated(made(layers, labels, noise), own.in_features).to(own.weight.dtype)
+        return {"features": features, "labels": labels}
+
+    # -- at the server ---------------------------------------------------------------------------------------------
+    def teach(self, server: Node, head: Tensor, counts: list[Tensor]) -> None:
+        """Train the server's generator from the mean of the heads, with labels as often as clients have them.
+
+        The variables "generator" and "shares" hold what comes of it.
+        """
+        total = sum((each.double() for each in counts), start=torch.zeros(len(head), dtype=torch.float64))
+        server.vars["shares"] = shares = (total / total.sum().clamp_min(1)).float()
+        if not shares.sum() > 0:  # nobody says that it has any
+            return
+        weights, size = server.vars.get("generator", {}), (len(head), head.shape[1] - 1)
+        if not self.fits(weights, *size):
+            weights = self.fresh(*size, server.rng("layers"))
+        trained = self.trained(weights, head, shares, server.rng("generator"))
+        server.vars["generator"] = trained if finite(trained) else {}
+
+
+@dataclass(frozen=True)
+class GeneratedLoss:
+    """The cross-entropy of a network on its rows, and of its head on generated `features`, of these `labels`."""
+
+    weight: float
+
+    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+        own, generated = nets["model"](batch.x), nets["model.head"](batch.features)
+        return {"model": {"ce": ce(own, batch.y), "generated": self.weight * ce(generated, batch.labels)}}
 
 
 def made(weights: Named, labels: Tensor, noise: Tensor) -> Tensor:

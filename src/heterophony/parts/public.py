@@ -55,6 +55,11 @@ class PublicRows:
         return Predict("model", "public", self.of(node))
 
 
+def as_sent(logits: Tensor, half: bool) -> Tensor:
+    """Return logits as they travel: in float16 if that is asked for, otherwise as they are."""
+    return logits.half() if half else logits
+
+
 def needed_for(on: Literal["public", "validation", "one"]) -> list[Need]:
     """Return what `confidence` needs of the data."""
     return [Validation("confidence = 'validation'")] if on == "validation" else []

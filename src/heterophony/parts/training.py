@@ -59,6 +59,10 @@ class Training:
         """Return the optimiser; equal trainings get the same object."""
         return _built(self)
 
+    def examples(self, node: Node) -> int:
+        """Return how many rows it trains on: those of the node's view."""
+        return len(node.data[self.data])
+
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
         """Return the work order. What is given in `more` replaces or adds to what this training says."""
         order: dict[str, Any] = {

@@ -141,27 +141,7 @@ def _numbers(mark: Heat) -> list[dict[str, Any]]:
 
 def _layout(made: Panel) -> dict[str, Any]:
     """Return the axes, the margins, and all that is written into a plot."""
-    x, y = _axis(made.x), _axis(made.y)
-    x |= {"showgrid": False} | _bytes(made) | _category(made)
-    y |= {"nticks": 6}
-    if made.log:
-        x["type"] = "log"
-    for side, whole in ((x, made.counted), (y, made.whole)):
-        side |= {"dtick": 1, "tick0": 0} if whole else {}
-    if made.span is not None:
-        y["range"] = list(made.span)
-    heats = [trace for trace in made.traces if isinstance(trace, Heat)]
-    if heats:
-        _as_matrix(x, y, heats)
-    if made.square:
-        y |= {"scaleanchor": "x", "constrain": "domain"}
-        x |= {"constrain": "domain"}
-    if made.bare:
-        for side in (x, y):
-            side |= {"visible": False, "showgrid": False, "zeroline": False}
-    dots = [trace for trace in made.traces if isinstance(trace, Dots)]
-    notes = [note for heat in heats for note in _numbers(heat)]
-    notes += [note for each in dots for note in _names(each)]
+    x, y = _axes(made)
     together = _lines(made) and made.aligned and not made.bare
     return {
         "xaxis": x,
@@ -174,8 +154,44 @@ def _layout(made: Panel) -> dict[str, Any]:
         "hoverlabel": {"bgcolor": "@paper", "bordercolor": "@rule", "font": {"color": "@ink", "size": 12}},
         "showlegend": False,
         "dragmode": False,
-        "annotations": notes,
+        "annotations": _annotations(made),
     }
+
+
+def _axes(made: Panel) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return both axes of a plot, as what is drawn in it needs them."""
+    x, y = _axis(made.x), _axis(made.y)
+    x |= {"showgrid": False} | _bytes(made) | _category(made)
+    y |= {"nticks": 6}
+    if made.log:
+        x["type"] = "log"
+    for side, whole in ((x, made.counted), (y, made.whole)):
+        side |= {"dtick": 1, "tick0": 0} if whole else {}
+    if made.span is not None:
+        y["range"] = list(made.span)
+    if heats := _heats(made):
+        _as_matrix(x, y, heats)
+    if made.square:
+        y |= {"scaleanchor": "x", "constrain": "domain"}
+        x |= {"constrain": "domain"}
+    if made.bare:
+        for side in (x, y):
+            side |= {"visible": False, "showgrid": False, "zeroline": False}
+    return x, y
+
+
+def _annotations(made: Panel) -> list[dict[str, Any]]:
+    """Return all that is written into a plot: numbers in the cells of heat maps, and names beside dots."""
+    notes = [note for heat in _heats(made) for note in _numbers(heat)]
+    for trace in made.traces:
+        if isinstance(trace, Dots):
+            notes += _names(trace)
+    return notes
+
+
+def _heats(made: Panel) -> list[Heat]:
+    """Return the heat maps of a plot."""
+    return [trace for trace in made.traces if isinstance(trace, Heat)]
 
 
 def _axis(title: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@
     snapshot/*.hph           a file per node, and the queue
     result.json              what a finished run has come to
 
-A snapshot writes only nodes that were touched since the last one, under new names; the manifest is replaced last,
-so that a crash at any moment leaves the old snapshot or the new one. What a table holds beyond the manifest's
+A snapshot writes only nodes that were touched since the last one, under new names. The manifest is replaced last. So
+a crash at any moment leaves the old snapshot or the new one. What a table holds beyond the manifest's
 length is nobody's: readers do not see it, and a resumed run cuts it off.
 
 The manifest has a checksum of each of its files, of spec.json, and of the tables as long as they are. A table's is that

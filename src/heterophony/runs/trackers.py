@@ -1,9 +1,10 @@
 """What a run tells to trackers while it goes: one small hook, and who may hang on it.
 
-A tracker is told numbers by name and round, counted from 1 as everywhere: the headline's figures (all, own and others'
-domains, the worst participant), the mean over nodes of all that was evaluated, of loss terms (by the data they are on)
-and of notes, bytes and virtual time. TensorBoard's files go to the run folder if it is installed; MLflow and Weights &
-Biases (offline) if asked for. A resumed run tells its rounds again, with the same numbers.
+A tracker is told numbers by name and round. Rounds are counted from 1, as everywhere. The numbers are the headline's
+figures (all, own and others' domains, the worst participant), and the means over nodes of all that was evaluated, of
+loss terms (by the data they are on) and of notes. Bytes and virtual time are told too. TensorBoard's files go to the
+run folder if it is installed; MLflow and Weights & Biases (offline) if asked for. A resumed run tells its rounds again,
+with the same numbers.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from heterophony.kernel.method import Method
 from heterophony.kernel.needs import DataFacts
 from heterophony.kernel.networks import Model, Offer, checked, choose
 from heterophony.kernel.profile import Dropout, Profile
-from heterophony.kernel.topology import Topology
+from heterophony.kernel.topology import Topology, form_of_roles
 from heterophony.models import create
 from heterophony.models.description import describe
 from heterophony.parts.training import Training
@@ -101,7 +101,7 @@ def _described(
         found["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     if any(_named(names) for names in world.labels.values()):
         found["labels"] = {domain: list(names) for domain, names in world.labels.items()}
-    if "root" in method.roles:
+    if form_of_roles(method.roles) == "tree":
         found["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return found
 
@@ -315,8 +315,9 @@ def _servers(
     """Return what nodes hold that are no participants: the public data, and in a tree the right to train on them."""
     if world.public is None:
         return {}
-    held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if "server" in method.roles else {}
-    if "root" in method.roles and world.labelled:
+    form = form_of_roles(method.roles)
+    held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if form == "star" else {}
+    if form == "tree" and world.labelled:
         for name in setting.topology.proxy:
             nodes = [n for n, role in topology.roles.items() if name in (n, role) and n not in world.homes]
             if not nodes:

@@ -436,7 +436,7 @@ class Setting(Strict):
 
     `rounds` and `evaluate` in `methods.NAME` are that method's own: a round may be a batch, or many epochs.
 
-    `profiles` are by participant, role, or "" for all others; `egress` says which kinds may leave a participant;
+    `profiles` are by participant, role, or "" for all others. `egress` says which kinds may leave a participant.
     `joins` says who comes later, and when.
     """
 

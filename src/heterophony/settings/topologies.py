@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from heterophony.kernel import by_level
 from heterophony.kernel.method import Method
-from heterophony.kernel.topology import Topology, complete, graph, random_pairs, ring, star
+from heterophony.kernel.topology import Topology, complete, form_of_roles, graph, random_pairs, ring, star
 from heterophony.settings import trees
 from heterophony.settings.setting import Setting, SettingError, TopologyPart
 from heterophony.settings.world import World
@@ -15,7 +15,7 @@ from heterophony.settings.world import World
 def build(name: str, method: Method, setting: Setting, world: World, seed: int) -> Topology:
     """Return the topology of a setting's participants for a method, which users know by this name."""
     participants, part = list(world.homes), setting.topology
-    needed = _needed(method)
+    needed = form_of_roles(method.roles)
     if part.kind is not None and (part.kind == "tree") != (needed == "tree"):
         raise SettingError(f"topology.kind = {part.kind!r} does not go with {name}, which needs a {needed}")
     if needed == "tree":
@@ -30,13 +30,6 @@ def build(name: str, method: Method, setting: Setting, world: World, seed: int) 
     if method.roles == ("peer",):
         return _peers(part, participants)
     raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
-
-
-def _needed(method: Method) -> str:
-    """Say what a method's roles make up."""
-    if "root" in method.roles:
-        return "tree"
-    return "star" if "server" in method.roles else "graph of peers"
 
 
 def _peers(part: TopologyPart, participants: Sequence[str]) -> Topology:

@@ -7,23 +7,26 @@ from typing import Any
 
 from heterophony.tables.interval import mean
 from heterophony.tables.table import Table, tabled
+from heterophony.tasks.score import Score
 
 Rows = Table | Iterable[Mapping[str, Any]]
 Shares = Callable[[int], Sequence[float]]
-# (node, round) -> set -> concept -> (rate, None of a model that has diverged; time)
-_Marks = dict[tuple[str, int], dict[str, dict[int, tuple[float | None, float]]]]
+# By concept, the rate (None of a model that has diverged) and the time of a mark.
+_Marked = dict[int, tuple[float | None, float]]
+# By node and round, then by test set.
+_Marks = dict[tuple[str, int], dict[str, _Marked]]
 
 
 def over_time(table: Rows, homes: Mapping[str, str], product: str, shares: Shares) -> list[dict[str, Any]]:
     """Return a row a round: mean figures of the participants whose model was evaluated then; undefined is None.
 
-    `present` is accuracy on the round's mixture of concepts. `past` is the mean over concepts that were there before
+    `present` is the figure on the round's mixture of concepts. `past` is the mean over concepts that were there before
     and are gone. `forgotten` is how far these have fallen from their best.
     """
-    marks = _marks(table, product)
-    nodes = {node for node, _ in marks}
-    server = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
-    best: dict[tuple[str, int], float] = {}
+    table = tabled(table)
+    marks, score = _marks(table, product), table.task.scores[0]
+    server = _server(marks, homes)
+    best: dict[str, dict[int, float]] = {participant: {} for participant in homes}  # by concept, until this round
     found = []
     for round in sorted({round for _, round in marks}):
         now, gone = shares(round), _gone(shares, round)
@@ -34,15 +37,25 @@ def over_time(table: Rows, homes: Mapping[str, str], product: str, shares: Share
                 continue
             times += [time for _, time in marked.values()]
             rates = {concept: rate for concept, (rate, _) in marked.items()}
-            for concept, rate in rates.items():
-                if rate is not None:
-                    best[participant, concept] = max(rate, best.get((participant, concept), rate))
-            highest = {concept: best.get((participant, concept)) for concept in gone}
-            rows.append(_figures(rates, now, gone, highest))
+            _remember(best[participant], rates, score)
+            rows.append(_figures(rates, now, gone, best[participant], score))
         if rows:
             means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
             found.append({"round": round, "time": max(times), **means})
     return found
+
+
+def _server(marks: _Marks, homes: Mapping[str, str]) -> str | None:
+    """Return the one node that has a model for all participants, if there is such a node."""
+    nodes = {node for node, _ in marks}
+    return next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
+
+
+def _remember(best: dict[int, float], rates: Mapping[int, float | None], score: Score) -> None:
+    """Replace a participant's best rates by the present ones, where these are better."""
+    for concept, rate in rates.items():
+        if rate is not None and (concept not in best or score.better(rate, best[concept])):
+            best[concept] = rate
 
 
 def _gone(shares: Shares, round: int) -> list[int]:
@@ -56,25 +69,29 @@ def _figures(
     rates: Mapping[int, float | None],
     now: Sequence[float],
     gone: Sequence[int],
-    highest: Mapping[int, float | None],
+    best: Mapping[int, float],
+    score: Score,
 ) -> dict[str, float | None]:
-    """Return one participant's figures in a round, from its accuracy on each concept."""
+    """Return one participant's figures in a round, from its figure on each concept."""
     known = {concept: rate for concept, rate in rates.items() if rate is not None}
     asked = [concept for concept, share in enumerate(now) if share]
     present = None
     if all(concept in known for concept in asked):
         present = sum(now[concept] * known[concept] for concept in asked)
-    lost = [_fall(highest[concept], known.get(concept)) for concept in gone]
+    lost = [_fall(best.get(concept), known.get(concept), score) for concept in gone]
     return {"present": present, "past": mean(rates[concept] for concept in gone), "forgotten": mean(lost)}
 
 
-def _fall(highest: float | None, rate: float | None) -> float | None:
-    return None if highest is None or rate is None else highest - rate
+def _fall(best: float | None, rate: float | None, score: Score) -> float | None:
+    """Return how much worse a rate is than the best one."""
+    if best is None or rate is None:
+        return None
+    return best - rate if score.higher else rate - best
 
 
-def _marks(table: Rows, product: str) -> _Marks:
+def _marks(table: Table, product: str) -> _Marks:
     marks: _Marks = {}
-    for at in tabled(table).ratings():
+    for at in table.ratings():
         concept = at.split.removeprefix("concept-")
         if at.product == product and concept != at.split:
             sets = marks.setdefault((at.node, at.round), {}).setdefault(at.set, {})

@@ -22,9 +22,9 @@ def levels(
 
     `score` is the one by which the task is judged, unless another is given.
 
-    `own` is a leaf's private test, or else its domain's test set; `subtree` the test sets of all leaves of its parent;
-    `union` all test sets; `proxy` the held-out public rows. Of every model its last evaluation counts; undefined is
-    None.
+    `own` is a leaf's private test, or else its domain's test set. `subtree` are the test sets of all leaves of its
+    parent, `union` all test sets, and `proxy` the held-out public rows. Of every model its last evaluation counts. An
+    undefined figure is None.
     """
     score = score or table.task.scores[0]
     last: _Last = {}

@@ -21,11 +21,11 @@ from heterophony.tasks.score import Score
 _PLACES = ("acc", "wdp", "cdp", "inter")  # on which sets a figure is
 _TIE = 1e-12  # equal figures may differ by rounding
 
-Row = Mapping[str, Any]
-Evaluations = Table | Sequence[Row]
+Evaluation = Mapping[str, Any]
+Evaluations = Table | Sequence[Evaluation]
 Figures = dict[str, float | None]
 Rounds = int | Mapping[str, int]
-_Model = dict[str, dict[str, Row]]  # quantity -> set -> row
+_Model = dict[str, dict[str, Evaluation]]  # quantity -> set -> row
 _Shares = list[tuple[Figures, int]]  # figures, and of how many participants they are
 
 
@@ -220,7 +220,7 @@ class _Totals:
         return found
 
 
-def scores_of(table: Evaluations | Iterable[Row]) -> tuple[Score, ...]:
+def scores_of(table: Evaluations | Iterable[Evaluation]) -> tuple[Score, ...]:
     """Return the scores of a table's task, the one by which models are judged first; plain rows are of classes."""
     return (table.task if isinstance(table, Table) else Classification()).scores
 
@@ -230,15 +230,15 @@ def _sign(table: Evaluations) -> int:
     return 1 if scores_of(table)[0].higher else -1
 
 
-def _select(table: Evaluations, product: str, split: str) -> list[Row]:
+def _select(table: Evaluations, product: str, split: str) -> list[Evaluation]:
     return [row for row in table if row["product"] == product and row["split"] == split]
 
 
-def _homeless(rows: Iterable[Row]) -> dict[str, str]:
+def _homeless(rows: Iterable[Evaluation]) -> dict[str, str]:
     return {row["node"]: "" for row in rows}
 
 
-def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
+def _audience(rows: Iterable[Evaluation], homes: Mapping[str, str], product: str) -> dict[str, list[str]]:
     """Return each node with a model that counts, and the participants who use it: itself, or all of them."""
     nodes = {row["node"] for row in rows}
     if not homes or not nodes or not nodes.isdisjoint(homes):
@@ -248,7 +248,7 @@ def _audience(rows: Iterable[Row], homes: Mapping[str, str], product: str) -> di
     return {nodes.pop(): list(homes)}
 
 
-def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
+def _last(rows: Iterable[Evaluation], nodes: Collection[str], until: int | None) -> Mapping[str, int]:
     """Return the last round of each node, none later than `until`; nothing if one of them has none."""
     own: dict[str, int] = {}
     for row in rows:
@@ -257,12 +257,12 @@ def _last(rows: Iterable[Row], nodes: Collection[str], until: int | None) -> Map
     return own if own.keys() >= set(nodes) else {}
 
 
-def _models(rows: Iterable[Row], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
+def _models(rows: Iterable[Evaluation], nodes: Collection[str], rounds: Mapping[str, int]) -> dict[str, _Model]:
     here = [row for row in rows if rounds.get(row["node"]) == row["round"]]
     return {node: model for models in _by_round(here, nodes).values() for node, model in models.items()}
 
 
-def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
+def _by_round(rows: Iterable[Evaluation], nodes: Collection[str]) -> dict[int, dict[str, _Model]]:
     """Return the rows of these nodes by round, node, quantity and set."""
     found: dict[int, dict[str, _Model]] = {}
     for row in rows:
@@ -274,18 +274,18 @@ def _by_round(rows: Iterable[Row], nodes: Collection[str]) -> dict[int, dict[str
     return found
 
 
-def _pairs(score: Score, model: Mapping[str, Mapping[str, Row]]) -> dict[str, list[tuple[float, int]]]:
+def _pairs(score: Score, model: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, list[tuple[float, int]]]:
     """Return by set what a score needs of it: sums, NaN where they are undefined, and their numbers."""
     columns = [model.get(name, {}) for name in score.quantities]
     return {name: [_pair(column.get(name)) for column in columns] for name in columns[0]}
 
 
-def _pair(row: Row | None) -> tuple[float, int]:
+def _pair(row: Evaluation | None) -> tuple[float, int]:
     """Return a row's sum and number. One of no rows may be missing."""
     return (0.0, 0) if row is None else (math.nan if row["sum"] is None else float(row["sum"]), row["n"])
 
 
-def pooled(score: Score, model: Mapping[str, Mapping[str, Row]]) -> float | None:
+def pooled(score: Score, model: Mapping[str, Mapping[str, Evaluation]]) -> float | None:
     """Return a model's figure on all of its sets together."""
     pairs = _pairs(score, model).values()
     return score.figure([_added(own) for own in zip(*pairs, strict=True)]) if pairs else None

@@ -27,9 +27,7 @@ def draw(chapter: Chapter) -> list[Figure]:
     largest = max(counts, default=0)
     if classes > 40 or not largest:
         return []
-    homes = list(dict.fromkeys(own["domain"] for own in people.values()))
-    shared = 1 < len(homes) < len(people)  # else colours would say what the axis says
-    colors = {home: f"k{place % 10 if shared else 0}" for place, home in enumerate(homes)}
+    colors = _colors(people)
     who = some(len(people), len(folder.homes), "participant")
     caption = (
         f"Training rows of {who} by class, seed {folder.spec['seed']}; the area of a bubble is their number, {largest} "
@@ -39,12 +37,19 @@ def draw(chapter: Chapter) -> list[Figure]:
         f"{who}, {classes} classes, {sum(counts)} training rows; {counts.count(0)} of "
         f"{len(people) * classes} pairs of participant and class are empty."
     )
-    dots = [_bubbles(home, colors[home], people, largest) for home in homes]
+    dots = [_bubbles(home, color, people, largest) for home, color in colors.items()]
     panel = Panel(dots, "", "participant", "class", span=(-0.8, classes - 0.2), whole=classes <= 20)
-    legend = list(colors.items()) if shared else []
+    legend = list(colors.items()) if len(set(colors.values())) > 1 else []
     smallest = min(n for n in counts if n)
     scale = [(counted(n, "row"), _across(n, largest)) for n in _examples(smallest, largest)]
     return [Figure("bubbles", "Who holds what", caption, alt, [panel], legend, scale, width="wide")]
+
+
+def _colors(people: dict[str, Any]) -> dict[str, str]:
+    """Return a colour for each domain; one for all where colours would only say what the axis says."""
+    homes = list(dict.fromkeys(own["domain"] for own in people.values()))
+    shared = 1 < len(homes) < len(people)
+    return {home: f"k{place % 10 if shared else 0}" for place, home in enumerate(homes)}
 
 
 def _bubbles(home: str, color: str, people: dict[str, Any], largest: int) -> Dots:

@@ -26,6 +26,7 @@ def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
 
 
 def draw(chapter: Chapter) -> list[Figure]:
+    score = chapter.score
     panels, worst, parts, gaps, common = [], [], [], False, False
     for arm in chapter.arms:
         made = _panel(arm)
@@ -33,7 +34,8 @@ def draw(chapter: Chapter) -> list[Figure]:
             heat, part = made
             known = [cell for row in heat.z for cell in row if cell is not None]
             panels.append(Panel([heat], arm.label, "test domain", "model of"))
-            worst.append(f"{arm.label} at worst {told(min(known, default=None), 0)}")
+            least = (min if score.higher else max)(known, default=None)
+            worst.append(f"{arm.label} at worst {told(least, score.digits - 1, score.unit)}")
             parts += [part] if part else []
             common |= not set(heat.rows) & set(arm.first.homes)
             gaps |= any(cell is None for row in heat.z for cell in row)
@@ -43,9 +45,8 @@ def draw(chapter: Chapter) -> list[Figure]:
     shown = f" Shown are {listed(list(dict.fromkeys(parts)))}." if parts else ""
     dash = " A dash is no number: outputs were none, or a model has other classes." if gaps else ""
     caption = (
-        f"{sentence(chapter.score.axis)} of each participant's model (rows) on each domain's test data (columns), last "
-        f"evaluation"
-        f"{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
+        f"{sentence(score.axis)} of each participant's model (rows) on each domain's test data (columns), last "
+        f"evaluation{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
     )
     alt = (
         "A heat map a method; the own domain is on the diagonal. Of all pairs of model and domain: "
@@ -65,14 +66,18 @@ def _panel(arm: ArmRuns) -> tuple[Heat, str] | None:
     columns = _columns(everywhere, {homes.get(row) for row in rows})
     if len(columns) < 2 or not rows:
         return None
-    cells: list[list[float | None]] = []
-    for row in rows:
-        values = [mean(table.get(row, {}).get(column) for table in tables) for column in columns]
-        cells.append([None if value is None else arm.first.summary.score.scale * value for value in values])
+    scale = arm.first.summary.score.scale
+    cells = [[_shown(tables, row, column, scale) for column in columns] for row in rows]
     part = ""
     if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
         part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
-    return Heat(cells, rows, columns, digits=0 if len(columns) <= 12 else None), part
+    return Heat(cells, rows, columns, digits=arm.first.summary.score.digits - 1 if len(columns) <= 12 else None), part
+
+
+def _shown(tables: list[dict[str, dict[str, float | None]]], node: str, domain: str, scale: int) -> float | None:
+    """Return a model's figure on a domain as it is shown, mean over seeds; None if that is no number."""
+    value = mean(table.get(node, {}).get(domain) for table in tables)
+    return None if value is None else scale * value
 
 
 def _columns(everywhere: list[str], own: set[str | None]) -> list[str]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heterophony.studies.experiments.experiment import Claim, Experiment, Group
-from heterophony.studies.experiments.rows import Found, by_seed, less, paper_labels, printed_figure
+from heterophony.studies.experiments.rows import FoundFigures, by_seed, less, paper_labels, printed_figure
 from heterophony.studies.experiments.verdict import claimed, probability
 from heterophony.tables.interval import Interval, holm, interval
 
 
-def claims(experiment: Experiment, found: Found) -> list[dict[str, Any]]:
+def claims(experiment: Experiment, found: FoundFigures) -> list[dict[str, Any]]:
     """Return each claim with the mean difference over seeds, in points, and what came of it.
 
     A claim stands once for every group that it is about.
@@ -51,7 +51,7 @@ def _contradicts(experiment: Experiment, claim: Claim, group: Group) -> bool:
     return more is not None and fewer is not None and more < fewer
 
 
-def _gaps(experiment: Experiment, claim: Claim, group: str, found: Found) -> dict[int, float]:
+def _gaps(experiment: Experiment, claim: Claim, group: str, found: FoundFigures) -> dict[int, float]:
     """Return by how much one thing is more than the other, by seed."""
     arm = claim.arm or experiment.arms[0].label
     ends = []

@@ -13,12 +13,14 @@ from heterophony.runs.run import Run
 from heterophony.runs.summary import Summary
 from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, Group, Quick
-from heterophony.studies.experiments.planning import Place, Version
+from heterophony.studies.experiments.planning import GroupAndArm, Version
 
 UNKNOWN = "a machine that was not written down"
 
 
-def about(experiment: Experiment, version: Version, wanted: Mapping[Place, Sequence[PlannedRun]]) -> dict[str, Any]:
+def about(
+    experiment: Experiment, version: Version, wanted: Mapping[GroupAndArm, Sequence[PlannedRun]]
+) -> dict[str, Any]:
     """Return what a reader must know of these runs, as plain values."""
     from heterophony import __version__
 
@@ -74,7 +76,7 @@ def _compute(specs: Sequence[Mapping[str, Any]]) -> Compute:
     return Compute(**same)
 
 
-def _run(place: Place, planned: PlannedRun, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _run(place: GroupAndArm, planned: PlannedRun, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return how an arm was run, with all that was decided for it."""
     same = {"group": place[0], "arm": place[1], "method": planned.method, "rounds": planned.goal}
     same |= {"device": spec["device"], "precision": spec["precision"], "evaluate": spec["evaluate"]}

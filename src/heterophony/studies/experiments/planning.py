@@ -17,7 +17,7 @@ from heterophony.settings.assemble import PARTS
 from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Arm, Experiment, ExperimentError, Group, Quick
 
-Place = tuple[str, str]  # labels of a group and an arm
+GroupAndArm = tuple[str, str]  # labels of a group and an arm
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Version:
 
 def planned_runs(
     experiment: Experiment, version: Version, folder: Path, compute: Compute = Compute(), data: Path | None = None
-) -> dict[Place, list[PlannedRun]]:
+) -> dict[GroupAndArm, list[PlannedRun]]:
     """Return the runs of every arm in every group. Their folders lie in this folder."""
     _check_keys(experiment)
     quick = version.smaller(experiment)

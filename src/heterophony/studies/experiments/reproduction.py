@@ -12,7 +12,7 @@ from heterophony.kernel.compute import Compute
 from heterophony.studies.experiments import facts, written
 from heterophony.studies.experiments.claims import claims
 from heterophony.studies.experiments.experiment import Experiment, ExperimentError
-from heterophony.studies.experiments.planning import Place, Version, fits, planned_runs
+from heterophony.studies.experiments.planning import GroupAndArm, Version, fits, planned_runs
 from heterophony.studies.experiments.rows import Row, gather, table
 
 
@@ -36,7 +36,7 @@ def reproduction(
     folder: Path,
     compute: Compute = Compute(),
     data: Path | None = None,
-    made: Collection[Place] = (),
+    made: Collection[GroupAndArm] = (),
 ) -> Reproduction:
     """Gather what is finished in a folder, and write it there.
 

@@ -10,12 +10,12 @@ from heterophony.runs.folder import Folder
 from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, Group
 from heterophony.studies.experiments.measured import Measured, measured
-from heterophony.studies.experiments.planning import Place
+from heterophony.studies.experiments.planning import GroupAndArm
 from heterophony.studies.experiments.verdict import verdict
 from heterophony.tables.interval import interval
 
 BySeed = dict[int, dict[str, Measured]]  # seed -> column -> per cent
-Found = dict[Place, BySeed]
+FoundFigures = dict[GroupAndArm, BySeed]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Row:
     by_seed: dict[int, float | None] = field(default_factory=dict)
 
 
-def gather(experiment: Experiment, wanted: Mapping[Place, Sequence[PlannedRun]]) -> Found:
+def gather(experiment: Experiment, wanted: Mapping[GroupAndArm, Sequence[PlannedRun]]) -> FoundFigures:
     """Read the figures of what is finished."""
-    found: Found = {}
+    found: FoundFigures = {}
     arms = {arm.label: arm for arm in experiment.arms}
     for place, runs in wanted.items():
         own = found.setdefault(place, {})
@@ -48,7 +48,7 @@ def gather(experiment: Experiment, wanted: Mapping[Place, Sequence[PlannedRun]])
     return found
 
 
-def table(experiment: Experiment, found: Found) -> list[Row]:
+def table(experiment: Experiment, found: FoundFigures) -> list[Row]:
     """Return one row a figure, in the order of the file. Comparators that we lack are rows too."""
     rows: list[Row] = []
     labels = paper_labels(experiment)

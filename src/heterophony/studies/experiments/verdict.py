@@ -1,11 +1,11 @@
 """Whether our figures and a paper's go together.
 
-First the order, seed by seed: where the paper prints a point or more between two arms of a block, and ours lie the
-other way round by an interval without 0, the order is reversed. Where it prints less than that, and ours are a point or
-more apart by such an interval, they are apart, tied in print. Then the figure: it is within noise if it could be one
-more run of ours, that is, if it lies in the 95 % interval for a single further run. Otherwise the order holds if every
-arm that is printed a point or more above or below this one is so with us. Otherwise the two differ. With fewer than
-three seeds there is no verdict, only what happened.
+The order comes first, seed by seed. The paper may print a point or more between two arms of a block. If ours lie the
+other way round, by an interval without 0, the order is reversed. The paper may print less than that. If ours are a
+point or more apart by such an interval, they are apart, tied in print. The figure comes second. It is within noise if
+it lies in the 95 % interval for a single further run of ours. Otherwise the order holds if every arm that is printed a
+point or more above or below this one is so with us. Otherwise the two differ. With fewer than three seeds there is no
+verdict, only what happened.
 """
 
 from __future__ import annotations
