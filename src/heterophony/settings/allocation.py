@@ -194,6 +194,11 @@ def _take_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.r
 
 def _held_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.random.Generator) -> tuple[Rows, Rows]:
     """Hold out a share of the rows: of any, or by the groups that there are."""
+    if train.overlap and spec.split == "row" and not spec.leaky:
+        raise DataError(
+            "windows share steps with each other, so none can be held out alone: set data.arrays.window.step to its "
+            'rows, or data.split = "group", or give a test half'
+        )
     if train.groups is not None:
         return holdout_of_groups(rows, share, draw, train.groups[rows], whole=spec.split == "group")
     if spec.split == "group":
