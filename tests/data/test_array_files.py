@@ -189,7 +189,6 @@ def put(place, value):
         ({"x": FLOATS, "y": range(4)}, {"axes": (0, 0)}, r"axes names each of 0\.\.1 once"),
         ({"x": np.float32(1), "y": range(4)}, {}, "'x' is one number: rows and values are needed"),
         ({}, {}, "there is no array 'y'; there are none at all"),
-        ({"x": FLOATS, "y": range(4)}, {"x": ()}, "x names no columns"),
         ({"x": FLOATS, "y": range(4)}, {"test_file": "f.npz"}, "test_file is the file itself"),
         ({"x": FLOATS, "y": range(4)}, {"files": "{user}.npz"}, "data.arrays.files is for folders"),
         ({"x": FLOATS, "y": range(4)}, {"test_split": "test"}, "data.arrays.test_split is for folders that"),
@@ -216,6 +215,18 @@ def test_wrong_arrays_are_refused_with_file_key_and_row(tmp_path, stored, layout
         read(tmp_path / "f.npz", **layout)
     assert "f.npz" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x", "y", "test_x", "test_y"])
+def test_keys_name_something(name):
+    with pytest.raises(DataError, match=rf"^data\.arrays\.{name} names nothing"):
+        ArrayLayout(**{name: ()})
+
+
+def test_of_several_columns_the_wrong_one_is_named(tmp_path):
+    (tmp_path / "f.csv").write_text("a,b,y\n1,2,0\n1,2.5,1\n")
+    with pytest.raises(DataError, match=r"f\.csv: line 3, column 'b': int64 would cut off"):
+        read(tmp_path / "f.csv", dtype="int64")
 
 
 def test_classes_that_are_named_may_be_in_the_test_half_alone(tmp_path):

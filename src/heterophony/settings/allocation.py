@@ -131,7 +131,8 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
         rows, validation = _take_out(spec, source.train, rows, spec.validation, draw)
         rows, public, proxy = _public_rows(spec, source.train, rows, draw)
     except DataError as error:
-        raise DataError(f"domain {name}: {error}" if source.train.groups is not None else str(error)) from None
+        named = source.train.groups is not None or source.train.overlap
+        raise DataError(f"domain {name}: {error}" if named else str(error)) from None
     rows = _at_most(name, domain, rows, draw)
 
     draw = rng(seed, name, "clients")

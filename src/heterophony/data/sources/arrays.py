@@ -207,8 +207,6 @@ def _names(file: Columns, keys: Keys) -> list[str]:
         if not files or not key.endswith(single.SUFFIXES):
             raise DataError(f"{file.folder}: there is no file {key!r} ({' or '.join(single.SUFFIXES)})")
         found += files
-    if not found:
-        raise DataError(f"{file.path}: x names no columns")
     return found
 
 
@@ -356,8 +354,10 @@ def _typed(file: Columns, said: str, x: Column, keys: ArrayLayout) -> Column:
         hint = 'set dtype = "float32"' + (" and, if they stand for others, scale and offset" * (x.dtype.kind in "iu"))
         raise DataError(f"{file.path}: {said} is {x.dtype}, networks read float32 (or int64, as tokens): {hint}")
     if wanted == "int64" and x.dtype.kind == "f" and (x != np.trunc(x)).any():
-        row = int(np.argwhere(x != np.trunc(x))[0][0])
-        place = file.at(said.strip(chr(39)), row) if keys.window is None else f"{file.path}: {said}"
+        bad = np.argwhere(x != np.trunc(x))[0]
+        names = _names(file, keys.x or ())
+        name = names[bad[1]] if len(names) > 1 else names[0]
+        place = file.at(name, int(bad[0])) if keys.window is None else f"{file.path}: {name!r}"
         raise DataError(f"{place}: int64 would cut off what is behind the point")
     return x.astype(wanted)
 

@@ -115,4 +115,4 @@ def _check_range(halves: Sequence[Half], columns: Sequence[Column], classes: int
     for half, column in zip(halves, columns, strict=True):
         for row in np.flatnonzero((column < 0) | (column >= classes))[:1]:
             place = half.file.at(half.y_key, int(row))
-            raise DataError(f"{place}: the label {column[row]} is not in 0..{classes - 1}")
+            raise DataError(f"{place}: the label {column[row]} is not in 0..{classes - 1}: {classes} classes are named")

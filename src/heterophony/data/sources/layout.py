@@ -72,6 +72,11 @@ class ArrayLayout:
     # Names of the classes, in their order.
     classes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "test_x", "test_y"):
+            if getattr(self, name) is not None and not getattr(self, name):
+                raise DataError(f"data.arrays.{name} names nothing: name a key, or leave it out")
+
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> ArrayLayout:
         """Make a layout of plain values, as a setting or an exported model holds them."""

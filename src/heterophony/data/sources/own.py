@@ -23,7 +23,7 @@ from heterophony.data.sources.source import Source
 from heterophony.data.sources.stored import SUFFIXES
 
 FOLDER = "folder:"  # before the path of a folder
-FORMS = "a file (PATH.npz, PATH.csv, ...), folder:PATH or module:callable"
+FORMS = "PATH.csv (.txt, ...) or PATH.npz, folder:PATH or module:callable"
 
 
 def path_of(name: str) -> Path | None:
