@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from heterophony.data import ArrayLayout, DataError, load
-from heterophony.data.sources import arrays
+from heterophony.data.sources import arrays, keys
 from heterophony.data.sources.stored import opened
 from heterophony.data.sources.tables import from_parquet
 
@@ -144,9 +144,9 @@ def test_lists_of_one_length_are_rows_of_their_shape(tmp_path):
 def test_several_columns_are_read_as_numbers_beside_each_other(tmp_path):
     (tmp_path / "f.csv").write_text("a,high,low\n1,120.5,80\n2,130,70\n")
     file = opened(tmp_path / "f.csv")
-    keys = arrays._keys(file, ArrayLayout(y=("high", "low")))
-    assert keys.x == ("a",)
-    targets = arrays._targets(file, keys.y)
+    filled = keys.filled(file, ArrayLayout(y=("high", "low")))
+    assert filled.x == ("a",)
+    targets = arrays.targets(file, filled.y)
     assert (targets.tolist(), targets.dtype) == ([[120.5, 80], [130, 70]], np.float32)
 
 
@@ -190,6 +190,7 @@ def put(place, value):
         ({"x": np.float32(1), "y": range(4)}, {}, "'x' is one number: rows and values are needed"),
         ({}, {}, "there is no array 'y'; there are none at all"),
         ({"x": FLOATS, "y": range(4)}, {"test_file": "f.npz"}, "test_file is the file itself"),
+        ({"x": FLOATS, "y": range(4)}, {"test_x": "x", "test_y": "y"}, "'x' is in x and in test_x, so it would be"),
         ({"x": FLOATS, "y": range(4)}, {"files": "{user}.npz"}, "data.arrays.files is for folders"),
         ({"x": FLOATS, "y": range(4)}, {"test_split": "test"}, "data.arrays.test_split is for folders that"),
         (

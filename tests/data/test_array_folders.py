@@ -79,6 +79,21 @@ def test_files_are_read_by_name_wherever_the_system_lists_them(tmp_path, save):
     assert read(tmp_path, files="{user}.npz").train.y.tolist() == [0, 2, 1]
 
 
+def test_users_01_and_1_are_two(tmp_path, save):
+    for name in ("01", "1"):
+        save(f"{name}.npz", x=rows(1), y=[0])
+    assert read(tmp_path, files="{user}.npz", group="user").train.groups.tolist() == ["01", "1"]
+
+
+def test_what_files_are_called_is_no_part_of_x(tmp_path):
+    for name in ("1_7", "2_8"):
+        (tmp_path / f"{name}.csv").write_text("v,w,y\n1,2,0\n3,4,1\n")
+    source = read(tmp_path, files="{site}_{user}.csv", group="user")
+    assert source.train.x.shape == (4, 2)
+    assert source.train.groups.tolist() == [7, 7, 8, 8]
+    assert read(tmp_path, files="{site}_{user}.csv", x=("v", "site")).train.x[:, 1].tolist() == [1, 1, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("layout", "said"),
     [
@@ -89,6 +104,7 @@ def test_files_are_read_by_name_wherever_the_system_lists_them(tmp_path, save):
         ({"files": "{the user}.npz"}, "must have one name between braces"),
         ({"files": "{y}.npz"}, r"a\.npz: there is a column 'y', which data\.arrays\.files names too"),
         ({"files": "{user}.npz", "test_files": "test/*.npz"}, "no file is called as data.arrays.files says, 'test/"),
+        ({"files": "*.npz", "test_files": "a.npz"}, r"a\.npz: data\.arrays\.files names it as test_files does"),
         ({"files": "{user}.npz", "test_file": "a.npz"}, "test_file is for a file: name test_files"),
     ],
 )

@@ -196,6 +196,7 @@ def test_numbers_keep_the_type_that_they_were_saved_with(saved):
     [
         ("d", {"train_split": "first"}, r"there is no split 'first', only train, test, later: set .*train_split"),
         ("d", {"test_split": "last"}, r"there is no split 'last', .*test_split"),
+        ("d", {"test_split": "train"}, r"'train' is train_split and test_split, so it would be trained on too"),
         ("one", {"test_split": "test"}, "it has no splits"),
         ("d", {"y": "mod"}, r"train: there is no column 'mod', perhaps you meant 'mood'"),
         ("d", {"x": "age"}, r"train: row 2, column 'age': nan is no number"),

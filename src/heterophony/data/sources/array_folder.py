@@ -47,7 +47,7 @@ def folder(place: Path, pattern: str, one_row: bool, key: Callable[[Columns], st
         return own(row - starts[place]) if own else f"{parts[place].path}: row {row - starts[place]}"
 
     columns = Lazy((*first.columns, *words), read)
-    return Columns(place, columns, first.table, first.texts, where, starts, first.class_names)
+    return Columns(place, columns, first.table, first.texts, where, starts, tuple(words), first.class_names)
 
 
 def matching(place: Path, pattern: str) -> Found:

@@ -2,99 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from glob import glob
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
-from heterophony.base.wording import listed
 from heterophony.data.errors import DataError
-from heterophony.data.sources import array_folder, saved_dataset, single, windows
+from heterophony.data.sources import single, windows
 from heterophony.data.sources.columns import Column, Columns
+from heterophony.data.sources.keys import check_apart, filled, names_of, of_test, several
 from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.labels import Half, numbered, whole
-from heterophony.data.sources.layout import ArrayLayout, Keys, Window, only_of
+from heterophony.data.sources.layout import ArrayLayout, Keys, Window
 from heterophony.data.sources.source import Labels, Source, Split
-from heterophony.data.sources.stored import opened
-
-_OF_FOLDERS = ("files", "test_files", "each_file")
-_OF_SAVED = ("train_split", "test_split")
-
-
-@dataclass(frozen=True)
-class ArrayFile:
-    """Reads a file of one's own by its layout."""
-
-    layout: ArrayLayout = field(default_factory=ArrayLayout)
-
-    def find(self, entry: KnownSet, root: Path) -> Path | None:
-        path = root / entry.folders[0]
-        return path if path.is_file() else None
-
-    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
-        return None
-
-    def read(self, entry: KnownSet, root: Path) -> Source:
-        path = root / entry.folders[0]
-        _check_file(path, self.layout)
-        return source(entry, opened(path), self.layout)
-
-
-@dataclass(frozen=True)
-class ArrayFolder:
-    """Reads a folder of one's own: files that `files` of its layout names, or those that its keys name."""
-
-    layout: ArrayLayout
-
-    def find(self, entry: KnownSet, root: Path) -> Path | None:
-        path = root / entry.folders[0]
-        return path if path.is_dir() else None
-
-    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
-        return None
-
-    def read(self, entry: KnownSet, root: Path) -> Source:
-        place, layout = root / entry.folders[0], self.layout
-        only_of(layout, place, "folders that Hugging Face datasets saved", *_OF_SAVED)
-        only_of(layout, place, "a file: name test_files of a folder", "test_file")
-        if layout.files is None:
-            return source(entry, _named_files(place, layout), layout)
-        test = None if layout.test_files is None else _together(place, layout.test_files, layout)
-        return source(entry, _together(place, layout.files, layout), layout, test)
-
-
-@dataclass(frozen=True)
-class SavedDataset:
-    """Reads a folder that Hugging Face `datasets` saved."""
-
-    layout: ArrayLayout = field(default_factory=ArrayLayout)
-
-    def find(self, entry: KnownSet, root: Path) -> Path | None:
-        path = root / entry.folders[0]
-        return path if saved_dataset.is_one(path) else None
-
-    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
-        return None
-
-    def read(self, entry: KnownSet, root: Path) -> Source:
-        place, layout = root / entry.folders[0], self.layout
-        only_of(layout, place, "folders of files", *_OF_FOLDERS)
-        only_of(layout, place, "a file: name test_split of this folder", "test_file")
-        train, test = saved_dataset.halves(place, layout.train_split, layout.test_split)
-        return source(entry, train, layout, test)
 
 
 def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | None = None) -> Source:
     """Make a source of the columns of a file. `test` are those of the test half, where they lie elsewhere."""
-    keys = _keys(file, layout)
+    keys = filled(file, layout)
     halves = [_half(file, keys)]
     if test is not None:
         halves.append(_half(test, keys))
-    elif found := _test_keys(file, layout, keys):
-        _check_names(file, keys.x, found[1].x)
+    elif found := of_test(file, layout, keys):
+        if found[0] is file:
+            check_apart(file, keys.x or (), found[1].x or ())
         halves.append(_half(*found))
     columns, classes = numbered(halves, layout.classes or _class_names(file, keys))
     splits = [
@@ -111,7 +41,7 @@ def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | 
 
 def values(file: Columns, layout: ArrayLayout) -> Column:
     """Return what networks read, of a file that needs no labels."""
-    keys = _keys(file, layout)
+    keys = filled(file, layout)
     if isinstance(keys.x, str) and keys.x not in file.columns and file.path.suffix in single.SUFFIXES:
         keys = replace(keys, x=file.path.name)  # what was trained on may have another name
     x = _joined(file, keys)
@@ -122,122 +52,16 @@ def values(file: Columns, layout: ArrayLayout) -> Column:
     return _finished(file, _windows(file, x, groups, keys.window)[0], keys)
 
 
-# -- where they are --------------------------------------------------------------------------------------------
-def _check_file(path: Path, layout: ArrayLayout) -> None:
-    """Raise where a layout asks of one file what only folders have, or tests on the rows that are trained on."""
-    only_of(layout, path, "folders", *_OF_FOLDERS)
-    only_of(layout, path, "folders that Hugging Face datasets saved", *_OF_SAVED)
-    if layout.test_file is not None and layout.test_x is None:
-        other = path.parent / layout.test_file
-        if other.exists() and other.samefile(path):
-            raise DataError(f"{path}: test_file is the file itself, so it would be trained on too")
-
-
-def _named_files(place: Path, layout: ArrayLayout) -> Columns:
-    """Return a folder whose files are the keys."""
-    only_of(layout, place, "folders with files", "test_files", "each_file")
-    if layout.x is None or layout.y is None:
-        raise DataError(
-            f'{place}: say in data.arrays.files which files are read, such as "user_{{user}}.csv", '
-            'or name files in x and y, such as x = "X_train.txt"'
-        )
-    return Columns(place, {})
-
-
-def _together(place: Path, pattern: str, layout: ArrayLayout) -> Columns:
-    def key(part: Columns) -> str:
-        x = _keys(part, layout).x
-        assert x is not None
-        return x if isinstance(x, str) else x[0]
-
-    return array_folder.folder(place, pattern, layout.each_file == "row", key)
-
-
-# -- keys ------------------------------------------------------------------------------------------------------
-def _keys(file: Columns, layout: ArrayLayout) -> ArrayLayout:
-    """Return the layout with the keys of the training half, where they are not given."""
-    y = layout.y or ("train_y" if "train_y" in file.columns and "y" not in file.columns else "y")
-    if layout.x is not None:
-        return replace(layout, y=y)
-    if file.table:
-        others = {*_several(y), layout.group, layout.scale, layout.offset}
-        x = tuple(name for name in file.columns if name not in others)
-        if not x:
-            raise DataError(f"{file.path}: no column is left for x")
-        return replace(layout, x=x, y=y)
-    if file.path.suffix in single.SUFFIXES and file.path.name in file.columns:
-        return replace(layout, x=file.path.name, y=y)
-    return replace(layout, x="train_x" if "train_x" in file.columns and "x" not in file.columns else "x", y=y)
-
-
-def _test_keys(file: Columns, layout: ArrayLayout, keys: ArrayLayout) -> tuple[Columns, ArrayLayout] | None:
-    """Return the file and the keys of the test half; None: there is none."""
-    if layout.test_file is not None:
-        path = file.path.parent / layout.test_file
-        if not path.is_file():
-            raise DataError(f"{file.path}: test_file: there is no file {path}")
-        other = opened(path)
-        x: Keys | None = layout.test_x or keys.x
-        if path.suffix in single.SUFFIXES and layout.test_x is None and keys.x == file.path.name:
-            x = path.name
-        group = layout.test_group or keys.group
-        return other, replace(keys, x=x, y=layout.test_y or keys.y, group=group)
-    by_name = layout.x is None and keys.x == "train_x" and "test_x" in file.columns
-    if layout.test_x is None and not by_name:
-        if layout.test_y is not None or layout.test_group is not None:
-            raise DataError(f"{file.path}: test_y and test_group go with test_x or test_file")
-        return None
-    return file, replace(
-        keys, x=layout.test_x or "test_x", y=layout.test_y or "test_y", group=layout.test_group or None
-    )
-
-
-def _several(keys: Keys) -> tuple[str, ...]:
-    return (keys,) if isinstance(keys, str) else keys
-
-
-def _names(file: Columns, keys: Keys) -> list[str]:
-    """Return the keys one by one. One with a star stands for all files that are called so, by name."""
-    found: list[str] = []
-    for key in _several(keys):
-        if "*" not in key or key in file.columns:
-            found.append(key)
-            continue
-        files = sorted(glob(key, root_dir=file.folder))
-        if not files or not key.endswith(single.SUFFIXES):
-            raise DataError(f"{file.folder}: there is no file {key!r} ({' or '.join(single.SUFFIXES)})")
-        found += files
-    return found
-
-
-def _check_names(file: Columns, train: Keys | None, test: Keys | None) -> None:
-    """Raise where the stars of x and those of test_x stand for different things: channels would change places."""
-    if not isinstance(train, str) or not isinstance(test, str) or "*" not in train or "*" not in test:
-        return
-    first, second = (_starred(key, _names(file, key)) for key in (train, test))
-    if first != second:
-        raise DataError(
-            f"{file.folder}: the files of x stand for {listed(first)}, those of test_x for {listed(second)}: "
-            "they must be the same"
-        )
-
-
-def _starred(key: str, names: Sequence[str]) -> list[str]:
-    """Return what the stars of a key stand for in each of these names."""
-    expression = re.compile("(.*)".join(map(re.escape, key.split("*"))))
-    return ["*".join(match.groups()) for match in map(expression.fullmatch, names) if match]
-
-
 # -- one half --------------------------------------------------------------------------------------------------
 def _half(file: Columns, keys: ArrayLayout) -> Half:
     """Return the columns of one half: rows as networks read them, or steps that are still to be cut into windows."""
     assert keys.y is not None
-    y = _targets(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
+    y = targets(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
     x = _joined(file, keys)
     if keys.window is None:  # otherwise these are steps
         x = _finished(file, x, keys)
     groups = None if keys.group is None else _groups(file, keys.group, len(x))
-    return Half(file, x, y, ", ".join(_several(keys.y)), groups)
+    return Half(file, x, y, ", ".join(several(keys.y)), groups)
 
 
 def _split(base: str, half: Half, y: Labels, keys: ArrayLayout) -> Split:
@@ -261,7 +85,7 @@ def _windows(file: Columns, x: Column, groups: Column | None, window: Window) ->
     return windows.cut(x, at, window), at
 
 
-def _targets(file: Columns, keys: Keys) -> Column:
+def targets(file: Columns, keys: Keys) -> Column:
     """Return what is to be learnt: one column as it is; of several, numbers beside each other."""
     if isinstance(keys, str):
         return file.get(keys)
@@ -275,7 +99,7 @@ def _targets(file: Columns, keys: Keys) -> Column:
 def _joined(file: Columns, keys: ArrayLayout) -> Column:
     """Return the values of a row as they are stored: of several columns beside each other."""
     assert keys.x is not None
-    names = _names(file, keys.x)
+    names = names_of(file, keys.x)
     parts = [file.numbers(name) for name in names]
     for name, part in zip(names, parts, strict=True):
         _check_finite(file, name, part)
@@ -294,7 +118,7 @@ def _check_like(file: Columns, name: str, part: Column, first: str, like: Column
 def _finished(file: Columns, x: Column, keys: ArrayLayout) -> Column:
     """Return what networks read, as the layout wants it."""
     assert keys.x is not None
-    said = ", ".join(map(repr, _several(keys.x)[:3]))
+    said = ", ".join(map(repr, several(keys.x)[:3]))
     _check_shape(file, said, x, keys)
     typed = _typed(file, said, _scaled(file, said, x, keys), keys)
     return np.ascontiguousarray(np.transpose(typed, keys.axes) if keys.axes else typed)
@@ -355,7 +179,7 @@ def _typed(file: Columns, said: str, x: Column, keys: ArrayLayout) -> Column:
         raise DataError(f"{file.path}: {said} is {x.dtype}, networks read float32 (or int64, as tokens): {hint}")
     if wanted == "int64" and x.dtype.kind == "f" and (x != np.trunc(x)).any():
         bad = np.argwhere(x != np.trunc(x))[0]
-        names = _names(file, keys.x or ())
+        names = names_of(file, keys.x or ())
         name = names[bad[1]] if len(names) > 1 else names[0]
         place = file.at(name, int(bad[0])) if keys.window is None else f"{file.path}: {name!r}"
         raise DataError(f"{place}: int64 would cut off what is behind the point")
@@ -365,7 +189,7 @@ def _typed(file: Columns, said: str, x: Column, keys: ArrayLayout) -> Column:
 def _untyped(file: Columns, keys: ArrayLayout) -> bool:
     """Return whether x has no type of its own: texts have none, and the columns of a table may have one each."""
     assert keys.x is not None
-    first = _several(keys.x)[0]
+    first = several(keys.x)[0]
     return file.texts or first.endswith(".txt") or (file.table and file.get(first).ndim == 1)
 
 
@@ -390,7 +214,7 @@ def _groups(file: Columns, key: str, rows: int) -> Column:
         for row in np.flatnonzero(~np.isfinite(column))[:1]:
             raise DataError(f"{file.at(key, int(row))}: {column[row]} names no group")
     numbers = whole(column)
-    if numbers is not None:
+    if numbers is not None and len(np.unique(numbers)) == len(np.unique(column)):  # 01 and 1 may be two users
         return numbers
     if column.dtype.kind != "U":
         raise DataError(f"{file.path}: {key!r} names groups by {column.dtype}: whole numbers or texts are needed")
@@ -401,7 +225,7 @@ def _class_names(file: Columns, keys: ArrayLayout) -> tuple[str, ...]:
     """Return the names of the classes that are stored with the labels, or in an array `classes` that is for them."""
     if isinstance(keys.y, str) and keys.y in file.class_names:
         return file.class_names[keys.y]
-    used = {*_several(keys.x or ()), *_several(keys.y or ()), keys.group}
+    used = {*several(keys.x or ()), *several(keys.y or ()), keys.group}
     if file.table or "classes" not in file.columns or "classes" in used:
         return ()
     return tuple(str(name) for name in file.columns["classes"].reshape(-1))

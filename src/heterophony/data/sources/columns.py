@@ -53,6 +53,8 @@ class Columns:
     where: Callable[[int], str] | None = None
     # The first row of each file.
     starts: tuple[int, ...] = (0,)
+    # Columns that are made of the files' own names, which are no part of x unless it names them.
+    named: tuple[str, ...] = ()
     # By column, what its numbers stand for, where that is stored with them.
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -13,12 +13,12 @@ from heterophony.base import imported
 from heterophony.data import rows
 from heterophony.data.errors import DataError
 from heterophony.data.sources import arrays, npz
-from heterophony.data.sources.arrays import ArrayFile, ArrayFolder, SavedDataset
 from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.folders import Pictures
 from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.layout import ArrayLayout, only_of
+from heterophony.data.sources.readers import ArrayFile, ArrayFolder, SavedDataset
 from heterophony.data.sources.source import Source
 from heterophony.data.sources.stored import SUFFIXES
 

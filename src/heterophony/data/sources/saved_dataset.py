@@ -31,8 +31,10 @@ def halves(place: Path, train: str | None, test: str | None) -> tuple[Columns, C
             raise DataError(f"{place}: it has no splits: take data.arrays.train_split and test_split out")
         return _columns(place, found), None
     first = _split(place, found, "train_split", train or "train")
-    if test is None and "test" not in found:
+    if test is None and ("test" not in found or train == "test"):
         return first, None
+    if test == (train or "train"):
+        raise DataError(f"{place}: the split {test!r} is train_split and test_split, so it would be trained on too")
     return first, _split(place, found, "test_split", test or "test")
 
 
