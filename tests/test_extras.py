@@ -15,6 +15,7 @@ BRINGS = {
     "data": {"pillow", "scipy"},
     "report": {"plotly", "matplotlib"},
     "parquet": {"pyarrow"},
+    "hf": {"datasets"},
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},

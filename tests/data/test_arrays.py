@@ -259,5 +259,5 @@ def test_layouts_are_for_files_of_ones_own(tmp_path):
     with pytest.raises(DataError, match=r"data\.arrays is for files of one's own; mnist is a known data set"):
         load("mnist", tmp_path, layout=ArrayLayout())
     (tmp_path / "photos").mkdir()
-    with pytest.raises(DataError, match=r"data\.arrays is for files of arrays"):
+    with pytest.raises(DataError, match=r"say in data\.arrays\.files which files are read"):
         load(f"folder:{tmp_path / 'photos'}", layout=ArrayLayout())

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from heterophony.data import rows
 from heterophony.data.augment import Augmentation
+from heterophony.data.errors import DataError
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.task import Task
 
@@ -54,13 +56,16 @@ class Data:
     def of(cls, dataset: Sequence[tuple[Any, Any]] | Dataset[tuple[Any, Any]], classes: int | None = None) -> Data:
         """Make columns `x` and `y` of (input, label) pairs: a torch `Dataset`, or any sequence.
 
-        All pairs are read at once.
+        All pairs are read at once. Inputs must be of one shape.
         """
-        rows = [dataset[i] for i in range(len(dataset))]  # type: ignore[arg-type]
-        if not rows:
-            raise ValueError("the data set is empty")
-        x = torch.stack([torch.as_tensor(x, dtype=torch.float32) for x, _ in rows])
-        return cls(classes=classes, x=x, y=torch.as_tensor([int(y) for _, y in rows]))
+        inputs, labels = [], []
+        for number, row in enumerate(rows.each(dataset)):
+            if not isinstance(row, tuple | list) or len(row) != 2:
+                raise DataError(f"row {number}: it must be an (input, label) pair, got {type(row).__name__}")
+            inputs.append(torch.as_tensor(row[0], dtype=torch.float32))
+            rows.check_like(inputs[-1].shape, inputs[0].shape, f"row {number}: the input")
+            labels.append(_label(row[1], number))
+        return cls(classes=classes, x=torch.stack(inputs), y=torch.as_tensor(labels))
 
     @property
     def classes(self) -> int | None:
@@ -134,6 +139,17 @@ class Data:
         made.columns, made.task, made.augment, made.copies = columns, self.task, self.augment, {}
         made.levels = self.levels
         return made
+
+
+def _label(value: Any, number: int) -> int:
+    """Return the label of one row as a whole number."""
+    try:
+        label = int(value)
+    except (TypeError, ValueError):
+        label = None
+    if label is None or label != value:
+        raise DataError(f"row {number}: the label {value!r} is no whole number")
+    return label
 
 
 @cache

@@ -20,8 +20,8 @@ from heterophony.data import ArrayLayout, DataError, to_tensor
 from heterophony.data.moments import Moments
 from heterophony.data.sources import npz
 from heterophony.data.sources.arrays import values
-from heterophony.data.sources.columns import SUFFIXES, opened
 from heterophony.data.sources.files import late, reading
+from heterophony.data.sources.stored import SUFFIXES, opened
 from heterophony.models.description import imports, reads, rebuild, shown
 from heterophony.runs.folder import inside
 from heterophony.runs.run import Run, RunError
@@ -133,10 +133,7 @@ def _rows(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> torch
         raise DataError(f"{path}: there is no such file")
     if path.suffix not in SUFFIXES:
         raise DataError(f"{path}: the network reads arrays of {shape}: give a file {', '.join(SUFFIXES)}")
-    layout: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in about["layout"].items()
-    }
-    x = values(opened(path), ArrayLayout(**layout))
+    x = values(opened(path), ArrayLayout.of(about["layout"]))
     if x.shape[1:] != shape:
         raise DataError(f"{path}: rows have the shape {x.shape[1:]}, the network reads {shape}")
     if about["standardised"] is not None:

@@ -132,7 +132,8 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
         rows, validation = _take_out(spec, source.train, rows, spec.validation, draw)
         rows, public, proxy = _public_rows(spec, source.train, rows, draw)
     except DataError as error:
-        raise DataError(f"domain {name}: {error}" if source.train.groups is not None else str(error)) from None
+        named = source.train.groups is not None or source.train.overlap
+        raise DataError(f"domain {name}: {error}" if named else str(error)) from None
     rows = _at_most(name, domain, rows, draw)
 
     draw = rng(seed, name, "clients")
@@ -195,6 +196,11 @@ def _take_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.r
 
 def _held_out(spec: DataPart, train: Split, rows: Rows, share: float, draw: np.random.Generator) -> tuple[Rows, Rows]:
     """Hold out a share of the rows: of any, or by the groups that there are."""
+    if train.overlap and spec.split == "row" and not spec.leaky:
+        raise DataError(
+            "windows share steps with each other, so none can be held out alone: set data.arrays.window.step to its "
+            'rows, or data.split = "group", or give a test half'
+        )
     if train.groups is not None:
         return holdout_of_groups(rows, share, draw, train.groups[rows], whole=spec.split == "group")
     if spec.split == "group":

@@ -76,34 +76,64 @@ class PartitionPart(Strict):
         return partition
 
 
+class WindowPart(Strict):
+    """Rows that are steps in time are cut into windows, whose last axis is time: columns become its channels.
+
+    No window reaches into another file or another group. What is left over at an end is no window.
+    """
+
+    rows: int = Field(ge=1)
+    """Steps of a window."""
+    step: int | None = Field(default=None, ge=1)
+    """The next window begins so many steps further on; `rows` if not given. If it is less, windows overlap: then test
+    rows must be whole groups (`data.split`) or a test half."""
+    label: Literal["majority", "last"] = "majority"
+    """The label of a window: that of most of its steps (of equals the first class), or that of its last step."""
+
+
 class ArraysPart(Strict):
-    """What is what in a file of one's own whose rows have any shape: `.npz`, `.npy`, `.csv`, `.parquet`, or a function.
+    """What is what in data of one's own whose rows have any shape: files (`.npz`, `.npy`, `.txt`, `.csv`, `.parquet`,
+    `.safetensors`), folders of such files or that Hugging Face `datasets` saved, or a function.
 
     Rows are read as they are. Nothing is resized, cast or scaled unless it is asked for here. Keys are the names of
-    arrays or columns; one that ends with `.npy` is a file beside the source.
+    arrays or columns. One that ends with `.npy` or `.txt` is a file beside the source, or in the folder.
     """
 
     x: str | tuple[str, ...] | None = None
     """What networks read: an array, or several that become the channels of a row. `x` (or `train_x`), the array of an
-    `.npy` file, or all columns but `y` and `group` if not given."""
-    y: str | None = None
-    """The labels: whole numbers from 0, or others, of which each becomes a class. `y` (or `train_y`) if not given."""
+    `.npy` or `.txt` file, or all columns but `y` and `group` if not given. `"*_train.txt"` are several files."""
+    y: str | tuple[str, ...] | None = None
+    """The labels: whole numbers from 0, or others, of which each becomes a class. `y` (or `train_y`) if not given.
+    Several columns are read as numbers, for what learns several."""
     group: str | None = None
     """Whose each row is: a person, a device, a hospital."""
     test_file: str | None = None
     """A file beside the source that holds the test half, by the same keys."""
     test_x: str | tuple[str, ...] | None = None
     """As `x`, of the test half."""
-    test_y: str | None = None
+    test_y: str | tuple[str, ...] | None = None
     """As `y`, of the test half."""
     test_group: str | None = None
     """As `group`, of the test half."""
+    files: str | None = None
+    """Of a folder: the files that are read, one after the other, as `"user_{user}.csv"` or `"{user}/{activity}/*.npy"`.
+    What stands in braces becomes a column of that name; `*` stands for anything."""
+    test_files: str | None = None
+    """As `files`, of the test half."""
+    each_file: Literal["rows", "row"] = "rows"
+    """Whether each of these files holds rows, or is one row."""
+    train_split: str | None = None
+    """Of a folder that `datasets` saved: the split to train on; `train` if not given."""
+    test_split: str | None = None
+    """Of such a folder: the split to test on; `test` if not given and there is one."""
+    window: WindowPart | None = None
+    """Rows are steps in time: they are cut into windows."""
     scale: float | str = 1.0
     """Values are multiplied by this: a number, or a key of the same file whose numbers belong to one axis."""
     offset: float | str = 0.0
     """This is added afterwards: a number or a key, as `scale`. Either of the two makes float32 of the values."""
     dtype: Literal["float32", "int64"] | None = None
-    """What values become: float32, or int64 for tokens. As stored if not given; float32 of tables."""
+    """What values become: float32, or int64 for tokens. As stored if not given; float32 of tables and texts."""
     axes: tuple[int, ...] = ()
     """The stored axes in the order in which networks read them, rows first: `[0, 2, 1]`."""
     classes: tuple[str, ...] = ()
@@ -152,8 +182,8 @@ class DomainPart(Strict):
     """One kind of data: a set, and how it is turned."""
 
     source: str
-    """A data set (`heterophony data` lists them), a file (`.npz`, `.npy`, `.csv`, `.parquet`), `folder:PATH` or
-    `module:callable`."""
+    """A data set (`heterophony data` lists them), a file (`.npz`, `.npy`, `.txt`, `.csv`, `.parquet`, `.safetensors`),
+    `folder:PATH` or `module:callable`."""
     degrees: float = 0.0
     """Its images are turned clockwise by so much."""
     rows: int | None = Field(default=None, ge=1)
@@ -326,7 +356,7 @@ class DataPart(Strict):
         if self.arrays is None and self.partition.by is None:
             return None
         given = {} if self.arrays is None else self.arrays.model_dump()
-        return ArrayLayout(**{**given, "group": given.get("group") or self.partition.by})
+        return ArrayLayout.of({**given, "group": given.get("group") or self.partition.by})
 
     @property
     def sources(self) -> list[str]:

@@ -1,9 +1,9 @@
 """Known data sets, read from plain `.npz` files or from the official ones."""
 
-from heterophony.data.sources.arrays import ArrayLayout
 from heterophony.data.sources.catalogue import Listing, known, load, lookup, read, require
 from heterophony.data.sources.known_set import File, KnownSet, PackedFile, Reader
 from heterophony.data.sources.known_sets import KNOWN_SETS
+from heterophony.data.sources.layout import ArrayLayout, Window
 from heterophony.data.sources.source import Source, Split
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Reader",
     "Source",
     "Split",
+    "Window",
     "known",
     "load",
     "lookup",

@@ -1,90 +1,35 @@
-"""Arrays of any shape from a user's own file, taken as they are: nothing is resized, cast or scaled unless asked."""
+"""Arrays of any shape from a user's own data, taken as they are: nothing is resized, cast or scaled unless asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from heterophony.data.errors import DataError
-from heterophony.data.sources.columns import Columns, is_number, opened
+from heterophony.data.sources import single, windows
+from heterophony.data.sources.columns import Column, Columns
+from heterophony.data.sources.keys import check_apart, filled, names_of, of_test, several
 from heterophony.data.sources.known_set import KnownSet
+from heterophony.data.sources.labels import Half, numbered, whole
+from heterophony.data.sources.layout import ArrayLayout, Keys, Window
 from heterophony.data.sources.source import Labels, Source, Split
 
-Column = npt.NDArray[Any]
 
-
-@dataclass(frozen=True)
-class ArrayLayout:
-    """Which arrays (or columns) of a file are what, and what is done to them.
-
-    A key that ends with `.npy` names a file beside the one that is read.
-    """
-
-    # What networks read: one array; or several of one shape, which become the channels of a row. By default `x` or
-    # `train_x`, the array of an `.npy` file, or all columns of a table but those of labels and groups.
-    x: str | tuple[str, ...] | None = None
-    # Labels: whole numbers from 0, or others, of which each becomes a class. By default `y` or `train_y`.
-    y: str | None = None
-    # Whose each row is: a person, a device, a hospital.
-    group: str | None = None
-    # The test half: a file beside this one, or arrays of this one.
-    test_file: str | None = None
-    test_x: str | tuple[str, ...] | None = None
-    test_y: str | None = None
-    test_group: str | None = None
-    # x * scale + offset; numbers, or keys of the same file.
-    scale: float | str = 1.0
-    offset: float | str = 0.0
-    dtype: Literal["float32", "int64"] | None = None
-    # The stored axes in the order in which networks read them; rows come first.
-    axes: tuple[int, ...] = ()
-    # Names of the classes, in their order.
-    classes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ArrayFile:
-    """Reads a file of one's own by its layout."""
-
-    layout: ArrayLayout = ArrayLayout()
-
-    def find(self, entry: KnownSet, root: Path) -> Path | None:
-        path = root / entry.folders[0]
-        return path if path.is_file() else None
-
-    def count(self, entry: KnownSet, root: Path) -> tuple[int, int] | None:
-        return None
-
-    def read(self, entry: KnownSet, root: Path) -> Source:
-        return source(entry, opened(root / entry.folders[0]), self.layout)
-
-
-@dataclass(frozen=True)
-class _Half:
-    """One half of a set before its labels are numbered."""
-
-    file: Columns
-    x: Column
-    y: Column
-    y_key: str
-    groups: Column | None
-
-
-def source(entry: KnownSet, file: Columns, layout: ArrayLayout) -> Source:
-    """Make a source of the columns of a file."""
-    keys = _keys(file, layout)
+def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | None = None) -> Source:
+    """Make a source of the columns of a file. `test` are those of the test half, where they lie elsewhere."""
+    keys = filled(file, layout)
     halves = [_half(file, keys)]
-    if test := _test_keys(file, layout, keys):
-        halves.append(_half(*test))
-    labels, classes = _numbered(halves, layout.classes or _class_names(file, keys))
+    if test is not None:
+        halves.append(_half(test, keys))
+    elif found := of_test(file, layout, keys):
+        if found[0] is file:
+            check_apart(file, keys.x or (), found[1].x or ())
+        halves.append(_half(*found))
+    columns, classes = numbered(halves, layout.classes or _class_names(file, keys))
     splits = [
-        Split(f"{entry.identity}/{name}", half.x, y, np.arange(len(y)), kind="arrays", groups=half.groups)
-        for name, half, y in zip(("train", "test"), halves, labels, strict=False)
+        _split(f"{entry.identity}/{name}", half, y, keys)
+        for name, half, y in zip(("train", "test"), halves, columns, strict=False)
     ]
     train = splits[0]
     test_half = splits[1] if len(splits) > 1 else replace(train.take(np.arange(0)), base=f"{entry.identity}/test")
@@ -96,74 +41,86 @@ def source(entry: KnownSet, file: Columns, layout: ArrayLayout) -> Source:
 
 def values(file: Columns, layout: ArrayLayout) -> Column:
     """Return what networks read, of a file that needs no labels."""
-    return _values(file, _keys(file, layout))
-
-
-# -- keys ------------------------------------------------------------------------------------------------------
-def _keys(file: Columns, layout: ArrayLayout) -> ArrayLayout:
-    """Return the layout with the keys of the training half, where they are not given."""
-    y = layout.y or ("train_y" if "train_y" in file.columns and "y" not in file.columns else "y")
-    if layout.x is not None:
-        return replace(layout, y=y)
-    if file.table:
-        others = {y, layout.group, layout.scale, layout.offset}
-        return replace(layout, x=tuple(name for name in file.columns if name not in others), y=y)
-    if file.path.suffix == ".npy":
-        return replace(layout, x=file.path.name, y=y)
-    return replace(layout, x="train_x" if "train_x" in file.columns and "x" not in file.columns else "x", y=y)
-
-
-def _test_keys(file: Columns, layout: ArrayLayout, keys: ArrayLayout) -> tuple[Columns, ArrayLayout] | None:
-    """Return the file and the keys of the test half; None: there is none."""
-    if layout.test_file is not None:
-        path = file.path.parent / layout.test_file
-        if not path.is_file():
-            raise DataError(f"{file.path}: test_file: there is no file {path}")
-        other = opened(path)
-        x: str | tuple[str, ...] | None = layout.test_x or keys.x
-        if path.suffix == ".npy" and layout.test_x is None and keys.x == file.path.name:
-            x = path.name
-        group = layout.test_group or keys.group
-        return other, replace(keys, x=x, y=layout.test_y or keys.y, group=group)
-    by_name = layout.x is None and keys.x == "train_x" and "test_x" in file.columns
-    if layout.test_x is None and not by_name:
-        if layout.test_y is not None or layout.test_group is not None:
-            raise DataError(f"{file.path}: test_y and test_group go with test_x or test_file")
-        return None
-    return file, replace(
-        keys, x=layout.test_x or "test_x", y=layout.test_y or "test_y", group=layout.test_group or None
-    )
+    keys = filled(file, layout)
+    if isinstance(keys.x, str) and keys.x not in file.columns and file.path.suffix in single.SUFFIXES:
+        keys = replace(keys, x=file.path.name)  # what was trained on may have another name
+    x = _joined(file, keys)
+    if keys.window is None:
+        return _finished(file, x, keys)
+    group = keys.group if keys.group in file.columns else None  # whose rows these are need not be known
+    groups = None if group is None else _groups(file, group, len(x))
+    return _finished(file, _windows(file, x, groups, keys.window)[0], keys)
 
 
 # -- one half --------------------------------------------------------------------------------------------------
-def _half(file: Columns, keys: ArrayLayout) -> _Half:
+def _half(file: Columns, keys: ArrayLayout) -> Half:
+    """Return the columns of one half: rows as networks read them, or steps that are still to be cut into windows."""
     assert keys.y is not None
-    y = file.get(keys.y)  # first: a key that is wrong is told before what is wrong in the columns
-    x = _values(file, keys)
-    if y.ndim != 1 or len(y) != len(x):
-        raise DataError(
-            f"{file.path}: {keys.y!r} must hold one label for each of {len(x)} rows, its shape is {y.shape}"
-        )
+    y = targets(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
+    x = _joined(file, keys)
+    if keys.window is None:  # otherwise these are steps
+        x = _finished(file, x, keys)
     groups = None if keys.group is None else _groups(file, keys.group, len(x))
-    return _Half(file, x, y, keys.y, groups)
+    return Half(file, x, y, ", ".join(several(keys.y)), groups)
 
 
-def _values(file: Columns, keys: ArrayLayout) -> Column:
-    """Return what networks read, as the layout wants it."""
+def _split(base: str, half: Half, y: Labels, keys: ArrayLayout) -> Split:
+    """Return one half as networks read it."""
+    if keys.window is None:
+        return Split(base, half.x, y, np.arange(len(y)), kind="arrays", groups=half.groups)
+    cut, at = _windows(half.file, half.x, half.groups, keys.window)
+    return Split(
+        base,
+        _finished(half.file, cut, keys),
+        windows.labels(y, at, keys.window),
+        np.arange(len(at)),
+        kind="arrays",
+        groups=None if half.groups is None else half.groups[at],
+        overlap=keys.window.stride < keys.window.rows,
+    )
+
+
+def _windows(file: Columns, x: Column, groups: Column | None, window: Window) -> tuple[Column, windows.Starts]:
+    at = windows.starts(window, file, len(x), groups)
+    return windows.cut(x, at, window), at
+
+
+def targets(file: Columns, keys: Keys) -> Column:
+    """Return what is to be learnt: one column as it is; of several, numbers beside each other."""
+    if isinstance(keys, str):
+        return file.get(keys)
+    parts = [file.numbers(key) for key in keys]
+    for key, part in zip(keys, parts, strict=True):
+        _check_finite(file, key, part)
+        _check_like(file, key, part, keys[0], parts[0])
+    return np.stack(parts, axis=1).astype(np.float32)
+
+
+def _joined(file: Columns, keys: ArrayLayout) -> Column:
+    """Return the values of a row as they are stored: of several columns beside each other."""
     assert keys.x is not None
-    names = (keys.x,) if isinstance(keys.x, str) else keys.x
-    if not names:
-        raise DataError(f"{file.path}: no column is left for x")
+    names = names_of(file, keys.x)
     parts = [file.numbers(name) for name in names]
     for name, part in zip(names, parts, strict=True):
         _check_finite(file, name, part)
-        if part.ndim == 0 or part.shape != parts[0].shape:
-            raise DataError(f"{file.path}: {name!r} has the shape {part.shape}, {names[0]!r} has {parts[0].shape}")
-    # Columns of a table, and several arrays, stand beside each other in a row.
-    joined = np.stack(parts, axis=1) if file.table or len(parts) > 1 else parts[0]
-    said = ", ".join(map(repr, names[:3]))
-    _check_shape(file, said, joined, keys)
-    typed = _typed(file, said, _scaled(file, said, joined, keys), keys)
+        if part.ndim == 0:
+            raise DataError(f"{file.path}: {name!r} is one number: rows and values are needed")
+        _check_like(file, name, part, names[0], parts[0])
+    beside = len(parts) > 1 or (file.table and parts[0].ndim == 1)
+    return np.stack(parts, axis=1) if beside else parts[0]
+
+
+def _check_like(file: Columns, name: str, part: Column, first: str, like: Column) -> None:
+    if part.shape != like.shape:
+        raise DataError(f"{file.path}: {name!r} has the shape {part.shape}, {first!r} has {like.shape}")
+
+
+def _finished(file: Columns, x: Column, keys: ArrayLayout) -> Column:
+    """Return what networks read, as the layout wants it."""
+    assert keys.x is not None
+    said = ", ".join(map(repr, several(keys.x)[:3]))
+    _check_shape(file, said, x, keys)
+    typed = _typed(file, said, _scaled(file, said, x, keys), keys)
     return np.ascontiguousarray(np.transpose(typed, keys.axes) if keys.axes else typed)
 
 
@@ -181,6 +138,8 @@ def _scaled(file: Columns, said: str, x: Column, keys: ArrayLayout) -> Column:
     if keys.scale == 1.0 and keys.offset == 0.0:
         return x
     scale = _factor(file, "scale", keys.scale, x)
+    if not scale.any():
+        raise DataError(f"{file.path}: scale {keys.scale!r} is 0, so that all values would become the same")
     offset = _factor(file, "offset", keys.offset, x)
     made: Column = (x * scale + offset).astype(np.float32)
     if not np.isfinite(made).all():
@@ -213,15 +172,25 @@ def _factor(file: Columns, what: str, given: float | str, x: Column) -> Column:
 
 
 def _typed(file: Columns, said: str, x: Column, keys: ArrayLayout) -> Column:
-    """Return x in a type that networks read. A type is changed where the layout says so; texts have none before."""
-    wanted = keys.dtype or ("float32" if file.table else str(x.dtype))
+    """Return x in a type that networks read. A type is changed where the layout says so, or where there is none."""
+    wanted = keys.dtype or ("float32" if _untyped(file, keys) else str(x.dtype))
     if wanted not in ("float32", "int64"):
         hint = 'set dtype = "float32"' + (" and, if they stand for others, scale and offset" * (x.dtype.kind in "iu"))
         raise DataError(f"{file.path}: {said} is {x.dtype}, networks read float32 (or int64, as tokens): {hint}")
     if wanted == "int64" and x.dtype.kind == "f" and (x != np.trunc(x)).any():
-        row = int(np.argwhere(x != np.trunc(x))[0][0])
-        raise DataError(f"{file.at(said.strip(chr(39)), row)}: int64 would cut off what is behind the point")
+        bad = np.argwhere(x != np.trunc(x))[0]
+        names = names_of(file, keys.x or ())
+        name = names[bad[1]] if len(names) > 1 else names[0]
+        place = file.at(name, int(bad[0])) if keys.window is None else f"{file.path}: {name!r}"
+        raise DataError(f"{place}: int64 would cut off what is behind the point")
     return x.astype(wanted)
+
+
+def _untyped(file: Columns, keys: ArrayLayout) -> bool:
+    """Return whether x has no type of its own: texts have none, and the columns of a table may have one each."""
+    assert keys.x is not None
+    first = several(keys.x)[0]
+    return file.texts or first.endswith(".txt") or (file.table and file.get(first).ndim == 1)
 
 
 def _check_shape(file: Columns, said: str, x: Column, keys: ArrayLayout) -> None:
@@ -241,81 +210,22 @@ def _groups(file: Columns, key: str, rows: int) -> Column:
         )
     for row in np.flatnonzero(column.astype(str) == "")[:1]:
         raise DataError(f"{file.at(key, int(row))}: there is no value")
-    whole = _whole(column)
-    if whole is not None:
-        return whole
+    if column.dtype.kind == "f":
+        for row in np.flatnonzero(~np.isfinite(column))[:1]:
+            raise DataError(f"{file.at(key, int(row))}: {column[row]} names no group")
+    numbers = whole(column)
+    if numbers is not None and len(np.unique(numbers)) == len(np.unique(column)):  # 01 and 1 may be two users
+        return numbers
     if column.dtype.kind != "U":
         raise DataError(f"{file.path}: {key!r} names groups by {column.dtype}: whole numbers or texts are needed")
     return column
 
 
 def _class_names(file: Columns, keys: ArrayLayout) -> tuple[str, ...]:
-    """Return the names of the classes that an array `classes` holds, where it is there for them."""
-    used = {keys.x, keys.y, keys.group} | set(keys.x if isinstance(keys.x, tuple) else ())
+    """Return the names of the classes that are stored with the labels, or in an array `classes` that is for them."""
+    if isinstance(keys.y, str) and keys.y in file.class_names:
+        return file.class_names[keys.y]
+    used = {*several(keys.x or ()), *several(keys.y or ()), keys.group}
     if file.table or "classes" not in file.columns or "classes" in used:
         return ()
     return tuple(str(name) for name in file.columns["classes"].reshape(-1))
-
-
-# -- labels ----------------------------------------------------------------------------------------------------
-def _numbered(halves: Sequence[_Half], names: tuple[str, ...]) -> tuple[list[Labels], tuple[str, ...]]:
-    """Return the labels of both halves as numbers of classes, and the names of these."""
-    whole = [_whole(half.y) for half in halves]
-    numbers = [column for column in whole if column is not None]
-    if len(numbers) < len(halves):
-        return _named(halves, [_words(half) for half in halves], names)
-    together = np.concatenate(numbers)
-    if names and {str(label) for label in np.unique(together)} <= set(names):
-        return _named(halves, [column.astype(str) for column in numbers], names)
-    if names:
-        _check_range(halves, numbers, len(names))
-        return numbers, names
-    if together.min() != 0 or together.max() >= len(together):
-        distinct = tuple(str(label) for label in np.unique(together))
-        return _named(halves, [column.astype(str) for column in numbers], distinct)
-    return numbers, tuple(str(label) for label in range(int(together.max()) + 1))
-
-
-def _named(
-    halves: Sequence[_Half], columns: Sequence[Column], names: tuple[str, ...]
-) -> tuple[list[Labels], tuple[str, ...]]:
-    """Number labels by the names of the classes: those given, or all that there are."""
-    classes = names or tuple(str(word) for word in np.unique(np.concatenate(columns)))
-    place = {name: number for number, name in enumerate(classes)}
-    made = []
-    for half, column in zip(halves, columns, strict=True):
-        for row, word in enumerate(column):
-            if str(word) not in place:
-                raise DataError(f"{half.file.at(half.y_key, row)}: {str(word)!r} is none of the classes {classes}")
-        made.append(np.array([place[str(word)] for word in column], dtype=np.int64))
-    return made, classes
-
-
-def _words(half: _Half) -> Column:
-    """Return labels that are texts; raise where they are anything else."""
-    if half.y.dtype.kind == "U":
-        for row in np.flatnonzero(half.y == "")[:1]:
-            raise DataError(f"{half.file.at(half.y_key, int(row))}: there is no label")
-        return half.y
-    if half.y.dtype.kind != "f":
-        raise DataError(f"{half.file.path}: {half.y_key!r} holds {half.y.dtype}: labels are whole numbers or texts")
-    row = int(np.flatnonzero(~(np.isfinite(half.y) & (half.y == np.trunc(half.y))))[0])
-    raise DataError(f"{half.file.at(half.y_key, row)}: {half.y[row]} is no label: whole numbers or texts are needed")
-
-
-def _check_range(halves: Sequence[_Half], columns: Sequence[Column], classes: int) -> None:
-    for half, column in zip(halves, columns, strict=True):
-        for row in np.flatnonzero((column < 0) | (column >= classes))[:1]:
-            place = half.file.at(half.y_key, int(row))
-            raise DataError(f"{place}: the label {column[row]} is not in 0..{classes - 1}")
-
-
-def _whole(column: Column) -> Labels | None:
-    """Return a column as whole numbers; None: it has others, or texts."""
-    if column.dtype.kind in "biu":
-        return column.astype(np.int64)
-    if column.dtype.kind == "U" and all(is_number(word) for word in column):
-        column = column.astype(np.float64)
-    if column.dtype.kind != "f" or not np.isfinite(column).all() or (column != np.trunc(column)).any():
-        return None
-    return column.astype(np.int64)

@@ -10,10 +10,10 @@ from heterophony.base.wording import listed, meant
 from heterophony.data.errors import DataError
 from heterophony.data.root import ENVIRONMENT, Folder, folder
 from heterophony.data.sources import own
-from heterophony.data.sources.arrays import ArrayLayout
 from heterophony.data.sources.files import locate
 from heterophony.data.sources.known_set import KnownSet, Reader
 from heterophony.data.sources.known_sets import KNOWN_SETS
+from heterophony.data.sources.layout import ArrayLayout
 from heterophony.data.sources.npz import Npz
 from heterophony.data.sources.source import Source
 
@@ -80,7 +80,7 @@ def known(root: Folder | None = None) -> list[Listing]:
 
 
 def lookup(name: str, layout: ArrayLayout | None = None) -> KnownSet:
-    """Return the set of that name. `PATH.npz`, `folder:PATH` and `module:callable` are data of one's own."""
+    """Return the set of that name. `PATH.npz`, `folder:PATH`, `module:callable` and the like are data of one's own."""
     if name in KNOWN_SETS and layout is not None:
         raise DataError(f"data.arrays is for files of one's own; {name} is a known data set")
     if name in KNOWN_SETS:

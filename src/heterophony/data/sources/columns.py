@@ -1,11 +1,9 @@
-"""Named columns of a user's own file: arrays of `.npz` and `.npy` files, columns of `.csv` and `.parquet` files."""
+"""Named columns of a user's own data: arrays of a file, columns of a table, or those of all files of a folder."""
 
 from __future__ import annotations
 
-import csv
-import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +12,71 @@ import numpy.typing as npt
 
 from heterophony.base.wording import listed, meant
 from heterophony.data.errors import DataError
-from heterophony.data.sources import npz
-from heterophony.data.sources.files import reading
+from heterophony.data.sources import single
 
 Column = npt.NDArray[Any]
-TABLES = (".csv", ".parquet")
-SUFFIXES = (".npz", ".npy", *TABLES)
+
+
+class Lazy(Mapping[str, Column]):
+    """Columns that are read when they are asked for, each once."""
+
+    def __init__(self, names: tuple[str, ...], read: Callable[[str], Column]) -> None:
+        self.names = names
+        self.read = read
+        self.held: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self.names:
+            raise KeyError(name)
+        if name not in self.held:
+            self.held[name] = self.read(name)
+        return self.held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one file by name. Of a `.csv` file, `lines` says where in the file each row is."""
+    """The columns of one file or folder by name."""
 
     path: Path
     columns: Mapping[str, Column]
-    lines: tuple[int, ...] = ()
+    # Whether several columns make one row of `x`, beside each other.
+    table: bool = False
+    # Whether numbers are written as texts, which have no type of their own.
+    texts: bool = False
+    # Says where a row is, where that is more than its number: `patients.csv: line 14`.
+    where: Callable[[int], str] | None = None
+    # The first row of each file.
+    starts: tuple[int, ...] = (0,)
+    # Columns that are made of the files' own names, which are no part of x unless it names them.
+    named: tuple[str, ...] = ()
+    # By column, what its numbers stand for, where that is stored with them.
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def table(self) -> bool:
-        """Return whether the file has rows and columns, of which several make one row of `x`."""
-        return self.path.suffix in TABLES
+    def folder(self) -> Path:
+        """Return where files lie that keys name."""
+        return self.path if self.path.is_dir() else self.path.parent
 
     def get(self, key: str) -> Column:
-        """Return a column. A key that ends with `.npy` names a file beside this one."""
+        """Return a column. A key that ends with `.npy` or `.txt` names a file beside this one."""
         if key in self.columns:
             return self.columns[key]
-        if key.endswith(".npy"):
-            return _npy(self.path.parent / key)
+        if key.endswith(single.SUFFIXES):
+            return single.array(self.folder / key)
         what = "column" if self.table else "array"
-        known = listed(list(self.columns)) or "nothing"
-        raise DataError(f"{self.path}: there is no {what} {key!r}{meant(key, self.columns)}; there are {known}")
+        known = f"there are {listed(list(self.columns))}" if self.columns else "there are none at all"
+        raise DataError(f"{self.path}: there is no {what} {key!r}{meant(key, self.columns)}; {known}")
 
     def at(self, key: str, row: int) -> str:
         """Say where a value is."""
-        place = f"line {self.lines[row]}" if self.lines else f"row {row}"
-        return f"{self.path}: {place}, {'column' if self.table else 'array'} {key!r}"
+        place = self.where(row) if self.where else f"{self.path}: row {row}"
+        return f"{place}, {'column' if self.table else 'array'} {key!r}"
 
     def numbers(self, key: str) -> Column:
         """Return a column of numbers. The words of a `.csv` file are read as numbers."""
@@ -57,107 +85,24 @@ class Columns:
             return column
         if column.dtype.kind == "U" and self.table:
             return self._parsed(key, column)
-        raise DataError(f"{self.path}: {key!r} holds {_said(column)}, not numbers")
+        raise DataError(f"{self.path}: {key!r} holds {_said(column)}, not numbers{self._ragged(key, column)}")
 
     def _parsed(self, key: str, column: Column) -> Column:
         try:
             return column.astype(np.float64)
         except ValueError:
-            row = next(row for row, word in enumerate(column) if not is_number(word))
-        word = str(column[row])
+            row, word = next(
+                (place[0], str(word)) for place, word in np.ndenumerate(column) if not single.is_number(word)
+            )
         raise DataError(f"{self.at(key, row)}: {f'{word!r} is no number' if word.strip() else 'there is no value'}")
 
-
-def is_number(word: str) -> bool:
-    """Return whether a word is a number."""
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def opened(path: Path) -> Columns:
-    """Read the columns of a file. Nothing is ever unpickled."""
-    if path.suffix == ".csv":
-        return _csv(path)
-    if path.suffix == ".parquet":
-        return Columns(path, _parquet(path))
-    if path.suffix == ".npy":
-        return Columns(path, {path.name: _npy(path)})
-    with npz.opened(path) as arrays:
-        return Columns(path, {str(name): arrays[name] for name in arrays})
-
-
-def _npy(path: Path) -> Column:
-    if not path.is_file():
-        raise DataError(f"there is no file {path}")
-    with reading(path):
-        try:
-            found = np.load(path, allow_pickle=False)
-        except ValueError as error:
-            if "pickle" not in str(error) and "Object arrays" not in str(error):
-                raise
-            raise DataError("it holds Python objects, or is no .npy file: write numbers with numpy.save") from None
-    if not isinstance(found, np.ndarray):
-        raise DataError(f"{path} is no .npy file: write it with numpy.save")
-    return found
-
-
-def _csv(path: Path) -> Columns:
-    """Read a `.csv` file whose first line names the columns. All values are texts at first."""
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        names = next(reader, [])
-        if not any(names):
-            raise DataError("the first line must name the columns")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"line 1: two columns are called {twice[0]!r}")
-        for row in reader:
-            if not row:  # an empty line
-                continue
-            if len(row) != len(names):
-                raise DataError(f"line {reader.line_num}: there are {len(row)} values for {len(names)} columns")
-            rows.append(row)
-            lines.append(reader.line_num)
-    if not rows:
-        raise DataError(f"{path}: there are no rows below the names of the columns")
-    columns = {name: np.array(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
-    return Columns(path, columns, tuple(lines))
-
-
-def _parquet(path: Path) -> dict[str, Column]:
-    """Read a `.parquet` file with pyarrow, or else with pandas and what it reads such files with."""
-    frame: Any
-    try:
-        read_table = importlib.import_module("pyarrow.parquet").read_table
-    except ImportError:
-        frame = _frame(path)
-        return {str(name): _plain(frame[name].to_numpy()) for name in frame.columns}
-    with reading(path):
-        table = read_table(path)
-        return {name: _plain(table.column(name).to_numpy()) for name in table.column_names}
-
-
-def _frame(path: Path) -> Any:
-    try:
-        pandas = importlib.import_module("pandas")
-        importlib.import_module("fastparquet")  # what pandas reads such files with where there is no pyarrow
-    except ImportError:
-        raise DataError(f"{path}: reading .parquet files needs pyarrow: pip install 'heterophony[parquet]'") from None
-    with reading(path):
-        return pandas.read_parquet(path)
-
-
-def _plain(column: Column) -> Column:
-    """Return a column of Python texts as an array of texts."""
-    if column.dtype.kind != "O":
-        return column
-    if not all(isinstance(value, str) for value in column):
-        return column  # which whoever asks for it refuses
-    return column.astype(str)
+    def _ragged(self, key: str, column: Column) -> str:
+        """Say which row of a column of lists is the first of another length."""
+        shapes = [np.shape(value) for value in column] if column.dtype.kind == "O" else []
+        row = next((row for row, shape in enumerate(shapes) if shape != shapes[0]), None)
+        if row is None:
+            return ""
+        return f": {self.at(key, row)} has the shape {shapes[row]}, the first row has {shapes[0]}"
 
 
 def _said(column: Column) -> str:

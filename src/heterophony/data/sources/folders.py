@@ -61,7 +61,9 @@ class Pictures:
         else:
             paths = sorted((p for p in place.iterdir() if p.suffix.lower() in _SUFFIXES), key=lambda p: p.name)
             if not paths:
-                raise DataError(f"there are no images in {place}, nor folders of images")
+                raise DataError(
+                    f"there are no images in {place}, nor folders of images; data.arrays reads folders of arrays"
+                )
             images = _decode(paths, entry.side)
             train = split(f"{entry.identity}/train", images, np.zeros(len(images), dtype=np.int64))
         return Source(entry.name, classes or ("image",), train, empty(f"{entry.identity}/test", train))

@@ -1,4 +1,4 @@
-"""Data of one's own: a file of arrays, a folder of images `folder:PATH`, or a function `module:callable`."""
+"""Data of one's own: a file of arrays, a folder `folder:PATH` of images or arrays, or a function `module:callable`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from heterophony.base import imported
+from heterophony.data import rows
 from heterophony.data.errors import DataError
 from heterophony.data.sources import arrays, npz
-from heterophony.data.sources.arrays import ArrayFile, ArrayLayout
-from heterophony.data.sources.columns import SUFFIXES, Columns
+from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.folders import Pictures
 from heterophony.data.sources.known_set import KnownSet
+from heterophony.data.sources.layout import ArrayLayout, only_of
+from heterophony.data.sources.readers import ArrayFile, ArrayFolder, SavedDataset
 from heterophony.data.sources.source import Source
+from heterophony.data.sources.stored import SUFFIXES
 
-FOLDER = "folder:"  # before the path of a folder of images
-FORMS = "PATH.csv, .parquet, .npy or PATH.npz, folder:PATH or module:callable"
+FOLDER = "folder:"  # before the path of a folder
+FORMS = "PATH.csv (.txt, ...) or PATH.npz, folder:PATH or module:callable"
 
 
 def path_of(name: str) -> Path | None:
@@ -54,14 +57,20 @@ def entry(name: str, layout: ArrayLayout | None = None) -> KnownSet | None:
     path = path_of(name)
     if path is None:
         return KnownSet(name, "what a function returns", "one's own", (Function(layout),)) if ":" in name else None
-    if name.startswith(FOLDER) and layout is not None:
-        raise DataError(f"data.arrays is for files of arrays; {name} is a folder of images")
-    if not name.startswith(FOLDER) and (layout is not None or path.suffix != ".npz"):
+    if name.startswith(FOLDER):
+        return _folder(name, path, layout)
+    if layout is not None or path.suffix != ".npz":
         reader = ArrayFile(layout or ArrayLayout())
         return KnownSet(name, "arrays of one's own", "one's own", (reader,), folders=(str(path),))
-    if name.startswith(FOLDER):
-        return KnownSet(name, "images of one's own", "one's own", (Pictures(),), folders=(str(path),), side=64)
     return KnownSet(name, "arrays of one's own", "one's own", npz=(str(path.with_suffix("")),))
+
+
+def _folder(name: str, path: Path, layout: ArrayLayout | None) -> KnownSet:
+    """Return what is known of a folder: one that Hugging Face `datasets` saved, one of arrays, or one of images."""
+    readers = (SavedDataset(layout or ArrayLayout()), Pictures() if layout is None else ArrayFolder(layout))
+    what = "images" if layout is None else "arrays"
+    side = 64 if layout is None else None
+    return KnownSet(name, f"{what} of one's own", "one's own", readers, folders=(str(path),), side=side)
 
 
 def imports(name: str) -> bool:
@@ -79,7 +88,7 @@ def absent(name: str, root: Path) -> str:
 
 @dataclass(frozen=True)
 class Function:
-    """Calls a function that returns the arrays that an `.npz` file would hold, by the same names."""
+    """Calls a function that returns arrays by name, as an `.npz` file holds them, or a torch `Dataset`."""
 
     layout: ArrayLayout | None = None
 
@@ -94,10 +103,30 @@ class Function:
             found = imported.call(entry.name, "data")
         except ValueError as error:
             raise DataError(str(error)) from error
-        with reading(Path(entry.name)):
-            if not isinstance(found, Mapping):
-                raise DataError(f"the call gave a {type(found).__name__}, not a dictionary with train_x, train_y, ...")
-            columns = {str(key): np.asarray(value) for key, value in found.items()}
-            if self.layout is not None:
-                return arrays.source(entry, Columns(Path(entry.name), columns), self.layout)
-            return npz.source(entry, columns)
+        path = Path(entry.name)
+        with reading(path):
+            columns, of_datasets = _columns(found)
+            if self.layout is None and not of_datasets:
+                return npz.source(entry, columns)
+            layout = self.layout or ArrayLayout()
+            only_of(layout, path, "folders", "files", "test_files", "each_file", "train_split", "test_split")
+            return arrays.source(entry, Columns(path, columns), layout)
+
+
+def _columns(found: object) -> tuple[dict[str, Column], bool]:
+    """Return what a function gave as columns by name, and whether it gave data sets.
+
+    That is a dictionary of arrays; a data set; or a dictionary `{"train": ..., "test": ...}` of such.
+    """
+    if not isinstance(found, Mapping):
+        if not rows.is_dataset(found):
+            wanted = "a dictionary with train_x, train_y, ... or a torch Dataset"
+            raise DataError(f"the call gave a {type(found).__name__}, not {wanted}")
+        return rows.columns(found), True
+    halves = {name: half for name, half in found.items() if rows.is_dataset(half)}
+    if not halves:
+        return {str(key): np.asarray(value) for key, value in found.items()}, False
+    if not {"train"} <= set(found) <= {"train", "test"} or len(halves) < len(found):
+        raise DataError(f"data sets must be called train and test, got {', '.join(map(str, found))}")
+    read = {name: rows.columns(half, f"the {name} half: ") for name, half in halves.items()}
+    return {f"{name}_{key}": column for name, own in read.items() for key, column in own.items()}, True

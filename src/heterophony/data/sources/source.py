@@ -23,7 +23,8 @@ class Split:
     """Half of a set: images (or texts) `x`, labels `y`, and `index`, the row of each in the set named `base`.
 
     Of sequences every byte is the label of those before it; their `y` says nothing. `arrays` have rows of any shape,
-    as float32 or int64, which are read as they are, and targets `y` of any task. `groups` tells whose each row is.
+    as float32 or int64, which are read as they are, and targets `y` of any task. `groups` tells whose each row is. Rows
+    `overlap` if they are windows that share steps with others of their group.
     """
 
     base: str
@@ -33,6 +34,7 @@ class Split:
     coarse: Labels | None = None
     kind: Literal["images", "texts", "sequences", "arrays"] = "images"
     groups: npt.NDArray[Any] | None = None
+    overlap: bool = False
 
     def __post_init__(self) -> None:
         if self.kind == "arrays" and (self.x.dtype not in (np.float32, np.int64) or self.x.ndim < 2):
@@ -65,7 +67,7 @@ class Split:
         """Return the given rows, in the given order."""
         coarse = None if self.coarse is None else self.coarse[rows]
         groups = None if self.groups is None else self.groups[rows]
-        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind, groups)
+        return Split(self.base, self.x[rows], self.y[rows], self.index[rows], coarse, self.kind, groups, self.overlap)
 
     def ids(self, rows: npt.NDArray[np.int64] | None = None) -> BaseIds:
         """Return the base images of all or some rows, for the leakage check."""
