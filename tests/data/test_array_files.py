@@ -146,7 +146,7 @@ def test_several_columns_are_read_as_numbers_beside_each_other(tmp_path):
     file = opened(tmp_path / "f.csv")
     filled = keys.filled(file, ArrayLayout(y=("high", "low")))
     assert filled.x == ("a",)
-    targets = arrays.targets(file, filled.y)
+    targets = arrays.stored(file, filled.y)
     assert (targets.tolist(), targets.dtype) == ([[120.5, 80], [130, 70]], np.float32)
 
 

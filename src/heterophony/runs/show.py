@@ -61,7 +61,7 @@ def lines(summary: Summary, kept: bool = True) -> list[str]:
         refused = summary.found(RefusedMessages)
         said = [] if refused is None else refused.lines(summary)
         return [f"no round is finished yet: `{resume}` continues it", *said]
-    text = [_reached(summary), *_best(summary)]
+    text = [_reached(summary), *_scores(summary), *_best(summary)]
     text += _said(summary, findings.FIGURES)
     text.append(_traffic(summary, kept))
     text += _said(summary, findings.WARNINGS)
@@ -84,6 +84,15 @@ def _reached(summary: Summary) -> str:
     worst = summary.score.text(summary.metrics.worst)
     rounds = counted(summary.rounds, "round")
     return f"after {rounds}, product {summary.product!r}; worst participant on its own domain {worst}"
+
+
+def _scores(summary: Summary) -> list[str]:
+    """Return the task's other scores. Those of classes are many, and stand in JSON and tables."""
+    if summary.task.kind == "classification":
+        return []
+    metrics = summary.metrics.scores
+    said = [f"{score.label} {score.text(metrics.get(score.name))}" for score in summary.task.scores[1:]]
+    return [f"on all test data, mean over participants: {', '.join(said)}"]
 
 
 def _best(summary: Summary) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from heterophony.data import DataError, Source, load
@@ -59,10 +60,17 @@ def _load(spec: DataPart, root: str | Path | None) -> tuple[dict[str, Source], S
     """Read the domains' data sets, by name, and the set whose rows are public, if that is another one."""
     require(spec.sources, root)
     names = dict.fromkeys(domain.source for domain in spec.all_domains().values())
-    sources = {name: load(name, root, length=spec.length, layout=spec.layout) for name in names}
+    sources = {name: _meant(spec, load(name, root, length=spec.length, layout=spec.layout)) for name in names}
     if spec.public is None or spec.public.source is None:
         return sources, None
     return sources, load(spec.public.source, root, length=spec.length, layout=spec.layout)
+
+
+def _meant(spec: DataPart, source: Source) -> Source:
+    """Return a source whose task has the options that the setting gives it."""
+    if source.task is None:
+        return source
+    return replace(source, task=spec.task.build(source.task.outputs or 1))
 
 
 def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None) -> str:

@@ -44,8 +44,9 @@ def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict
     share = setting.models.share
     with seeded("only to see that it can be built"):
         module = create(network, **world.told, classes=classes + more)
-    if ":" in network and world.reads in ("images", "arrays"):  # somebody's own
-        _check_outputs(network, module, _blank(world), world.reads, classes + more)
+    own = ":" in network and world.reads in ("images", "arrays")
+    if own or world.reads == "arrays":  # somebody's own, or one that may be for another task
+        _check_outputs(network, module, _blank(world), world, classes + more)
     shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
     return {name: tensor.shape for name, tensor in shared.items()}
 
@@ -56,19 +57,19 @@ def _blank(world: World) -> Tensor:
     return torch.zeros(2, *first.columns["x"].shape[1:], dtype=first.columns["x"].dtype)
 
 
-def _check_outputs(name: str, module: nn.Module, rows: Tensor, what: str, classes: int) -> None:
+def _check_outputs(name: str, module: nn.Module, rows: Tensor, world: World, outputs: int) -> None:
     """Raise where somebody's own network does not fit: it would train without a word, or have every message refused."""
-    size = " x ".join(map(str, rows.shape[1:]))
+    what, size = world.reads, " x ".join(map(str, rows.shape[1:]))
+    wanted = (2, outputs, *world.task.shape(tuple(rows.shape[1:]))[1:])
     try:
         with torch.no_grad():
             given = module.eval()(rows).shape
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise SettingError(f"network {name!r} cannot read {what} of {size} ({reason:.200})") from None
-    if tuple(given) != (2, classes):
-        raise SettingError(
-            f"network {name!r} gives {tuple(given)} for 2 {what}; with {classes} classes it is (2, {classes})"
-        )
+    if tuple(given) != wanted:
+        many = "classes" if world.task.classes else "targets" if world.task.kind == "regression" else "labels"
+        raise SettingError(f"network {name!r} gives {tuple(given)} for 2 {what}; with {outputs} {many} it is {wanted}")
 
 
 def check_whole(name: str, setting: Setting, world: World) -> None:

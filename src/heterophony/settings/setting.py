@@ -20,8 +20,9 @@ from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
+from heterophony.tasks.kinds import sized
 from heterophony.tasks.score import Score
-from heterophony.tasks.task import Task, unpacked
+from heterophony.tasks.task import Task
 
 
 class SettingError(ValueError):
@@ -164,15 +165,15 @@ class TaskPart(Strict):
 
     def build(self, size: int) -> Task:
         """Return the task, with so many classes, labels or targets."""
-        given = self.model_dump(exclude_none=True, exclude={"classes"})
-        return unpacked({**given, _OF_TASKS[self.kind][0]: size})
+        options = self.model_dump(exclude_none=True, exclude={"classes", "kind"})
+        return sized(self.kind, self.classes or size, **options)
 
 
-# The options of each kind of task; the first says how many classes, labels or targets there are.
-_OF_TASKS = {
-    "classification": ("classes",),
-    "multilabel": ("labels",),
-    "regression": ("targets", "error"),
+# The options of each kind of task.
+_OF_TASKS: dict[str, tuple[str, ...]] = {
+    "classification": (),
+    "multilabel": (),
+    "regression": ("error",),
     "segmentation": ("classes", "criterion", "background"),
     "sequence": ("classes",),
 }
@@ -353,10 +354,11 @@ class DataPart(Strict):
     @property
     def layout(self) -> ArrayLayout | None:
         """Return how files of one's own are read as arrays; None: `.npz` files hold images."""
-        if self.arrays is None and self.partition.by is None:
+        kind = self.task.kind
+        if self.arrays is None and self.partition.by is None and kind == "classification":
             return None
         given = {} if self.arrays is None else self.arrays.model_dump()
-        return ArrayLayout.of({**given, "group": given.get("group") or self.partition.by})
+        return ArrayLayout.of({**given, "group": given.get("group") or self.partition.by, "task": kind})
 
     @property
     def sources(self) -> list[str]:

@@ -11,9 +11,10 @@ from heterophony.data.sources import single, windows
 from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.keys import check_apart, filled, names_of, of_test, several
 from heterophony.data.sources.known_set import KnownSet
-from heterophony.data.sources.labels import Half, numbered, whole
+from heterophony.data.sources.labels import Half, whole
 from heterophony.data.sources.layout import ArrayLayout, Keys, Window
-from heterophony.data.sources.source import Labels, Source, Split
+from heterophony.data.sources.source import Source, Split
+from heterophony.data.sources.targets import targets
 
 
 def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | None = None) -> Source:
@@ -26,7 +27,7 @@ def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | 
         if found[0] is file:
             check_apart(file, keys.x or (), found[1].x or ())
         halves.append(_half(*found))
-    columns, classes = numbered(halves, layout.classes or _class_names(file, keys))
+    columns, classes, task = targets(halves, layout.task, layout.classes or _class_names(file, keys))
     splits = [
         _split(f"{entry.identity}/{name}", half, y, keys)
         for name, half, y in zip(("train", "test"), halves, columns, strict=False)
@@ -36,7 +37,7 @@ def source(entry: KnownSet, file: Columns, layout: ArrayLayout, test: Columns | 
     if test_half.x.shape[1:] != train.x.shape[1:] or test_half.x.dtype != train.x.dtype:
         what = f"{train.x.dtype} {train.x.shape[1:]} to train on and {test_half.x.dtype} {test_half.x.shape[1:]}"
         raise DataError(f"{file.path}: rows are {what} to test on: they must be alike")
-    return Source(entry.name, classes, train, test_half)
+    return Source(entry.name, classes, train, test_half, task=task)
 
 
 def values(file: Columns, layout: ArrayLayout) -> Column:
@@ -56,7 +57,7 @@ def values(file: Columns, layout: ArrayLayout) -> Column:
 def _half(file: Columns, keys: ArrayLayout) -> Half:
     """Return the columns of one half: rows as networks read them, or steps that are still to be cut into windows."""
     assert keys.y is not None
-    y = targets(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
+    y = stored(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
     x = _joined(file, keys)
     if keys.window is None:  # otherwise these are steps
         x = _finished(file, x, keys)
@@ -64,7 +65,7 @@ def _half(file: Columns, keys: ArrayLayout) -> Half:
     return Half(file, x, y, ", ".join(several(keys.y)), groups)
 
 
-def _split(base: str, half: Half, y: Labels, keys: ArrayLayout) -> Split:
+def _split(base: str, half: Half, y: Column, keys: ArrayLayout) -> Split:
     """Return one half as networks read it."""
     if keys.window is None:
         return Split(base, half.x, y, np.arange(len(y)), kind="arrays", groups=half.groups)
@@ -85,7 +86,7 @@ def _windows(file: Columns, x: Column, groups: Column | None, window: Window) ->
     return windows.cut(x, at, window), at
 
 
-def targets(file: Columns, keys: Keys) -> Column:
+def stored(file: Columns, keys: Keys) -> Column:
     """Return what is to be learnt: one column as it is; of several, numbers beside each other."""
     if isinstance(keys, str):
         return file.get(keys)

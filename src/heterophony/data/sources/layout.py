@@ -71,8 +71,12 @@ class ArrayLayout:
     axes: tuple[int, ...] = ()
     # Names of the classes, in their order.
     classes: tuple[str, ...] = ()
+    # What the targets are: the kind of task.
+    task: str = "classification"
 
     def __post_init__(self) -> None:
+        if self.window is not None and self.task != "classification":
+            raise DataError(f"data.arrays.window needs one class for each step; the task is {self.task}")
         for name in ("x", "y", "test_x", "test_y"):
             if getattr(self, name) is not None and not getattr(self, name):
                 raise DataError(f"data.arrays.{name} names nothing: name a key, or leave it out")
