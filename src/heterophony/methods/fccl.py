@@ -151,7 +151,7 @@ class FCCL(Method):
             data="public",
             rows=rows,
             extra={"zbar": zbar},
-            drop_last=full_batches(self.collaborate, len(zbar)),
+            drop_last=full_batches(self.collaborate.at(client).batch, len(zbar)),
         )
         yield from correlations(client, rows, zbar)
         if self.averages_now(client):
@@ -234,16 +234,16 @@ def prepare(client: Node, pretrain: Training) -> Steps:
     if "pretrained" in client.vars:
         return
     client.vars["pretrained"] = True
-    if pretrain.epochs:
+    if pretrain.at(client).epochs:
         yield pretrain.fit("model", cross_entropy, once=True)
     yield Mark("initial", once=True)
     for older in ("pretrained", "previous"):
         client.copy("model", older)
 
 
-def full_batches(collaborate: Training, rows: int) -> bool:
+def full_batches(batch: int | None, rows: int) -> bool:
     """Return whether to leave a short last batch out: its correlations would be noise."""
-    return collaborate.batch is not None and rows > collaborate.batch
+    return batch is not None and rows > batch
 
 
 def correlations(client: Node, rows: Tensor | None, zbar: Tensor) -> Steps:
