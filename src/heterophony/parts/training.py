@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from heterophony.kernel.by_level import ByLevel, values
@@ -79,12 +79,12 @@ class Training:
         return [stream, PublicLabels(instead=f"{name}.data=own")]
 
     # -- what differs from node to node and from round to round ----------------------------------------------------
-    @property
+    @cached_property
     def varies(self) -> bool:
         """Return whether something of it depends on the node or its round."""
         return self.changing or any(isinstance(getattr(self, name), dict) for name in Numbers._fields)
 
-    @property
+    @cached_property
     def changing(self) -> bool:
         """Return whether a rate is another one from round to round."""
         return any(isinstance(lr, schedules.Schedule) for lr in values(self.lr))
@@ -100,14 +100,19 @@ class Training:
     # -- work ------------------------------------------------------------------------------------------------------
     def build(self) -> Optimiser:
         """Return the optimiser; equal trainings get the same object."""
-        if self.varies:
-            raise ValueError("this training depends on the node and its round: ask for `built_at(node)`")
-        rate: Any = self.lr
-        return self._built(rate)
+        return self._optimiser
 
     def built_at(self, node: Node) -> Optimiser:
         """Return a node's optimiser in its present round."""
         return self._built(self.at(node).lr)
+
+    @cached_property
+    def _optimiser(self) -> Optimiser:
+        """Return the optimiser of every node and round, found out once: each work order asks for it."""
+        if self.varies:
+            raise ValueError("this training depends on the node and its round: ask for `built_at(node)`")
+        rate: Any = self.lr
+        return self._built(rate)
 
     def _built(self, lr: float) -> Optimiser:
         return _built(self.optimiser, lr, self.momentum, self.nesterov, self.weight_decay, self.clip, self.changing)
