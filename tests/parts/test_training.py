@@ -1,5 +1,7 @@
 """Local training: what differs from node to node and from round to round, and what cannot be."""
 
+from dataclasses import fields, replace
+
 import pytest
 
 from heterophony import Federation, Method
@@ -14,7 +16,7 @@ from heterophony.parts.losses import cross_entropy
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.training import Training
-from toys.federations import CLIENTS, hierarchy, weights_star
+from toys.federations import CLIENTS, METHODS, hierarchy, weights_star
 
 
 def node(id="c0", round=0, role="client", parent="server", **vars):
@@ -95,6 +97,33 @@ def test_a_tree_has_its_values_by_level():
     assert [row for row in found if row[0] in ("l0", "root")] == [
         ("l0", 0, 2, 16, 0.2), ("l0", 1, 2, 16, 0.1), ("root", 0, 1, 8, 0.4), ("root", 1, 1, 8, 0.4),
     ]  # fmt: skip
+
+
+def varied(method):
+    """The same method whose trainings all say their values as tables and schedules."""
+    changed = {}
+    for field in fields(method):
+        how = getattr(method, field.name)
+        if isinstance(how, Training):
+            steps = None if how.steps is None else {"*": how.steps}
+            batch = None if how.batch is None else {"*": how.batch}
+            rate = {"*": Stairs(how.lr, 1.0, every=1)}
+            changed[field.name] = replace(how, epochs={"*": how.epochs}, steps=steps, batch=batch, lr=rate)
+    return replace(method, **changed) if changed else None
+
+
+PLAIN = [row for row in METHODS if not row.name.endswith("-scheduled") and varied(row.build().method)]
+
+
+@pytest.mark.parametrize("row", PLAIN, ids=lambda row: row.name)
+def test_every_method_takes_values_by_node_and_schedules(row):
+    """Of one value for all nodes and rounds, so that the bits must be those of plain numbers."""
+    plain = row.build()
+    expected = local(plain, **row.options).run(row.rounds)
+    found = local(replace(plain, method=varied(plain.method)), **row.options).run(row.rounds)
+    assert found.digest == expected.digest
+    assert found.clock == expected.clock
+    assert found.table.rows == expected.table.rows
 
 
 def test_a_schedule_of_one_value_is_that_value_to_the_bit():
