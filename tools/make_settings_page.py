@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from heterophony.catalogue.options import notes
+from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.training import Training
 from heterophony.settings import setting
 
@@ -33,8 +34,11 @@ Made by `tools/make_settings_page.py` from the schema (`src/heterophony/settings
 `models` must be there. `--set data.clients=4` changes a field for one run, `--set lr=0.01` an option of the method.
 """
 LOCAL = """Every method's local training, where it has such options. What is not given is the method's own
-(`heterophony methods NAME`). If an `lr` is given here, `optimiser`, `momentum` and `weight_decay` are those below."""
-WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+(`heterophony methods NAME`). If an `lr` is given here, `optimiser`, `momentum`, `nesterov`, `weight_decay` and `clip`
+are those below. [Rates and training that change](../how-to/settings.md#rates-and-training-that-change) has what a
+schedule is, and how a value is given by node."""
+WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+WORDS |= dict.fromkeys((Ramp, Stairs, Warmup), "schedule")
 
 
 def page() -> str:
@@ -119,7 +123,12 @@ def _words(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{part}`" for part in inner)
     if origin in (Union, UnionType):
-        return " or ".join(map(_words, inner))
+        tables = [part for part in inner if get_origin(part) is dict and get_args(part)[1] is not Any]
+        plain = " or ".join(dict.fromkeys(_words(part) for part in inner if part not in tables))
+        by_node = plain and all(_words(get_args(part)[1]) == plain for part in tables)
+        if tables and by_node:
+            return f"{plain}, also by node"
+        return " or ".join(dict.fromkeys(map(_words, inner)))
     if origin is tuple:
         pair = f"pairs of {_words(get_args(inner[0])[0])}s" if get_origin(inner[0]) is tuple else ""
         return f"list of {pair or ('tables' if _table(inner[0]) else f'{_words(inner[0])}s')}"

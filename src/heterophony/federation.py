@@ -17,7 +17,7 @@ from heterophony.base.seeds import seeded
 from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
 from heterophony.kernel.alike import Unlike, unlike
-from heterophony.kernel.by_level import values
+from heterophony.kernel.by_level import check_known, pick, tables, values
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
@@ -26,6 +26,7 @@ from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
 from heterophony.kernel.topology import Topology
+from heterophony.parts.training import Training
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.task import Task, packed
 
@@ -70,6 +71,7 @@ class Federation:
         self._check_task()
         if self.evaluate < 1:
             raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
+        self._check_tables()
         self._check_quorums()
         self._check_dropouts()
         self._check_egress()
@@ -123,6 +125,33 @@ class Federation:
         """The task of the test sets; classification where there are none."""
         return next((data.task for data in self._all_tests()), Classification())
 
+    def _check_tables(self) -> None:
+        """Raise where a method's option by node names what is not there, or says nothing of a node that trains."""
+        if not any(True for _ in tables(self.method)):
+            return
+        topology = self.topology
+        depth = max(map(topology.level, topology.roles))
+        check_known(self.method, topology.roles, self.method.roles, depth)
+        for part in fields(self.method):  # type: ignore[arg-type]
+            training = getattr(self.method, part.name)
+            if isinstance(training, Training):
+                self._check_training(part.name, training)
+
+    def _check_training(self, name: str, training: Training) -> None:
+        """Raise where a table of a training has no value for a participant, and is not that of the nodes above."""
+        topology = self.topology
+        for option, table in tables(training):
+            silent = [node for node in topology.roles if pick(table, *topology.names(node)) is None]
+            participants = [node for node in silent if not topology.static[node].children]
+            above = [node for node in silent if topology.static[node].children]
+            if participants and (above or not self._has_inner) and option != "steps":
+                raise ValueError(f"{name}.{option} has no value for {participants[0]}: give one, or one for '*'")
+
+    @property
+    def _has_inner(self) -> bool:
+        """Return whether some nodes have others below them."""
+        return any(links.children for links in self.topology.static.values())
+
     def _check_egress(self) -> None:
         """Raise where a node may send a kind that the method does not have."""
         kinds = {kind.name for kind in self.method.kinds}
@@ -141,7 +170,7 @@ class Federation:
                     self._check_quorum(node, reaction.trigger)
 
     def _check_quorum(self, node: str, window: Every) -> None:
-        wanted, asked = self.method.setting(window.quorum, node, self.topology.roles[node]), self._asked(node, window)
+        wanted, asked = self.method.setting(window.quorum, *self.topology.names(node)), self._asked(node, window)
         if wanted is None:
             raise ValueError(f"{window.quorum} has no value for {node}: give one, or one for '*'")
         if isinstance(wanted, int) and wanted > asked > 0:
@@ -152,8 +181,7 @@ class Federation:
         children = len(self.topology.static[node].children)
         if window.of in LINKS:
             return children
-        level = len(self.topology.path(node)) - 1
-        share = self.method.setting(window.share, node, str(level), self.topology.roles[node])
+        share = self.method.setting(window.share, *self.topology.names(node))
         if share is None:
             raise ValueError(f"{window.share} has no value for {node}: give one, or one for '*'")
         return share_of(children, share)
@@ -184,7 +212,7 @@ class Federation:
             if isinstance(trigger, Each) and trigger.kind.to == "parent" and not waits:
                 return True
             if isinstance(trigger, Count) and trigger.kind.to == "parent":
-                counted: int = self.method.setting(trigger.n, node, role)
+                counted: int = self.method.setting(trigger.n, *self.topology.names(node))
                 if counted > 0:
                     return True
         return False

@@ -148,7 +148,8 @@ def test_options_are_plain_values_with_parts_by_a_dot():
     options = Entry("drift", Drift).options()
     assert {"speed", "label", "local.lr", "local.batch"} <= set(options)
     assert options["speed"] == (float, 0.5)
-    assert options["local.lr"] == (float, 0.2)
+    assert options["local.momentum"] == (float, 0.0)
+    assert options["local.lr"][1] == 0.2
     assert "local" not in options
 
 
@@ -159,7 +160,7 @@ def test_functions_are_no_options():
 def test_options_of_a_function_are_its_own_and_those_of_the_class():
     options = Entry("quick", quick).options()
     assert options["speed"] == (float, 2.0)
-    assert options["local.lr"] == (float, 0.2)
+    assert options["local.lr"][1] == 0.2
     assert "drift" not in options
 
 
@@ -290,4 +291,4 @@ def test_an_option_says_what_it_means_by_its_type_and_not_by_a_comment():
     said = {option.name: option.note for option in described(Entry("drift", Drift))}
     assert said["speed"] == "how far a round goes"
     assert said["label"] == ""
-    assert said["local.optimiser"].endswith("one of sgd, adam, amsgrad")
+    assert said["local.optimiser"].endswith("one of sgd, adam, amsgrad, adamw")

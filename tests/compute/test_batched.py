@@ -27,12 +27,13 @@ from heterophony.compute.stack import Stack
 from heterophony.data.augment import CropFlip
 from heterophony.engines import local
 from heterophony.kernel.node import Node, Slot
-from heterophony.kernel.optimisers import Optimiser, adam, sgd
+from heterophony.kernel.optimisers import Optimiser, adam, adamw, sgd
 from heterophony.kernel.topology import star
 from heterophony.kernel.work import Fit, Predict
 from heterophony.methods import FML, FedAvg, fedprox
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.losses import cross_entropy
+from heterophony.parts.schedules import Ramp, Stairs
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from toys.federations import METHODS
@@ -80,6 +81,9 @@ WORKS = {
     "momentum": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=sgd(0.1, momentum=0.9, weight_decay=0.01)),
     "kept momentum": Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1, momentum=0.9), keep="own"),
     "adam": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=adam(0.01, amsgrad=True)),
+    "adamw": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=adamw(0.01, weight_decay=0.1)),
+    "nesterov": Fit("model", cross_entropy, batch=16, optimiser=sgd(0.1, momentum=0.9, nesterov=True), keep="own"),
+    "clipped": Fit("model", cross_entropy, epochs=2, batch=16, optimiser=replace(sgd(0.5), clip=0.3)),
     "teacher": Fit("model", soft, batch=16, optimiser=sgd(0.1), teachers=("teacher",)),
     "parts": Fit(
         "model", inner, batch=16, optimiser=sgd(0.1), teachers=("teacher",), parts=("model.0", "model.2", "teacher.0")
@@ -296,13 +300,33 @@ def test_as_many_fits_are_captured_as_are_asked_at_once_not_as_there_are_partici
 
 def test_a_changing_number_of_a_loss_is_no_new_program():
     """FML with a schedule: the weights of the two terms change every round, what was captured stays."""
-    from heterophony.parts.schedules import Ramp
-
     row = next(row for row in METHODS if row.name == "fml")
     federation = replace(row.build(), method=FML(alpha=Ramp(0.9, 0.1, 3), beta=0.3, local=Training(batch=16)))
     batched = Batched(federation.test_sets)
     assert local(federation, executor=batched).run(4).digest == federation.run(4).digest
     assert sum(map(len, batched.captured_fits.values())) == 3
+
+
+@pytest.mark.parametrize("executor", ["branches", "stacked"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+def test_a_changing_rate_is_no_new_program(executor, optimiser):
+    """What was captured in the first round serves the others, also where one client has a rate of its own."""
+    rates = {"c0": Stairs(0.1, 0.5, every=2), "*": Ramp(0.1, 0.02, 3)}
+    method = FedAvg(local=Training(batch=16, lr=rates, optimiser=optimiser))
+    models, data = {role: {"model": net()} for role in ("server", "client")}, {}
+    for client in ("c0", "c1", "c2"):
+        data[client] = {"train": points(client, 32)}
+    federation = Federation(method, star(list(data)), models, data, TESTS)
+    batched = Batched(federation.test_sets, executor=executor)
+    found, alone = local(federation, executor=batched).run(4), federation.run(4)
+    if executor == "branches":
+        assert found.digest == alone.digest
+        assert sum(map(len, batched.captured_fits.values())) == 3
+        return
+    for a, b in zip(*(each.state("server")["models"]["model"].values() for each in (found, alone)), strict=True):
+        torch.testing.assert_close(a, b)
+    captured = [type(each) for several in batched.captured_fits.values() for each in several]
+    assert captured.count(Stack) == 2  # of all three at first, when their rates are equal; then of the two others
 
 
 class Counting(nn.Module):

@@ -16,6 +16,7 @@ from heterophony.compute.stack import Stack
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedMD
+from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.training import Training
 from toys.federations import METHODS
 
@@ -48,6 +49,32 @@ def federation(factory=small, pixels=False, channels=1, **how):
 
 def weights(result):
     return [t.cpu() for t in result.state("server")["models"]["model"].values()]
+
+
+SCHEDULED = {
+    "nesterov": Training(
+        epochs=3, batch=16, lr={"c0": Stairs(0.05, 0.5, every=2), "*": Ramp(0.05, 0.01, 3)}, momentum=0.9,
+        nesterov=True, clip=1.0,
+    ),
+    "adamw": Training(epochs=3, batch=16, lr=Warmup(1, Ramp(2e-3, 5e-4, 2)), optimiser="adamw", weight_decay=0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+@pytest.mark.parametrize("executor", ["branches", "stacked", "auto"])
+def test_rates_that_change_agree_with_one_at_a_time_and_are_no_new_graphs(executor, name):
+    """Float32 sums in another order, four rounds: 1e-4. AdamW's steps do not shrink with gradients: 2e-3."""
+    method = FedAvg(local=SCHEDULED[name])
+    one = replace(federation(executor="eager"), method=method).run(4)
+    made = replace(federation(executor=executor), method=method)
+    batched = Batched(made.test_sets, executor=executor)
+    other = local(made, executor=batched).run(4)
+    for a, b in zip(weights(one), weights(other), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-3 if name == "adamw" else 1e-4, rtol=0)
+    again = local(made, executor=Batched(made.test_sets, executor=executor, choices=batched.choices)).run(4)
+    assert again.digest == other.digest
+    if executor == "branches":
+        assert sum(map(len, batched.captured_fits.values())) == len(CLIENTS)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -35,6 +35,12 @@ def test_the_example_runs(method, tmp_path, written):
     assert set(json.loads(answer.stdout)["metrics"]["participants"]) == {"M0.0", "M0.1", "M40.0", "M40.1"}
 
 
+def test_the_example_of_rates_runs(tmp_path, written):
+    answer = CliRunner().invoke(app, ["run", "fedavg", "--on", str(tmp_path / "rates.toml"), "--rounds", "2", "--json"])
+    assert answer.exit_code == 0, answer.stderr
+    assert set(json.loads(answer.stdout)["metrics"]["participants"]) == {"M0", "M40"}
+
+
 def test_the_page_shows_the_example_of_sensors(tmp_path, written):
     whole = tomllib.loads((PAGE.parents[2] / "examples" / "sensors" / "sensors.toml").read_text())
     shown = tomllib.loads((tmp_path / "sensors.toml").read_text())

@@ -270,10 +270,17 @@ def test_a_round_sweeps_along_the_mail_that_has_come_since():
 
 
 @pytest.mark.parametrize(
-    ("table", "takes"), [({"me": 2, "node": 3}, 2), ({"node": 3, "*": 1}, 3), ({"other": 3, "*": 1}, 1)]
+    ("table", "takes"),
+    [
+        ({"me": 2, "1": 4, "node": 3}, 2),
+        ({"1": 2, "node": 3}, 2),
+        ({"0": 2, "node": 3, "*": 1}, 3),
+        ({"other": 3, "*": 1}, 1),
+    ],
 )
-def test_a_triggers_number_may_differ_by_node_and_by_role(table, takes):
+def test_a_triggers_number_may_differ_by_node_level_and_role(table, takes):
     made = box(Count(MAIL, n="size"), size=9)
+    made.level = 1
     made.method = replace(made.method, size=table)
     for number in range(1, takes + 1):
         assert made.ready() is None

@@ -303,10 +303,10 @@ def test_rates_by_node_level_and_role():
     [
         ({"turns": {"inner": 2}}, "turns has no value for root"),
         ({"down": NodeOptimiser(rate={"root": 1.0})}, r"down\.rate has no value for inner"),
-        ({"buffer": {"1": 2, "*": 0}}, "not by level"),
+        ({"local": Training(lr={"root": 0.1})}, r"local\.lr has no value for leaf"),
+        ({"proxy": Training(batch={"leaf": 4, "inner": 8})}, r"proxy\.batch has no value for root"),
         ({"fraction": {"root": 0.5}}, r"cohort\.fraction has no value for inner"),
         ({"fraction": {"root": 0.0, "*": 1.0}}, "fraction is a share"),
-        ({"quorum": {"1": 2, "*": 1}}, "not by level"),
         ({"deadline": {"root": -1.0}}, "deadline"),
     ],
 )

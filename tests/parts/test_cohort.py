@@ -65,8 +65,11 @@ def test_windows_wait_as_the_methods_own_cohort_says():
 @pytest.mark.parametrize("option", ["fraction", "quorum"])
 def test_a_table_without_a_value_for_a_node_that_asks_is_refused(option):
     assert weights_star(FedAvg(cohort=Cohort(**{option: {"server": 1}})))  # clients ask nobody
-    for names in ({"client": 1}, {"serber": 1}):
-        with pytest.raises(ValueError, match=rf"cohort\.{option} has no value for server"):
+    for names, wrong in (
+        ({"client": 1}, "has no value for server"),
+        ({"serber": 1}, "no node, level or role is called 'serber'"),
+    ):
+        with pytest.raises(ValueError, match=rf"cohort\.{option}:? {wrong}"):
             weights_star(FedAvg(cohort=Cohort(**{option: names})))
 
 

@@ -11,11 +11,12 @@ from heterophony.base.seeds import generator
 from heterophony.kernel.by_level import check_complete, check_known, pick
 from heterophony.methods import FedAvg
 from heterophony.parts.node_optimiser import NodeOptimiser, move, moving
+from heterophony.parts.schedules import Ramp, Stairs
 from heterophony.parts.staleness import Staleness
 from heterophony.parts.updates import cosine, norm
 from toys.federations import weights_star
 
-KINDS = ("sgd", "momentum", "adam", "yogi", "adagrad")
+KINDS = ("sgd", "momentum", "nesterov", "adam", "yogi", "adagrad")
 
 
 def by_loops(optimiser, start, targets):
@@ -28,9 +29,9 @@ def by_loops(optimiser, start, targets):
             if optimiser.kind == "sgd":
                 w += optimiser.rate * delta
                 continue
-            if optimiser.kind == "momentum":
+            if optimiser.kind in ("momentum", "nesterov"):
                 m = optimiser.beta1 * m + delta
-                w += optimiser.rate * m
+                w += optimiser.rate * (m if optimiser.kind == "momentum" else delta + optimiser.beta1 * m)
                 continue
             m = optimiser.beta1 * m + (1 - optimiser.beta1) * delta
             if optimiser.kind == "adam":
@@ -55,6 +56,31 @@ def test_every_rule_is_its_formula(kind):
     assert torch.allclose(weights["w"], expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["momentum", "nesterov"])
+def test_momentum_at_servers_is_torchs_with_the_mean_update_as_a_gradient(kind):
+    optimiser = NodeOptimiser(kind, rate=0.3, beta1=0.8)
+    start, *targets = torch.randn(6, 7, generator=generator("steps"), dtype=torch.float64)
+    weights, state = {"w": start}, {}
+    parameter = torch.nn.Parameter(start.clone())
+    right = torch.optim.SGD([parameter], lr=0.3, momentum=0.8, nesterov=kind == "nesterov")
+    for target in targets:
+        weights, state = optimiser.step(weights, {"w": target}, state, {"w"})
+        parameter.grad = parameter.detach() - target
+        right.step()
+    torch.testing.assert_close(weights["w"], parameter.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_a_nodes_rate_follows_its_own_rounds():
+    rate = {"root": Ramp(1.0, 0.5, 2), "1": Stairs(0.8, 0.5, every=1), "*": 0.1}
+    optimiser = NodeOptimiser(rate=rate)
+    assert [optimiser.at("root", "0", "root", round=round).rate for round in range(4)] == [1.0, 0.75, 0.5, 0.5]
+    assert [optimiser.at("e0", "1", "inner", round=round).rate for round in range(3)] == [0.8, 0.4, 0.2]
+    assert optimiser.at("l0", "2", "leaf", round=9).rate == 0.1
+    for wrong in (Ramp(1.0, -0.1, 2), Stairs(1.0, 2.0, every=1), {"root": -1.0, "*": 1.0}):
+        with pytest.raises(ValueError, match="rate >= 0"):
+            NodeOptimiser(rate=wrong)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_statistics_are_mixed_plainly_whatever_the_rule(kind):
     """rate 0.25 is a share for the plain rules; the adaptive ones take the mean over, for their rate is no share."""
@@ -63,7 +89,7 @@ def test_statistics_are_mixed_plainly_whatever_the_rule(kind):
         {"w": torch.zeros(2), "var": torch.tensor([8.0])},
     )
     state = {}
-    for wanted in (5.0, 5.75) if kind in ("sgd", "momentum") else (8.0, 8.0):
+    for wanted in (5.0, 5.75) if kind in ("sgd", "momentum", "nesterov") else (8.0, 8.0):
         weights, state = NodeOptimiser(kind, rate=0.25).step(weights, target, state, {"w"})
         assert weights["var"].item() == wanted
     assert all("var" not in moments for moments in state.values())

@@ -62,7 +62,7 @@ from heterophony.parts.mutual import MutualTeaching
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
-from heterophony.parts.schedules import Ramp
+from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from toys.patient import Patient
@@ -339,6 +339,32 @@ def drifting_ditto(**options):
     return streaming(personal_star(method, client=("model", "fork"), **options), "gradual")
 
 
+# What differs from node to node and from round to round, with Nesterov's momentum on both sides.
+SCHEDULED = FedAvg(
+    local=Training(
+        epochs={"c1": 2, "*": 1},
+        batch={"c0": 8, "*": 16},
+        lr={"c2": 0.05, "1": Warmup(1, Stairs(0.1, 0.5, every=1))},
+        momentum=0.9,
+        nesterov=True,
+        clip=0.5,
+    ),
+    server=NodeOptimiser("nesterov", rate=Ramp(1.0, 0.5, 3, "cosine"), beta1=0.5),
+)
+BY_LEVEL = {
+    "cohort": Cohort(quorum={"0": 2, "1": 1, "*": 1}, deadline={"1": 0.5}),
+    "local": Training(
+        epochs={"l0": 2, "2": 1, "*": 3},
+        batch=16,
+        lr={"leaf": Ramp(0.05, 0.01, 3), "*": 0.01},
+        optimiser="adamw",
+        weight_decay=0.1,
+        clip=1.0,
+    ),
+    "proxy": Training(batch={"0": 8, "*": 16}, lr={"0": Stairs(0.05, 0.1, at=(1,)), "*": 0.05}),
+    "down": NodeOptimiser("momentum", rate={"1": Ramp(0.5, 0.1, 2), "*": 0.5}, beta1=0.5),
+}
+
 ASYNCHRONOUS = {"rounds": 4, "drops": False, "waits": False, "crash_rounds": 1}
 METHODS = [
     Row("fedavg", lambda **o: weights_star(FedAvg(local=B16), **o)),
@@ -346,6 +372,7 @@ METHODS = [
     Row(
         "fedavg-normed", lambda **o: weights_star(FedAvg(local=Training(batch=16, lr=0.05, momentum=0.9)), normed, **o)
     ),
+    Row("fedavg-scheduled", lambda **o: weights_star(SCHEDULED, **o), rounds=4),
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),
     Row(
@@ -509,6 +536,7 @@ METHODS = [
     Row("bhfl-overlap", lambda **o: hierarchy(bhfl(turns=1, overlap=True), **o), crash_rounds=1),
     Row("bhfl-deep", deep_hierarchy, rounds=2, crash_rounds=1),
     Row("bhfl-learned", learned_hierarchy, rounds=2, lost=True, crash_rounds=1),
+    Row("bhfl-scheduled", lambda **o: hierarchy(bhfl(**BY_LEVEL), **o), crash_rounds=1),
     Row("bhfl-async", lambda **o: straggling(bhfl(buffer={"root": 1, "*": 0}), **o), **ASYNCHRONOUS),
     Row("bhfl-all-async", lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o), lost=True, **ASYNCHRONOUS),
     Row(

@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from heterophony.catalogue.registry import Entry
 
 RAMP = "or { start = 0.9, stop = 0.5, over = 100 }, which changes over so many rounds"
+BY_NODE = "may differ by node"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def described(entry: Entry) -> list[Option]:
     """Return all options of a method, with what they say of themselves."""
     found = []
     for name, (hint, default) in entry.options().items():
-        texts = [meaning(entry, name), _choices(hint)]
+        texts = [meaning(entry, name), _choices(hint), BY_NODE if "dict[str" in str(hint) else ""]
         found.append(Option(name, default, "; ".join(filter(None, texts))))
     return found
 

@@ -118,24 +118,53 @@ class Entry:
 
         known, own = self.options(), self.parts()
         given: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}  # what is set of each part: set at once, for one option may need another
         for key, value in settings.items():
             name = self.full_name(key)
             try:
                 checked = TypeAdapter(known[name][0]).validate_python(value)
             except ValidationError as error:
-                raise OptionError(f"{self.name}: {name} = {value!r}: {error.errors()[0]['msg'].lower()}") from None
+                raise OptionError(f"{self.name}: {name} = {value!r}: {_refusal(error, value)}") from None
             outer, _, inner = name.partition(".")
             if inner:
-                try:
-                    given[outer] = replace(given.get(outer, own[outer][1]), **{inner: checked})
-                except ValueError as error:
-                    raise OptionError(f"{self.name}: {name}: {error}") from None
+                parts.setdefault(outer, {})[inner] = checked
             else:
                 given[outer] = checked
+        for outer, options in parts.items():
+            given[outer] = self._part(outer, own[outer][1], options)
         try:
             return self.make(**given)
         except ValueError as error:
             raise OptionError(f"{self.name}: {error}") from None
+
+    def _part(self, outer: str, usual: Any, options: Mapping[str, Any]) -> Any:
+        """Return a part with these options. An error names the option without which there is none, or else all."""
+        try:
+            return replace(usual, **options)
+        except ValueError as error:
+            wrong = [inner for inner in options if _fits(usual, {k: v for k, v in options.items() if k != inner})]
+            raise OptionError(f"{self.name}: {outer}.{(wrong or [', '.join(options)])[0]}: {error}") from None
+
+
+def _fits(part: Any, options: Mapping[str, Any]) -> bool:
+    """Return whether a part can have these options together."""
+    try:
+        replace(part, **options)
+    except ValueError:
+        return False
+    return True
+
+
+def _refusal(error: Any, value: Any) -> str:
+    """Return why pydantic refuses a value. Of several types that it might have had, that of its form counts."""
+    found = error.errors()
+    for kind in ("schedule", "no_schedule"):
+        ours = sorted((one for one in found if one["type"] == kind), key=lambda one: len(one["loc"]))
+        if ours:
+            return str(ours[0]["msg"])
+    if not isinstance(value, Mapping):  # tables are for values that differ from node to node
+        found = [one for one in found if one["type"] != "dict_type"] or found
+    return str(found[0]["msg"]).lower()
 
 
 def _is_code(hint: Any) -> bool:

@@ -140,12 +140,14 @@ class Batched:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
             if sizes and (job.node.id, program) not in self.failed:
-                together = (job.wave, sizes) if stackable(job) and self.executor != "branches" else ()
+                # those of one stack step at one rate
+                rate = (job.work.optimiser.lr,) if job.work.optimiser.changing else ()  # type: ignore[union-attr]
+                together = (job.wave, sizes, *rate) if stackable(job) and self.executor != "branches" else ()
                 groups.setdefault((program, together), []).append(PendingFit(i, job, rows))
         found: list[Seated] = []
         alike = Counter(program.without_room for (program, _), entries in groups.items() for _ in entries)
         for (program, pending), entries in groups.items():
-            way = self._way(program, pending[1:], entries, alike[program.without_room])
+            way = self._way(program, pending[1:2], entries, alike[program.without_room])
             try:
                 found += self._stack(program, entries, way) if way.stacked else self._branch(program, entries, way)
             except torch.OutOfMemoryError:

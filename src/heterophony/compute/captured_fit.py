@@ -248,6 +248,7 @@ class CapturedFit:
         if self.augment is not None:
             self._put(self.drawn, drawn)
         zeros = [self.at] + ([self.total] if self.total is not None else [])
+        self._set_rate(jobs[0])
         for i, job in enumerate(jobs):
             for name in work.names:
                 put, clear = self._moments(i, job, name)
@@ -286,6 +287,18 @@ class CapturedFit:
             self.seat(self.numbers[name], i).fill_(number)
         copies += self._stage(i, rows)
         return copies
+
+    def _set_rate(self, job: Job) -> None:
+        """Let the optimisers step at this fit's rate, where it is another one from round to round."""
+        how = job.work.optimiser  # type: ignore[union-attr]
+        if not how.changing:
+            return
+        for optimiser in self.optimisers.values():
+            for group in optimiser.param_groups if isinstance(optimiser, torch.optim.Optimizer) else ():
+                if torch.is_tensor(group["lr"]):  # graphs read it there
+                    group["lr"].fill_(how.lr)
+                else:
+                    group["lr"] = how.lr
 
     def _put(self, to: Tensor, rows: Sequence[Tensor]) -> None:
         """Write every seat's rows, which are equally many, at once."""
@@ -416,7 +429,7 @@ class CapturedFit:
         return backward(self.work, loss, self.nets, batch, self.optimisers)
 
     def _update(self) -> None:
-        update(self.transforms, self.parameters, self.aux, self.optimisers)
+        update(self.transforms, self.parameters, self.aux, self.optimisers, self.work.optimiser.clip)
 
     def _warm(self) -> None:
         """Let everything be allocated that steps need, and capture what is missing, before the state is copied in."""
@@ -511,7 +524,8 @@ def lasting_optimiser(optimiser: Optimiser, parameters: Any, cuda: bool) -> torc
     if not cuda:
         return optimiser.build(trained)
     capturable = {} if optimiser.name == "SGD" else {"capturable": True}
-    return optimiser.build(trained, fused=True, **capturable)
+    lr = torch.full((), optimiser.lr, device=trained[0].device) if optimiser.changing else None
+    return optimiser.build(trained, lr=lr, fused=True, **capturable)
 
 
 def _copies(to: Any, of: Any) -> Pairs:

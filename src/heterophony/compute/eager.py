@@ -15,7 +15,7 @@ from heterophony.base.fault import told
 from heterophony.base.seeds import generator, seeded
 from heterophony.data.table import Data
 from heterophony.kernel.node import Node
-from heterophony.kernel.optimisers import Descent
+from heterophony.kernel.optimisers import Descent, clipped
 from heterophony.kernel.statistics import retaken, running
 from heterophony.kernel.terms import named_terms, sum_of
 from heterophony.kernel.work import Fit, Fitted, Loss, Mark, Note, Predict, Transform, Work
@@ -270,7 +270,7 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
         terms = backward(work, work.loss, nets, batch, optimisers)
         if work.answer == "gradient" and gradient is None:
             gradient = {name: _answered(p.grad) for name, p in first.items() if p.grad is not None}
-        update(transforms, parameters, aux, optimisers)
+        update(transforms, parameters, aux, optimisers, work.optimiser.clip)
         _add(sums, terms)
         steps += 1
     _keep(node, work, parameters, optimisers)
@@ -335,10 +335,17 @@ def update(
     parameters: Mapping[str, Mapping[str, nn.Parameter]],
     aux: Mapping[str, Any],
     optimisers: Mapping[str, torch.optim.Optimizer | Descent],
+    clip: float | None = None,
 ) -> None:
-    """Do the second half of a step: change gradients as the method wants them, then let the optimisers step."""
+    """Do the second half of a step: change gradients as the method wants them, then let the optimisers step.
+
+    Gradients are clipped last, each network's by themselves: what a method adds is part of what it steps by.
+    """
     for name, transform in transforms.items():
         _transform(transform, parameters[name], aux)
+    if clip is not None:
+        for own in parameters.values():
+            _transform(lambda gradients, parameters: clipped(gradients, clip), own, {})
     for optimiser in optimisers.values():
         optimiser.step()
 

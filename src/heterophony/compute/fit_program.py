@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from heterophony.compute import signature
 from heterophony.compute.choice import key_of
 from heterophony.compute.eager import Job, transforms_of
+from heterophony.kernel.optimisers import Optimiser
 from heterophony.kernel.work import Fit
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class Signatures:
             transforms = tuple((name, signature.of_function(t)) for name, t in sorted(transforms_of(work).items()))
             self.trainings[parts] = (
                 work.names, asked, signature.of_function(work.loss, loose=True), transforms, work.batch,
-                signature.of_value(work.optimiser), work.answer,
+                _of_optimiser(work.optimiser), work.answer,
             )  # fmt: skip
         return self.trainings[parts]
 
@@ -111,6 +113,17 @@ def capacity(rows: int) -> int:
         return 16
     step = 1 << max(0, (rows - 1).bit_length() - 3)
     return -(-rows // step) * step
+
+
+def _of_optimiser(optimiser: Optimiser) -> Hashable:
+    """Return an optimiser as something that is compared by value.
+
+    A rate that changes from round to round is left out. So is what says nothing, since runs keep names of programs.
+    """
+    silent = {"clip"} if optimiser.clip is None else set()
+    silent |= {"lr"} if optimiser.changing else {"changing"}
+    parts = ((f.name, getattr(optimiser, f.name)) for f in fields(optimiser) if f.name not in silent)
+    return Optimiser, tuple((name, signature.of_value(value)) for name, value in parts)
 
 
 def _structure(aux: Any) -> Hashable:

@@ -21,6 +21,7 @@ from heterophony.compute.eager import Job, backward, in_precision, kept, nets_of
 from heterophony.compute.products import written_out
 from heterophony.data.table import Data
 from heterophony.kernel.node import Slot
+from heterophony.kernel.optimisers import clipped
 from heterophony.kernel.terms import sum_of
 from heterophony.kernel.work import Fit
 
@@ -181,5 +182,11 @@ class Stack(CapturedFit):
                 changed = vmap(lambda g, p, a, t=transform: t(g, p, **a))(gradients, own, self.aux)
                 for n, gradient in changed.items():
                     own[n].grad = gradient
+        if (clip := self.work.optimiser.clip) is not None:
+            for named in self.parameters.values():
+                found = {n: p.grad for n, p in named.items() if p.grad is not None}
+                with torch.no_grad():
+                    for n, gradient in vmap(lambda g: clipped(g, clip))(found).items() if found else ():
+                        named[n].grad = gradient
         for optimiser in self.optimisers.values():
             optimiser.step()

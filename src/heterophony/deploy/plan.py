@@ -140,7 +140,6 @@ class Plan(Strict):
                 made = tree(part.tree, part.residuals)
             except ValueError as error:
                 raise DeployError(f"{FILE}: links.tree: {error}") from None
-            by_level.check_known(method, made.roles, method.roles, max(len(made.path(n)) - 1 for n in made.roles))
         elif form == "star":
             made = star(names)
         elif part.kind == "edges":
@@ -149,6 +148,7 @@ class Plan(Strict):
             made = {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](names)
         if strangers := [name for name in names if name not in made.roles]:
             raise DeployError(f"participants: {strangers[0]} has no place in the topology")
+        by_level.check_known(method, made.roles, method.roles, max(map(made.level, made.roles)))
         return made
 
     def coordinator(self) -> Federation:

@@ -396,7 +396,8 @@ class Engine:
 
     def box(self, node: str) -> Mailbox:
         if node not in self.boxes:
-            self.boxes[node] = Mailbox(node, self.federation.topology.roles[node], self.method)
+            topology = self.federation.topology
+            self.boxes[node] = Mailbox(node, topology.roles[node], self.method, topology.level(node))
             self.dirty.add(node)
         return self.boxes[node]
 

@@ -155,10 +155,12 @@ class LocalHost:
             self._send(activation, asked)
             activation.early, answer = list(frame.sends), None
         self._check_unchanged(activation)  # now: whoever got an early one may already be at work on it
+        with _located(activation.question, frame.node):
+            if isinstance(asked, Fit):
+                asked = asked.at(frame.node)
+            samples = asked.samples(frame.node)
         frame.work = asked
         frame.asked += 1
-        with _located(activation.question, frame.node):
-            samples = asked.samples(frame.node)
         frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample
         activation.due = frame.clock
 

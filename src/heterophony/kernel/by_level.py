@@ -39,12 +39,20 @@ def tables(part: Any, before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from tables(value, f"{before}{field.name}.")
 
 
-def check_complete(part: Any, roles: Collection[str], optional: Collection[str] = ()) -> None:
-    """Raise unless every table says something for every role."""
+def check_complete(part: Any, roles: Collection[str], optional: Collection[str] = (), before: str = "") -> None:
+    """Raise unless every table says something for every role.
+
+    Arguments:
+        part: the method, or one of its parts.
+        roles: those that it is of.
+        optional: names of tables that need not; with a dot at the end, all tables of a part.
+        before: what stands before the names of tables in errors, as "local.".
+    """
     for name, table in tables(part):
+        needed = name not in optional and f"{name.partition('.')[0]}." not in optional
         silent = [role for role in roles if role not in table]
-        if name not in optional and "*" not in table and silent:
-            raise ValueError(f"{name} has no value for {silent[0]}: give one, or one for '*'")
+        if needed and "*" not in table and silent:
+            raise ValueError(f"{before}{name} has no value for {silent[0]}: give one, or one for '*'")
 
 
 def check_known(part: Any, nodes: Collection[str], roles: Collection[str], depth: int) -> None:

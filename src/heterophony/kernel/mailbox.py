@@ -84,8 +84,8 @@ class Ready:
 class Mailbox:
     """The inbox, windows and counters of one node."""
 
-    def __init__(self, node: str, role: str, method: Method) -> None:
-        self.node, self.role, self.method = node, role, method
+    def __init__(self, node: str, role: str, method: Method, level: int = 0) -> None:
+        self.node, self.role, self.method, self.level = node, role, method, level
         self.reactions = [reaction for reaction in method.reactions if role in reaction.roles]
         self.inbox: list[Message] = []
         self.absences: set[tuple[str, str, int]] = set()  # (kind, sender, round) answered "absent"
@@ -99,7 +99,7 @@ class Mailbox:
 
     def _setting(self, value: Any) -> Any:
         """Return a trigger's number on this node."""
-        return self.method.setting(value, self.node, self.role)
+        return self.method.setting(value, self.node, str(self.level), self.role)
 
     # -- mail comes in ---------------------------------------------------------------------------------------
     def knows(self, message: Message) -> bool:

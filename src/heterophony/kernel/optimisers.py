@@ -12,15 +12,25 @@ from torch.nn import Parameter
 
 @dataclass(frozen=True)
 class Optimiser:
-    """A class of `torch.optim` and its options."""
+    """A class of `torch.optim` and its options.
+
+    `clip` is the longest gradient that a network steps by; a longer one is shortened first.
+    `changing` says that the rate is another one from round to round. It does not change a step. What was captured for
+    one rate then serves the others.
+    """
 
     name: str
     lr: float
     options: Mapping[str, Any] = field(default_factory=dict)
+    clip: float | None = None
+    changing: bool = False
 
-    def build(self, parameters: Iterable[Parameter], **how: bool) -> torch.optim.Optimizer:
-        """Build the optimiser. `how` it computes (fused, capturable) does not change what."""
-        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=self.lr, **self.options, **how)
+    def build(
+        self, parameters: Iterable[Parameter], lr: torch.Tensor | None = None, **how: bool
+    ) -> torch.optim.Optimizer:
+        """Build the optimiser. `how` it computes (fused, capturable), and where `lr` stands, do not change what."""
+        rate = self.lr if lr is None else lr
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, lr=rate, **self.options, **how)
         return made
 
     def plain(self, parameters: Iterable[Parameter]) -> torch.optim.Optimizer | Descent:
@@ -28,7 +38,7 @@ class Optimiser:
         parameters = list(parameters)
         if not parameters:  # of a model that is frozen; torch has none for that
             return Descent((), self.lr)
-        if self.name == "SGD" and self.options.keys() <= {"momentum", "weight_decay"}:
+        if self.name == "SGD" and self.options.keys() <= {"momentum", "weight_decay", "nesterov"}:
             return Descent(parameters, self.lr, **self.options)
         return self.build(parameters)
 
@@ -46,7 +56,7 @@ class Optimiser:
             return ("momentum_buffer",)
         if self.name == "Adam" and self.options.get("amsgrad"):
             return ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-        if self.name == "Adam":
+        if self.name in ("Adam", "AdamW"):
             return ("step", "exp_avg", "exp_avg_sq")
         return ()
 
@@ -58,9 +68,15 @@ class Descent:
     """
 
     def __init__(
-        self, parameters: Iterable[Parameter], lr: float, momentum: float = 0, weight_decay: float = 0
+        self,
+        parameters: Iterable[Parameter],
+        lr: float,
+        momentum: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
     ) -> None:
         self.parameters, self.lr, self.momentum, self.decay = list(parameters), lr, momentum, weight_decay
+        self.nesterov = nesterov
         self.state: dict[Parameter, dict[str, Any]] = {}
 
     def zero_grad(self) -> None:
@@ -87,14 +103,34 @@ class Descent:
         else:
             kept["momentum_buffer"].mul_(self.momentum).add_(update)
         smoothed: torch.Tensor = kept["momentum_buffer"]
-        return smoothed
+        return update.add(smoothed, alpha=self.momentum) if self.nesterov else smoothed
 
 
-def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> Optimiser:
-    """Return plain or heavy-ball gradient descent."""
-    return Optimiser("SGD", lr, {"momentum": momentum, "weight_decay": weight_decay})
+def clipped(gradients: Mapping[str, torch.Tensor], longest: float) -> dict[str, torch.Tensor]:
+    """Return a network's gradients, made shorter where together they are longer than `longest`.
+
+    It is what `torch.nn.utils.clip_grad_norm_` computes, without looking at a value, so that it can be captured.
+    """
+    if not gradients:
+        return {}
+    norms = torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients.values()])
+    share = (longest / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
+    return {name: gradient * share for name, gradient in gradients.items()}
+
+
+def sgd(lr: float, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> Optimiser:
+    """Return gradient descent: plain, heavy-ball, or with Nesterov's momentum."""
+    options: dict[str, Any] = {"momentum": momentum, "weight_decay": weight_decay}
+    if nesterov:  # told only where it is so: a program without it keeps the name that it has in runs' records
+        options["nesterov"] = True
+    return Optimiser("SGD", lr, options)
 
 
 def adam(lr: float, weight_decay: float = 0.0, amsgrad: bool = False) -> Optimiser:
     """Return Adam, or AMSGrad."""
     return Optimiser("Adam", lr, {"weight_decay": weight_decay, "amsgrad": amsgrad})
+
+
+def adamw(lr: float, weight_decay: float = 0.0) -> Optimiser:
+    """Return AdamW: Adam whose weight decay is no part of the gradient."""
+    return Optimiser("AdamW", lr, {"weight_decay": weight_decay})

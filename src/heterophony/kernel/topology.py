@@ -91,6 +91,14 @@ class Topology:
             path.append(above[0])
         return tuple(path)
 
+    def level(self, node: str) -> int:
+        """Return how many nodes are above one: 0 for the root, a server, and peers."""
+        return len(self.path(node)) - 1
+
+    def names(self, node: str) -> tuple[str, str, str]:
+        """Return what a table of values may call a node: its id, its level and its role."""
+        return node, str(self.level(node)), self.roles[node]
+
     def _upwards(self, node: str, ancestor: str) -> list[str]:
         """Return the nodes from one up to another, both included."""
         path = [node]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
@@ -36,6 +36,7 @@ class Fit:
     The optimiser is fresh unless `keep` names a state: one for all models, or one for each.
     `refresh` helps after few steps: running statistics lag behind the weights by about ten steps.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
+    `own` gives those of its values that depend on the node and its round. The host asks it once, with `at`.
     """
 
     models: str | tuple[str, ...]
@@ -57,6 +58,7 @@ class Fit:
     answer: Literal["gradient", "displacement"] | None = None
     once: bool = False  # such work is not asked for again, so that nothing need be prepared for a next time
     refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
+    own: Callable[[Node], Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:
@@ -66,6 +68,10 @@ class Fit:
         if self.epochs < 0 or (self.steps or 0) < 0 or (self.batch is not None and self.batch < 1):
             given = f"epochs = {self.epochs}, steps = {self.steps}, batch = {self.batch}"
             raise ValueError(f"a fit needs epochs and steps >= 0 and batch >= 1, or None for all rows, got {given}")
+
+    def at(self, node: Node) -> Fit:
+        """Return the order with the node's own values, as they are in this round."""
+        return self if self.own is None else replace(self, own=None, **self.own(node))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -157,9 +157,9 @@ class BHFL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_complete(self, self.roles, optional=("cohort.deadline",))
-        if isinstance(self.buffer, dict) and any(key.isdigit() for key in self.buffer):  # triggers know no level
-            raise ValueError("buffer can be given by node and by role, not by level")
+        check_complete(self, self.roles, optional=("cohort.deadline", "local.", "proxy."))
+        check_complete(self.local, ("leaf",), optional=("steps",), before="local.")
+        check_complete(self.proxy, ("root", "inner"), optional=("steps",), before="proxy.")
 
     @on(Round, role="root")
     def begin(self, root: Node) -> Steps:
@@ -266,7 +266,7 @@ class BHFL(Method):
         """Return whether a node has data to train on."""
         if node.role == "leaf":
             return self.local.data in node.data
-        return self.proxy.epochs > 0 and self.proxy.data in node.data
+        return self.of(self.proxy.epochs, node) > 0 and self.proxy.data in node.data
 
     def train(self, node: Node, how: Training) -> Steps:
         """Train a node, with l2 or mutual learning beside its parent's model, once it has heard of that."""

@@ -156,7 +156,7 @@ class FCCL(Method):
             data="public",
             rows=rows,
             extra={"zbar": zbar},
-            drop_last=full_batches(self.collaborate, len(zbar)),
+            drop_last=full_batches(self.collaborate.at(client).batch, len(zbar)),
         )
         yield from note_correlations(client, rows, zbar)
         if self.averages_now(client):

@@ -122,9 +122,10 @@ class FCCLCode(Method):
 
     def batches(self, client: Node, rows: int) -> Iterator[Tensor]:
         """Yield the places of each public batch, of all epochs, in a shuffled order."""
-        size, draw = self.collaborate.batch or rows, client.rng("public batches")
-        whole = full_batches(self.collaborate, rows)
-        for _ in range(self.collaborate.epochs):
+        how = self.collaborate.at(client)
+        size, draw = how.batch or rows, client.rng("public batches")
+        whole = full_batches(how.batch, rows)
+        for _ in range(how.epochs):
             for batch in torch.split(torch.randperm(rows, generator=draw), size):
                 if len(batch) == size or not whole:
                     yield batch

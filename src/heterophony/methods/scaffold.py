@@ -53,7 +53,7 @@ DEVIATIONS = (
     Deviation(
         "momentum",
         "Local SGD may have momentum m. K in option II is then how far a constant gradient goes, the sum over k = "
-        "1..K of (1 - m^k) / (1 - m).",
+        "1..K of (1 - m^k) / (1 - m). With Nesterov's momentum it is k + 1 in place of k.",
         "The paper has plain SGD. Shipped settings have a momentum of 0.9, with which K alone would make c_i ten "
         "times a gradient.",
     ),
@@ -91,6 +91,8 @@ class Scaffold(Method):
             raise ValueError(
                 f"control variates are gradients of SGD: set local.optimiser=sgd, not {self.local.optimiser}"
             )
+        if self.local.clip is not None:
+            raise ValueError(f"control variates are whole gradients: leave out local.clip, got {self.local.clip}")
 
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
@@ -115,8 +117,9 @@ class Scaffold(Method):
             "model", self.loss, transform=Shifted(), aux={"by": difference(mail.control, own)}, answer="displacement"
         )
         control = dict(own)
-        if fitted.steps:
-            scale = 1 / (self.local.lr * reach(fitted.steps, self.local.momentum))
+        rate = self.local.at(client).lr
+        if fitted.steps and rate:  # at a rate of 0 nothing is learnt of the gradients
+            scale = 1 / (rate * reach(fitted.steps, self.local.momentum, self.local.nesterov))
             for name in own.keys() & fitted.displacement.keys():
                 control[name] = own[name] - mail.control[name] + scale * fitted.displacement[name]
         client.vars.update(control=control, counted=counted, sent=mail.round)
@@ -134,9 +137,13 @@ class Scaffold(Method):
         server.round += 1
 
 
-def reach(steps: int, momentum: float) -> float:
-    """Return how far a constant gradient goes in so many steps, in units of the rate: `steps` without momentum."""
-    return sum((1 - momentum**k) / (1 - momentum) for k in range(1, steps + 1))
+def reach(steps: int, momentum: float, nesterov: bool = False) -> float:
+    """Return how far a constant gradient goes in so many steps, in units of the rate: `steps` without momentum.
+
+    Nesterov's momentum is that of one step later.
+    """
+    ahead = int(nesterov)
+    return sum((1 - momentum ** (k + ahead)) / (1 - momentum) for k in range(1, steps + 1))
 
 
 def _kept(node: Node, what: str) -> Named:

@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     from heterophony.parts.retention import Retention as Retention
     from heterophony.parts.schedules import Ramp as Ramp
     from heterophony.parts.schedules import Scheduled as Scheduled
+    from heterophony.parts.schedules import Stairs as Stairs
+    from heterophony.parts.schedules import Warmup as Warmup
     from heterophony.parts.simplex import onto_simplex as onto_simplex
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
@@ -129,7 +131,7 @@ _NAMES = {
     "public": ("PublicRows", "as_sent", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
     "retention": ("Retention",),
-    "schedules": ("Ramp", "Scheduled"),
+    "schedules": ("Ramp", "Scheduled", "Stairs", "Warmup"),
     "simplex": ("onto_simplex",),
     "spliced": ("Spliced",),
     "staleness": ("Staleness",),

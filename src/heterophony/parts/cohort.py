@@ -44,9 +44,6 @@ class Cohort:
         for deadline in values(self.deadline) if self.deadline is not None else ():
             if not deadline > 0:
                 raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
-        for name, table in (("quorum", self.quorum), ("deadline", self.deadline)):
-            if isinstance(table, dict) and any(key.isdigit() for key in table):  # triggers know no level
-                raise ValueError(f"{name} can be given by node and by role, not by level")
 
     def share(self, node: Node) -> float:
         """Return the share of its children that a node asks."""

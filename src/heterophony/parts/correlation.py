@@ -11,7 +11,6 @@ from heterophony.data.table import Data
 from heterophony.kernel.node import Node
 from heterophony.kernel.work import Note, Predict, Steps
 from heterophony.parts.losses import Nets
-from heterophony.parts.training import Training
 
 
 def cross_correlation(a: Tensor, b: Tensor) -> Tensor:
@@ -43,9 +42,9 @@ class CollaborativeLoss:
         return {"model": {"correlation": correlation_loss(matrix, self.lambda_col)}}
 
 
-def full_batches(training: Training, rows: int) -> bool:
+def full_batches(batch: int | None, rows: int) -> bool:
     """Return whether to leave a short last batch out: its correlations would be noise."""
-    return training.batch is not None and rows > training.batch
+    return batch is not None and rows > batch
 
 
 def note_correlations(client: Node, rows: Tensor | None, zbar: Tensor) -> Steps:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -62,11 +62,12 @@ class MutualTeaching:
 
     def study(self, peer: Node, local: Training) -> Steps:
         """Train on the peer's own data (Eq. 1-2), and return the gradient g_loc of it."""
-        answer = "gradient" if local.steps == 1 else "displacement"
+        now = local.at(peer)
+        answer = "gradient" if now.steps == 1 else "displacement"
         fitted = yield local.fit("model", cross_entropy, keep=self._state("local"), answer=answer)
-        if answer == "displacement":
-            return {name: moved / local.lr for name, moved in fitted.displacement.items()}
-        if fitted.gradient is None:  # without rows of its own there is nothing to go against
+        if answer == "displacement" and now.lr:
+            return {name: moved / now.lr for name, moved in fitted.displacement.items()}
+        if fitted.gradient is None:  # without rows of its own, or at a rate of 0, there is nothing to go against
             return {name: torch.zeros_like(p) for name, p in peer.models["model"].named_parameters()}
         return fitted.gradient
 
@@ -101,7 +102,7 @@ class MutualTeaching:
             data="public",
             rows=torch.cat([signal.rows for signal in heard]),
             extra=columns,
-            optimiser=self._optimiser(local),
+            **self._optimiser(local),
             keep=self._state("mutual"),
             transform=self._transform(),
             aux={} if self.projection == "none" else {"onto": g_loc},
@@ -126,10 +127,15 @@ class MutualTeaching:
         """Return the name under which a phase's optimiser is kept."""
         return "both" if self.moments == "one" else phase
 
-    def _optimiser(self, local: Training) -> Optimiser:
-        """Return local training's optimiser, with the rate `eta` if there is one."""
-        beta = local.build()
-        return beta if self.eta is None else Optimiser(beta.name, self.eta, beta.options)
+    def _optimiser(self, local: Training) -> dict[str, Any]:
+        """Return what an order says of the optimiser: that of local training, with the rate `eta` if there is one."""
+        if local.varies:
+            return {"own": lambda peer: {"optimiser": self._rated(local.built_at(peer))}}
+        return {"optimiser": self._rated(local.build())}
+
+    def _rated(self, beta: Optimiser) -> Optimiser:
+        """Return an optimiser with the rate `eta`, if there is one."""
+        return beta if self.eta is None else replace(beta, lr=self.eta, changing=False)
 
     def _transform(self) -> Transform | None:
         """Return what is done to g_pub, with g_loc as `onto` (Eq. 7-14)."""

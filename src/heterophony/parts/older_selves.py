@@ -37,7 +37,7 @@ def begin(client: Node, pretrain: Training) -> Steps:
     if "pretrained" in client.vars:
         return
     client.vars["pretrained"] = True
-    if pretrain.epochs:
+    if pretrain.at(client).epochs:
         yield pretrain.fit("model", cross_entropy, once=True)
     yield Mark("initial", once=True)
     for older in ("pretrained", "previous"):

@@ -11,8 +11,12 @@ T = TypeVar("T")
 
 
 def names_of(node: Node) -> tuple[str, str, str]:
-    """Return what a table of values may call a node: its id, its level if it knows that, and its role."""
-    return node.id, str(node.vars.get("level", 0)), node.role
+    """Return what a table of values may call a node: its id, its level and its role.
+
+    In a deeper tree a node keeps its level as a variable; else who has a parent is on level 1.
+    """
+    level = node.vars.get("level", 0 if node.parent is None else 1)
+    return node.id, str(level), node.role
 
 
 def own_value(value: ByLevel[T], node: Node) -> T | None:

@@ -73,12 +73,12 @@ class Retention:
 
     def consolidate(self, node: Node, how: Training, loss: Loss) -> Steps:
         """Keep what matters now for the next round. Looking changes nothing: neither statistics nor orders."""
-        rows = len(node.data[how.data])
+        rows, size = len(node.data[how.data]), how.at(node).batch
         epochs, module = dict(node.epochs), node.models["model"]
         buffers = [buffer.clone() for buffer in module.buffers()]
         gradients, sizes = [], []
         for number in range(self.batches):
-            some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[: how.batch]
+            some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[:size]
             look = Fit("model", Watched(loss), how.data, rows=some, optimiser=sgd(0.0), answer="gradient")
             gradients.append((yield look).gradient)
             sizes.append(len(some))

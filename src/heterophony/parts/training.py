@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+from heterophony.kernel.by_level import ByLevel, values
 from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels
-from heterophony.kernel.optimisers import Optimiser, adam, sgd
+from heterophony.kernel.optimisers import Optimiser, adam, adamw, sgd
 from heterophony.kernel.work import Fit, Loss, Steps
+from heterophony.parts import schedules
+from heterophony.parts.own_value import own_value
+from heterophony.parts.schedules import Scheduled
 
 if TYPE_CHECKING:
     from heterophony.kernel.node import Node
 
 SEEN = "what is seen: private rows, those and the own domain's public ones, or those and all public ones"
+CLIP = "the longest gradient that a network steps by; a longer one is shortened to it; none: any"
 
 
 @dataclass(frozen=True)
@@ -21,30 +27,47 @@ class Training:
     """How a participant trains on its own data between two messages: whole epochs, or so many `steps` (batches).
 
     `data` says which rows it may see: its private ones ("train"), these and the public ones of its own domain ("own"),
-    or these and all public ones ("all").
+    or these and all public ones ("all"). `epochs`, `batch`, `lr` and `steps` may differ from node to node, and `lr` may
+    change with a node's rounds.
     """
 
-    epochs: Annotated[int, "over the data, between two messages"] = 1
-    batch: Annotated[int | None, "rows of a step"] = 32
-    lr: Annotated[float, "learning rate"] = 0.1
+    epochs: Annotated[ByLevel[int], "over the data, between two messages"] = 1
+    batch: Annotated[ByLevel[int] | None, "rows of a step"] = 32
+    lr: Annotated[ByLevel[Scheduled], "learning rate"] = 0.1
     momentum: Annotated[float, "of SGD"] = 0.0
-    weight_decay: Annotated[float, "L2 penalty"] = 0.0
-    optimiser: Annotated[Literal["sgd", "adam", "amsgrad"], "which steps; `lr` is in its units"] = "sgd"
+    nesterov: Annotated[bool, "the momentum of SGD looks one step ahead"] = False
+    weight_decay: Annotated[float, "L2 penalty; of `adamw`, the share of a weight that a step of rate one takes"] = 0.0
+    optimiser: Annotated[Literal["sgd", "adam", "amsgrad", "adamw"], "which steps; `lr` is in its units"] = "sgd"
+    clip: Annotated[float | None, CLIP] = None
     data: Annotated[Literal["train", "own", "all"], SEEN] = "train"
-    steps: Annotated[int | None, "so many batches instead of whole epochs"] = None
+    steps: Annotated[ByLevel[int] | None, "so many batches instead of whole epochs"] = None
     refresh: Annotated[bool, "BatchNorm's running statistics are taken anew from the rows after training"] = False
     initial: Annotated[int, "epochs before a participant's first round"] = 0
 
     def __post_init__(self) -> None:
-        if self.epochs < 0 or (self.batch is not None and self.batch < 1):
-            raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
+        object.__setattr__(self, "lr", schedules.told(self.lr))
         if self.initial < 0:
             raise ValueError(f"initial is a whole number >= 0, got {self.initial}")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"training needs steps >= 1, or none for whole epochs, got {self.steps}")
-        if not self.lr > 0 or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
-            given = f"lr = {self.lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
-            raise ValueError(f"training needs lr > 0, momentum in [0, 1) and weight_decay >= 0, got {given}")
+        batches: list[Any] = [] if self.batch is None else values(self.batch)
+        if not all(epochs >= 0 for epochs in values(self.epochs)) or not all(batch >= 1 for batch in batches):
+            raise ValueError(f"training needs epochs >= 0 and batch >= 1, got {self.epochs} and {self.batch}")
+        for steps in [] if self.steps is None else values(self.steps):
+            if steps < 1:
+                raise ValueError(f"training needs steps >= 1, or none for whole epochs, got {steps}")
+        self._check_optimiser()
+
+    def _check_optimiser(self) -> None:
+        """Raise where the optimiser cannot be made."""
+        rates: list[Any] = values(self.lr)
+        for lr in rates:
+            if not _sound(lr) or not 0 <= self.momentum < 1 or not self.weight_decay >= 0:
+                given = f"lr = {lr}, momentum = {self.momentum}, weight_decay = {self.weight_decay}"
+                raise ValueError(f"training needs lr > 0, momentum in [0, 1) and weight_decay >= 0, got {given}")
+        if self.nesterov and (self.optimiser != "sgd" or not self.momentum):
+            given = f"optimiser = {self.optimiser} and momentum = {self.momentum}"
+            raise ValueError(f"nesterov needs the optimiser sgd and momentum > 0, got {given}")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip is a length > 0, or none for any, got {self.clip}")
 
     def needs(self, name: str) -> list[Need]:
         """Return what it needs of the data. `name` is the method's option that holds it."""
@@ -55,24 +78,59 @@ class Training:
             return [stream, PublicData("trains on public data here")]
         return [stream, PublicLabels(instead=f"{name}.data=own")]
 
+    # -- what differs from node to node and from round to round ----------------------------------------------------
+    @cached_property
+    def varies(self) -> bool:
+        """Return whether something of it depends on the node or its round."""
+        return self.changing or any(isinstance(getattr(self, name), dict) for name in Numbers._fields)
+
+    @cached_property
+    def changing(self) -> bool:
+        """Return whether a rate is another one from round to round."""
+        return any(isinstance(lr, schedules.Schedule) for lr in values(self.lr))
+
+    def at(self, node: Node) -> Numbers:
+        """Return a node's own numbers in its present round."""
+        own: dict[str, Any] = {name: own_value(getattr(self, name), node) for name in Numbers._fields}
+        for name in ("epochs", "batch", "lr"):
+            if own[name] is None and getattr(self, name) is not None:
+                raise ValueError(f"{name} has no value for {node.id}: give one, or one for '*'")
+        return Numbers(**{**own, "lr": schedules.at(own["lr"], node.round)})
+
+    # -- work ------------------------------------------------------------------------------------------------------
     def build(self) -> Optimiser:
         """Return the optimiser; equal trainings get the same object."""
-        return _built(self)
+        return self._optimiser
+
+    def built_at(self, node: Node) -> Optimiser:
+        """Return a node's optimiser in its present round."""
+        return self._built(self.at(node).lr)
+
+    @cached_property
+    def _optimiser(self) -> Optimiser:
+        """Return the optimiser of every node and round, found out once: each work order asks for it."""
+        if self.varies:
+            raise ValueError("this training depends on the node and its round: ask for `built_at(node)`")
+        rate: Any = self.lr
+        return self._built(rate)
+
+    def _built(self, lr: float) -> Optimiser:
+        return _built(self.optimiser, lr, self.momentum, self.nesterov, self.weight_decay, self.clip, self.changing)
 
     def examples(self, node: Node) -> int:
         """Return how many rows it trains on: those of the node's view."""
         return len(node.data[self.data])
 
     def fit(self, models: str | tuple[str, ...], loss: Loss, **more: Any) -> Fit:
-        """Return the work order. What is given in `more` replaces or adds to what this training says."""
-        order: dict[str, Any] = {
-            "data": self.data,
-            "epochs": self.epochs,
-            "steps": self.steps,
-            "batch": self.batch,
-            "refresh": self.refresh,
-            "optimiser": self.build(),
-        }
+        """Return the work order. What is given in `more` replaces or adds to what this training says.
+
+        What depends on the node and its round is put in where the order is taken.
+        """
+        order: dict[str, Any] = {"data": self.data, "refresh": self.refresh}
+        if self.varies:
+            order["own"] = OwnNumbers(self, frozenset(more))
+        else:
+            order |= {"epochs": self.epochs, "steps": self.steps, "batch": self.batch, "optimiser": self.build()}
         return Fit(models, loss, **{**order, **more})
 
     def before_first_round(self, node: Node, loss: Loss) -> Steps:
@@ -81,9 +139,44 @@ class Training:
             yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
 
 
+class Numbers(NamedTuple):
+    """What of a training may vary, for one node in one round."""
+
+    epochs: int
+    steps: int | None
+    batch: int | None
+    lr: float
+
+
+@dataclass(frozen=True)
+class OwnNumbers:
+    """What a training gives to a node's work order, in its present round, beside what is `fixed`."""
+
+    training: Training
+    fixed: frozenset[str]
+
+    def __call__(self, node: Node) -> dict[str, Any]:
+        epochs, steps, batch, _ = self.training.at(node)
+        order = {"epochs": epochs, "steps": steps, "batch": batch, "optimiser": self.training.built_at(node)}
+        return {name: value for name, value in order.items() if name not in self.fixed}
+
+
+def _sound(lr: Scheduled) -> bool:
+    """Return whether a rate is above 0, and one that changes at least in the beginning."""
+    if not isinstance(lr, schedules.Schedule):
+        return lr > 0
+    return schedules.at(lr, 0) > 0 and all(0 <= end < math.inf for end in schedules.ends(lr))
+
+
 @lru_cache(maxsize=1024)
-def _built(training: Training) -> Optimiser:
+def _built(
+    name: str, lr: float, momentum: float, nesterov: bool, decay: float, clip: float | None, changing: bool
+) -> Optimiser:
     """Return one optimiser for all orders of a kind, so that what depends on it is found out once."""
-    if training.optimiser == "sgd":
-        return sgd(training.lr, training.momentum, training.weight_decay)
-    return adam(training.lr, training.weight_decay, amsgrad=training.optimiser == "amsgrad")
+    if name == "sgd":
+        made = sgd(lr, momentum, decay, nesterov)
+    elif name == "adamw":
+        made = adamw(lr, decay)
+    else:
+        made = adam(lr, decay, amsgrad=name == "amsgrad")
+    return replace(made, clip=clip, changing=changing)

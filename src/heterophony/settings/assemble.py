@@ -159,7 +159,8 @@ def _options(entry: registry.Entry, setting: Setting) -> dict[str, Any]:
     known = entry.options()
     local = dict(setting.local)
     if "lr" in local:  # a rate is that of an optimiser: what is not said of it is the same for all methods
-        local = {key: getattr(Training(), key) for key in ("optimiser", "momentum", "weight_decay")} | local
+        usual = ("optimiser", "momentum", "nesterov", "weight_decay", "clip")
+        local = {key: getattr(Training(), key) for key in usual} | local
     options = {f"local.{key}": value for key, value in local.items() if f"local.{key}" in known}
     own = {key: value for key, value in setting.methods.get(entry.name, {}).items() if key not in PLAN}
     return options | {entry.full_name(key): value for key, value in flat(own, known).items()}
