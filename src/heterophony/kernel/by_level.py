@@ -7,8 +7,8 @@ most particular one counts. In TOML: `turns = { 1 = 2, leaf = 1, "*" = 4 }`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import Field, fields, is_dataclass
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_origin
 
 T = TypeVar("T")
 ByLevel: TypeAlias = dict[str, T] | T
@@ -33,10 +33,20 @@ def tables(part: Any, before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the options of a method that are tables, by their whole names."""
     for field in fields(part):
         value = getattr(part, field.name)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and _may_differ(field):
             yield before + field.name, value
         elif is_dataclass(value):
             yield from tables(value, f"{before}{field.name}.")
+
+
+def _may_differ(field: Field[Any]) -> bool:
+    """Return whether an option is declared as one that may differ. A dictionary may also be a plain value."""
+    hint = field.type
+    if isinstance(hint, str):  # of a file that postpones its annotations
+        return "ByLevel" in hint
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return any(get_origin(choice) is dict for choice in get_args(hint))
 
 
 def check_complete(part: Any, roles: Collection[str], optional: Collection[str] = (), before: str = "") -> None:
