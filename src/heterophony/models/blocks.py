@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 
@@ -41,6 +43,13 @@ class GlobalMean(nn.Module):
         return x.mean((2, 3))
 
 
+class Turned(nn.Module):
+    """(rows, places, width) as (rows, width, places), or the other way round."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.transpose(1, 2)
+
+
 def conv_bn(
     inputs: int,
     outputs: int,
@@ -66,3 +75,11 @@ def check(network: str, in_channels: int, size: int, classes: int, smallest: int
     if in_channels < 1 or classes < 1:
         got = f"in_channels={in_channels}, classes={classes}"
         raise ValueError(f"{network} needs at least one channel and one class, got {got}")
+
+
+def check_row(network: str, shape: Sequence[int], classes: int, form: str, axes: tuple[int, ...]) -> None:
+    """Refuse rows that have another number of axes than these, an axis without places, or no class."""
+    if len(shape) not in axes:
+        raise ValueError(f"{network} reads rows {form}, got rows of the shape {tuple(shape)}")
+    if min(shape) < 1 or classes < 1:
+        raise ValueError(f"{network} needs rows with values and at least one class, got {tuple(shape)} and {classes}")

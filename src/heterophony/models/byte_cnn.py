@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from heterophony.data.text import BYTES
-from heterophony.models.blocks import Halves, check
-from heterophony.models.byte_lm import Turned
+from heterophony.models.blocks import Halves, Turned, check
 
 
 class Most(nn.Module):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heterophony.data.text import BYTES
-from heterophony.models.blocks import check
+from heterophony.models.blocks import Turned, check
 
 
 class Back(nn.Module):
@@ -40,10 +40,3 @@ class ByteLM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.body(x))
         return logits
-
-
-class Turned(nn.Module):
-    """(rows, places, width) as (rows, width, places)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2)

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,8 +48,17 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "vgg11": ("vgg", "VGG11", {}, "VGG11 with BatchNorm (FedH2L)"),
     "byte-lm": ("byte_lm", "ByteLM", {}, "causal convolutions over bytes: a small language model"),
     "byte-cnn": ("byte_cnn", "ByteCNN", {}, "convolutions over bytes: a small classifier of texts"),
+    "cnn1d": ("series", "CNN1D", {}, "three convolutions over steps in time: windows of sensors, series"),
+    "lstm": ("series", "Recurrent", {"cell": "lstm"}, "one LSTM layer over steps in time"),
+    "gru": ("series", "Recurrent", {"cell": "gru"}, "one GRU layer over steps in time"),
+    "vit-tiny": ("vit", "ViT", {}, "vision transformer of four blocks, 64 wide"),
+    "unet": ("unet", "UNet", {}, "U-Net of four levels, for the task `segmentation`"),
 }
-_TEXT = {
+_READS = {
+    "cnn1d": "arrays",
+    "lstm": "arrays",
+    "gru": "arrays",
+    "unet": "arrays",
     "byte-lm": "sequences",
     "byte-cnn": "texts",
     "transformers-lm": "sequences",
@@ -63,8 +72,11 @@ def names() -> list[tuple[str, str]]:
 
 
 def reads(name: str) -> str | None:
-    """Return what a network reads: images, texts, or sequences (whose every next byte it predicts); None: not known."""
-    known = _TEXT.get(name.partition(":")[0])
+    """Return what a network reads: images, arrays, texts, or sequences (whose every next byte it predicts).
+
+    None: it is not known.
+    """
+    known = _READS.get(name.partition(":")[0])
     return known or (None if ":" in name else "images")
 
 
@@ -74,30 +86,63 @@ def imports(name: str) -> list[str]:
 
 
 def create(
-    name: str, *, classes: int, in_channels: int = 0, size: int = 0, shape: Sequence[int] | None = None
+    name: str,
+    *,
+    classes: int,
+    in_channels: int = 0,
+    size: int = 0,
+    shape: Sequence[int] | None = None,
+    task: str = "classification",
 ) -> nn.Module:
     """Build a new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 
-    Of texts, `size` is the number of bytes and there is one channel. For arrays give their `shape` instead. Among our
-    own networks the perceptron reads every shape, the others read arrays of the shape of square images.
+    Of texts, `size` is the number of bytes and there is one channel. For arrays give their `shape` instead. The
+    perceptron reads every shape, `cnn1d`, `lstm` and `gru` read (channels, steps), `unet` and `vit-tiny` images of any
+    sides, and the others arrays of the shape of square images. `task` is the kind of the task; `classes` are its
+    outputs, which may be targets or labels.
 
     `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
-    or `module:callable`, which is imported and called with the same three keyword arguments. Weights are drawn from
-    torch's generator: seed it first.
+    or `module:callable`, which is imported and called with those of these keyword arguments that it takes. Weights are
+    drawn from torch's generator: seed it first.
     """
+    square: dict[str, Any] = {"in_channels": in_channels, "size": size}
+    row = (in_channels, size, size) if shape is None else tuple(shape)
     if shape is not None:
-        return _for_arrays(name, tuple(shape), classes)
+        square = {"in_channels": row[0], "size": row[1]} if len(row) == 3 and row[1] == row[2] else {}
     if name.startswith("transformers-"):
-        from heterophony.models.huggingface import build
+        if shape is None:
+            from heterophony.models.huggingface import build
 
-        return build(name, in_channels=in_channels, size=size, classes=classes)
+            return build(name, **square, classes=classes)
+        raise ValueError(f"network {name!r} reads {reads(name)}; the rows here are arrays of {row}")
     if ":" in name:
-        told = {"in_channels": in_channels, "size": size, "classes": classes}
-        named, _ = _arguments(name)
-        if "shape" in named:
-            told = {key: value for key, value in told.items() if key in named}
-            return called(name, **told, shape=(in_channels, size, size))
-        return called(name, **told)
+        return _own(name, shape, row, square, classes, task)
+    return _ours(name, row, square, classes, task)
+
+
+def _ours(name: str, row: tuple[int, ...], square: Mapping[str, int], classes: int, task: str) -> nn.Module:
+    """Build one of our own networks."""
+    factory, further = _factory(name)
+    takes = inspect.signature(factory).parameters
+    told: dict[str, Any] = {"task": task} if "task" in takes else {}
+    if "shape" in takes:
+        told["shape"] = row
+    elif name == "mlp" and not square:
+        told |= {"in_channels": math.prod(row), "size": 1}
+    elif square and reads(name) != "arrays":
+        told |= square
+    else:
+        raise ValueError(
+            f"network {name!r} reads {reads(name)}; the rows here are arrays of {row}: take mlp (for series "
+            "cnn1d or gru), or a function of your own, module:callable, which is told `shape` and `classes`"
+        )
+    network: nn.Module = factory(**told, classes=classes, **further)
+    # A third faster on a CPU. Not done to users' modules: `view` after a convolution would fail.
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def _factory(name: str) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
+    """Return the class of one of our own networks, and its further arguments."""
     if wrn := re.fullmatch(r"wrn-(\d+)-(\d+)(?:-(fan-out))?", name):
         further = {"depth": int(wrn[1]), "width": int(wrn[2]), "init": wrn[3] or "torch"}
         module, kind = "wide_resnet", "WideResNet"
@@ -108,32 +153,30 @@ def create(
         raise ValueError(
             f"unknown network {name!r}, perhaps you meant {nearest!r}; `heterophony models` lists them all"
         )
-    factory = getattr(importlib.import_module(f"heterophony.models.{module}"), kind)
-    network: nn.Module = factory(in_channels=in_channels, size=size, classes=classes, **further)
-    # A third faster on a CPU. Not done to users' modules: `view` after a convolution would fail.
-    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return getattr(importlib.import_module(f"heterophony.models.{module}"), kind), further
 
 
-def _for_arrays(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Build a network for arrays of a shape."""
-    is_square = len(shape) == 3 and shape[1] == shape[2]
-    square: dict[str, Any] = {"in_channels": shape[0], "size": shape[1]} if is_square else {}
-    if name == "mlp":
-        return create(name, in_channels=math.prod(shape), size=1, classes=classes)
-    if ":" in name and not name.startswith("transformers-"):
-        named, others = _arguments(name)
+def _own(
+    name: str,
+    shape: Sequence[int] | None,
+    row: tuple[int, ...],
+    square: Mapping[str, int],
+    classes: int,
+    task: str,
+) -> nn.Module:
+    """Build a network by somebody's own function, which is told what it takes."""
+    named, others = _arguments(name)
+    if shape is None:
+        told: dict[str, Any] = {**square, "classes": classes}
+        if "shape" in named:
+            told = {key: value for key, value in told.items() if key in named} | {"shape": row}
+    else:
         if "shape" not in named and not others and not square:
-            raise ValueError(f"network {name!r} must take `shape`, which is {shape} here, and `classes`")
-        told = {"shape": shape, "classes": classes}
+            raise ValueError(f"network {name!r} must take `shape`, which is {row} here, and `classes`")
+        told = {"shape": row, "classes": classes}
         if not others:
             told = {key: value for key, value in {**told, **square}.items() if key in named}
-        return called(name, **told)
-    if reads(name) == "images" and square:
-        return create(name, classes=classes, **square)
-    raise ValueError(
-        f"network {name!r} reads {reads(name)}; the rows here are arrays of {shape}: take mlp, or a function of your "
-        "own, module:callable, which is told `shape` and `classes`"
-    )
+    return called(name, **told, **({"task": task} if "task" in named else {}))
 
 
 def _arguments(name: str) -> tuple[list[str], bool]:

@@ -38,7 +38,10 @@ class InputFormat:
 
     def told(self) -> dict[str, Any]:
         """Return what networks are told of a row."""
-        return {"in_channels": self.channels, "size": self.side} if self.row is None else {"shape": self.row}
+        if self.row is None:
+            return {"in_channels": self.channels, "size": self.side}
+        kind = next(iter(self.tasks.values())).kind
+        return {"shape": self.row} | ({"task": kind} if kind != "classification" else {})
 
     def data(self, split: Split, rows: Rows, domain: DomainPart | None) -> Data:
         """Return rows as data. They are turned as the domain says; None: they are of no domain, and have no classes."""
