@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heterophony.data import ArrayLayout, DataError, Window, load
+from heterophony.data import ArrayLayout, DataError, TimeWindow, load
 
 RNG = np.random.default_rng(2)
 
@@ -161,7 +161,7 @@ def steps(tmp_path):
 
 def windows(path, rows, step=None, label="majority", **layout):
     layout = {"files": "{user}.csv", "group": "user", "x": ("v", "w"), **layout}
-    return read(path, window=Window(rows, step, label), **layout).train
+    return read(path, window=TimeWindow(rows, step, label), **layout).train
 
 
 def test_windows_stay_in_their_file_and_what_is_left_over_is_none(steps):
@@ -196,7 +196,7 @@ def test_most_steps_or_the_last_step_tell_the_label(steps):
 def test_windows_stay_with_one_user_in_one_file(tmp_path):
     users = [1] * 5 + [2] * 4 + [1] * 2
     np.savez(tmp_path / "f.npz", x=np.arange(11, dtype=np.float32)[:, None], y=[0, 1] * 5 + [0], who=users)
-    layout = ArrayLayout(group="who", window=Window(2))
+    layout = ArrayLayout(group="who", window=TimeWindow(2))
     made = load(str(tmp_path / "f.npz"), layout=layout).train
     assert made.x[:, 0].tolist() == [[0, 1], [2, 3], [5, 6], [7, 8], [9, 10]]
     assert made.groups.tolist() == [1, 1, 2, 2, 1]
@@ -223,4 +223,4 @@ def test_a_file_shorter_than_a_window_is_named(steps, rows, group, said):
 
 def test_windows_have_steps():
     with pytest.raises(DataError, match=r"data\.arrays\.window: rows and step must be 1 or more, got 0 and 2"):
-        Window(0, 2)
+        TimeWindow(0, 2)

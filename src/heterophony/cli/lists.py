@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heterophony.cli import listing, terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import DataFolder, Json
+
+if TYPE_CHECKING:
+    from heterophony.data.sources.catalogue import Listing
 
 out = terminal.console()
 
@@ -109,39 +114,46 @@ def data(
 ) -> None:
     """List every known data set: whether it was found, where, and how large it is."""
     from heterophony.data.download import download
-    from heterophony.data.sources import own
     from heterophony.data.sources.catalogue import known
 
     with complaints():
         for name in fetch or []:
             for path in download(name, root):
                 print(f"fetched {path}", file=sys.stderr)
-        found = [
-            {
-                "name": listing.entry.name,
-                "summary": listing.entry.summary,
-                "found": listing.found,
-                "fetchable": listing.entry.fetchable,
-                "where": None if listing.where is None else str(listing.where),
-                "train": listing.train,
-                "test": listing.test,
-                "partial": listing.partial,
-                "problem": listing.problem or None,
-            }
-            for listing in known(root)
-        ]
+        found = [_plain(each) for each in known(root)]
     rows, members = (found, {}) if as_json else listing.families(found)
     listing.tell(rows, as_json, ("name", "summary", "found", "train", "test"), spare=())
     if not as_json:
-        from heterophony.data.root import folder
-
         for name, each in members.items():
             out.print(f"{name}: {', '.join(each)}", highlight=False)
-        print(f"looked in {folder(root)}")
-        absent = [str(row["name"]) for row in found if row["fetchable"] and not row["found"]]
-        if absent:
-            out.print(f"heterophony data --fetch NAME downloads {', '.join(absent)}", highlight=False)
-        print(f"your own: {own.FORMS}")
-        for row in found:
-            if row["problem"]:
-                print(row["problem"])
+        _tell_where(found, root)
+
+
+def _plain(found: Listing) -> dict[str, object]:
+    """Return what is known of a data set as JSON has it."""
+    return {
+        "name": found.entry.name,
+        "summary": found.entry.summary,
+        "found": found.found,
+        "fetchable": found.entry.fetchable,
+        "where": None if found.where is None else str(found.where),
+        "train": found.train,
+        "test": found.test,
+        "partial": found.partial,
+        "problem": found.problem or None,
+    }
+
+
+def _tell_where(found: Sequence[dict[str, object]], root: Path | None) -> None:
+    """Print where data sets were looked for, how to get those that are not there, and what is wrong with some."""
+    from heterophony.data.root import folder
+    from heterophony.data.sources import own
+
+    print(f"looked in {folder(root)}")
+    absent = [str(row["name"]) for row in found if row["fetchable"] and not row["found"]]
+    if absent:
+        out.print(f"heterophony data --fetch NAME downloads {', '.join(absent)}", highlight=False)
+    print(f"your own: {own.FORMS}")
+    for row in found:
+        if row["problem"]:
+            print(row["problem"])

@@ -278,11 +278,19 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
         node.slots[name].settle()
     if start is not None:
         displacement = {name: _answered(start[name] - p.detach()) for name, p in first.items()}
+    _forget_gradients(parameters)
+    return Fitted(_mean_losses(sums, steps), steps, gradient, displacement)
+
+
+def _mean_losses(sums: Mapping[str, Mapping[str, Tensor]], steps: int) -> dict[str, dict[str, float]]:
+    """Return each loss term's mean over the steps, by model."""
+    return {name: {term: float(total) / steps for term, total in own.items()} for name, own in sums.items()}
+
+
+def _forget_gradients(parameters: Mapping[str, Mapping[str, nn.Parameter]]) -> None:
     for named in parameters.values():
         for parameter in named.values():
             parameter.grad = None
-    losses = {m: {t: float(total) / steps for t, total in named.items()} for m, named in sums.items()}
-    return Fitted(losses, steps, gradient, displacement)
 
 
 def _add(sums: dict[str, dict[str, Tensor]], terms: Mapping[str, Mapping[str, Tensor]]) -> None:

@@ -34,8 +34,8 @@ def of_module(module: nn.Module) -> Hashable:
     for name, part in module.named_modules():
         if any(part.__dict__[hooks] for hooks in _HOOKS):
             raise Unknown(f"{name or type(part).__name__} has hooks")
-        own = {key: value for key, value in part.__dict__.items() if key not in _MACHINERY}
-        parts.append((name, type(part), tuple((key, of_value(value)) for key, value in sorted(own.items()))))
+        settings = sorted(key for key in part.__dict__ if key not in _MACHINERY)
+        parts.append((name, type(part), tuple((key, of_value(part.__dict__[key])) for key in settings)))
     for name, parameter in module.named_parameters():
         if _watched(parameter):
             raise Unknown(f"{name} has hooks")

@@ -56,6 +56,10 @@ def _stacked_parameters(module: nn.Module, seats: int) -> dict[str, nn.Parameter
     }
 
 
+def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
 def _in_float(module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor]:
     return (given[0].float(),)
 
@@ -138,8 +142,8 @@ class Stack(CapturedFit):
         if self.augment is not None:
             changed = self.augment.apply(columns["x"].flatten(0, 1), self.drawn.index_select(1, places).flatten(0, 1))
             columns["x"] = changed.view_as(columns["x"])
-        trained = {n: {k: p.detach() for k, p in own.items()} for n, own in self.parameters.items()}
-        teachers = {n: {k: p.detach() for k, p in self.tensors[n].items()} for n in self.work.teachers}
+        trained = {name: _detached(own) for name, own in self.parameters.items()}
+        teachers = {name: _detached(self.tensors[name]) for name in self.work.teachers}
         buffers = {n: self.buffers[n] for n in self.work.names}
         if self.reached is None:
             self.reached = self._reached({name: column[0] for name, column in columns.items()})
@@ -147,13 +151,17 @@ class Stack(CapturedFit):
         for name, own in running.items():
             for key, value in own.items():
                 self.buffers[name][key].copy_(value)
+        self._give_gradients(gradients, self.reached)
+        found: dict[str, dict[str, Tensor]] = terms
+        return found
+
+    def _give_gradients(self, gradients: Mapping[str, Mapping[str, Tensor]], reached: Mapping[str, set[str]]) -> None:
+        """Put each gradient where the optimiser looks for it; parameters that the loss does not reach get none."""
         for name, own in self.parameters.items():
             for key, parameter in own.items():
                 # flat and back: where a dimension is one, tensors in one piece may still differ in their strides
                 flat = gradients[name][key].contiguous().view(-1)
-                parameter.grad = flat.view(parameter.shape) if key in self.reached[name] else None
-        found: dict[str, dict[str, Tensor]] = terms
-        return found
+                parameter.grad = flat.view(parameter.shape) if key in reached[name] else None
 
     def _reached(self, columns: Mapping[str, Tensor]) -> dict[str, set[str]]:
         """Find which parameters the loss depends on, by an ordinary step of one seat.

@@ -19,7 +19,7 @@ from heterophony.data.partitions import (
     private_test,
     private_test_of_groups,
 )
-from heterophony.data.sources import ArrayLayout, KnownSet, Listing, Source, Split, Window, known, load
+from heterophony.data.sources import ArrayLayout, KnownSet, Listing, Source, Split, TimeWindow, known, load
 from heterophony.data.table import Data
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
     "Shards",
     "Source",
     "Split",
-    "Window",
+    "TimeWindow",
     "check_leakage",
     "divide",
     "holdout",

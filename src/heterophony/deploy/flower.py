@@ -196,7 +196,7 @@ class Post:
 
 # -- tasks -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Task:
+class FlowerTask:
     """A task that Flower has given us, and the token with which it is worked on."""
 
     run: int
@@ -220,19 +220,19 @@ class TaskWorker:
             interceptors=[RuntimeTracingInterceptor(), about, signed],
         )
 
-    def acquire(self) -> Task | None:
+    def acquire(self) -> FlowerTask | None:
         """Return the next task, if there is one; None also while nobody answers."""
         try:
             found = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[self.type]))
         except OFFLINE:
             return None
-        return Task(found.task.run_id, found.token) if found.HasField("task") and found.token else None
+        return FlowerTask(found.task.run_id, found.token) if found.HasField("task") and found.token else None
 
     def close(self) -> None:
         self.client.close()
 
 
-def answer(address: str, task: Task, limit: int, reply: Callable[[int, str, bytes | Refused], bytes]) -> None:
+def answer(address: str, task: FlowerTask, limit: int, reply: Callable[[int, str, bytes | Refused], bytes]) -> None:
     """Answer a task of a SuperNode.
 
     `reply` makes the answer's bytes from Flower's number of this node, the type of the message, and its bytes, or why
@@ -268,7 +268,7 @@ def answer(address: str, task: Task, limit: int, reply: Callable[[int, str, byte
 
 
 @contextmanager
-def grid_of(address: str, task: Task, ca: bytes) -> Iterator[HttpGrid]:
+def grid_of(address: str, task: FlowerTask, ca: bytes) -> Iterator[HttpGrid]:
     """Yield the grid of a SuperLink's task, while it lasts."""
     from flwr.superlink.grid import HttpGrid  # late: it takes a second, and nodes do without
 

@@ -38,6 +38,24 @@ def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str
     that it counts as silent only where nothing else is left. If nobody at all says anything, nobody is absent.
     """
     waits, unread = _waits(boxes)
+    able = [wait for wait in waits if _may_be_silent(wait, others, asked)]
+    able = _with_idle_senders(able, waits, unread, asked) or able
+    if not able:
+        return []
+    first = min((wait.round, wait.place) for wait in able)
+    missing = [(wait, node) for wait in able if (wait.round, wait.place) == first for node in wait.missing]
+    if {node for _, node in missing} >= set(others):
+        return []
+    return [
+        (Absence(wait.kind, node, wait.node, wait.round), REFUSES if node in asked else SILENT)
+        for wait, node in missing
+    ]
+
+
+def _with_idle_senders(
+    able: Iterable[_Wait], waits: Iterable[_Wait], unread: Collection[str], asked: Mapping[str, bool]
+) -> list[_Wait]:
+    """Return those windows whose missing messages could not follow from anything that is still to happen."""
     waiting: dict[str, int] = {}  # by node, the earliest round in which it waits itself
     for wait in waits:
         waiting[wait.node] = min(wait.round, waiting.get(wait.node, wait.round))
@@ -46,19 +64,7 @@ def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str
         """Say whether nothing is left from which its message of that round could follow."""
         return node in asked or (node not in unread and waiting.get(node, round + 1) > round)
 
-    able = [wait for wait in waits if _may_be_silent(wait, others, asked)]
-    able = [wait for wait in able if all(idle(node, wait.round) for node in wait.missing)] or able
-    if not able:
-        return []
-    first = min((wait.round, wait.place) for wait in able)
-    able = [wait for wait in able if (wait.round, wait.place) == first]
-    missing = [(wait, node) for wait in able for node in wait.missing]
-    if {node for _, node in missing} >= set(others):
-        return []
-    return [
-        (Absence(wait.kind, node, wait.node, wait.round), REFUSES if node in asked else SILENT)
-        for wait, node in missing
-    ]
+    return [wait for wait in able if all(idle(node, wait.round) for node in wait.missing)]
 
 
 def _may_be_silent(wait: _Wait, others: Collection[str], asked: Mapping[str, bool]) -> bool:

@@ -127,9 +127,7 @@ def _check(cls: type[Method]) -> None:
     woken: dict[tuple[str, str], str] = {}  # by role and kind, the reaction
     for reaction in cls.reactions:
         _check_roles(cls, reaction, woken, fail)
-        for kind in reaction.kinds:
-            if kind not in cls.kinds:
-                fail(f".{reaction.name}: unknown kind {kind.name!r}; the kinds are {', '.join(names) or 'none'}")
+        _check_kinds(cls, reaction, fail)
         _check_numbers(cls, reaction, fail)
     if deaf := set(names) - {kind for _, kind in woken}:
         fail(f": nothing reacts to {', '.join(sorted(map(repr, deaf)))}")
@@ -156,6 +154,14 @@ def _check_roles(cls: type[Method], reaction: Reaction, woken: dict[tuple[str, s
             other = woken.setdefault((role, waker), reaction.name)
             if other != reaction.name and not (waker in swept[other] and waker in swept[reaction.name]):
                 fail(f".{reaction.name}: {waker!r} already wakes {other!r} on role {role!r}")
+
+
+def _check_kinds(cls: type[Method], reaction: Reaction, fail: Any) -> None:
+    """Raise where a trigger names a kind that the method does not declare."""
+    for kind in reaction.kinds:
+        if kind not in cls.kinds:
+            names = ", ".join(known.name for known in cls.kinds)
+            fail(f".{reaction.name}: unknown kind {kind.name!r}; the kinds are {names or 'none'}")
 
 
 def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:

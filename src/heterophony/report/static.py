@@ -70,20 +70,9 @@ def _draw(axis: Any, panel: Panel) -> None:
     if panel.log:
         axis.set_xscale("log")
     for mark in panel.traces:
-        if isinstance(mark, Curve):
-            _line(axis, mark)
-        elif isinstance(mark, Dots):
-            _dots(axis, mark)
-        else:
-            _heat(axis, mark)
+        _mark(axis, mark)
     if panel.bytes:
-        from matplotlib.ticker import NullFormatter
-
-        low, high = ticks.ends(panel.places)
-        places = ticks.ticks(low, high)
-        axis.set_xlim(low, high)
-        axis.set_xticks(places, [ticks.label(place) for place in places])
-        axis.xaxis.set_minor_formatter(NullFormatter())  # it would write over them where there are few decades
+        _ticks_of_bytes(axis, panel)
     for side, whole in ((axis.xaxis, panel.counted), (axis.yaxis, panel.whole)):
         if whole:
             from matplotlib.ticker import MultipleLocator
@@ -96,6 +85,26 @@ def _draw(axis: Any, panel: Panel) -> None:
     if panel.bare:
         axis.set_axis_off()
         axis.margins(0.1)
+
+
+def _mark(axis: Any, mark: Curve | Dots | Heat) -> None:
+    if isinstance(mark, Curve):
+        _line(axis, mark)
+    elif isinstance(mark, Dots):
+        _dots(axis, mark)
+    else:
+        _heat(axis, mark)
+
+
+def _ticks_of_bytes(axis: Any, panel: Panel) -> None:
+    """Let an axis reach over all amounts of bytes, and name them by kB, MB and so on."""
+    from matplotlib.ticker import NullFormatter
+
+    low, high = ticks.ends(panel.places)
+    places = ticks.ticks(low, high)
+    axis.set_xlim(low, high)
+    axis.set_xticks(places, [ticks.label(place) for place in places])
+    axis.xaxis.set_minor_formatter(NullFormatter())  # it would write over them where there are few decades
 
 
 def _numbers(values: Any) -> list[Any]:

@@ -18,17 +18,27 @@ MOST = 40  # participants in a table; of more, those who are worst off
 def methods(chapter: Chapter) -> PrintedTable:
     """Return the table of the methods side by side, with the best of each column in bold."""
     found = comparing(chapter)
-    head, rows = comparison.header(found), comparison.cells(found)
+    strong = _best(found)
+    return PrintedTable(
+        "methods",
+        f"Methods on {chapter.setting}",
+        comparison.header(found),
+        comparison.cells(found),
+        comparison.note(found) + "." + (" In bold the best of each column." if strong else ""),
+        strong,
+        colors=[chapter.colors[line.label] for line in found.methods],
+    )
+
+
+def _best(found: comparison.Comparison) -> frozenset[tuple[int, int]]:
+    """Return the cells of the best method in each column; none in a column that one method alone has."""
     strong = set()
     for place, name in enumerate(comparison.columns(found), 1):
         known = {row: own.mean for row, line in enumerate(found.methods) if (own := line.figures[name]) is not None}
         if len(known) > 1:
             best = (max if comparison.score_of(found, name).higher else min)(known.values())
             strong |= {(row, place) for row, value in known.items() if value == best}
-    colors = [chapter.colors[line.label] for line in found.methods]
-    title = f"Methods on {chapter.setting}"
-    note = comparison.note(found) + "." + (" In bold the best of each column." if strong else "")
-    return PrintedTable("methods", title, head, rows, note, frozenset(strong), colors=colors)
+    return frozenset(strong)
 
 
 def comparing(chapter: Chapter) -> comparison.Comparison:
@@ -64,24 +74,41 @@ def _participants(chapter: Chapter, figure: str, name: str, what: str) -> Printe
     arms = [arm for arm in chapter.arms if _figures(arm, figure)]
     columns = [_figures(arm, figure) for arm in arms]
     means = [{who: own.mean for who, own in column.items()} for column in columns]
-    everyone = list(dict.fromkeys(who for column in columns for who in column))
     if not any(len(set(column.values())) > 1 for column in means):
         return None
+    everyone = list(dict.fromkeys(who for column in columns for who in column))
     higher = chapter.score.higher
     shown = _worst_off(everyone, means, higher)
-    networks = _known(chapter)
-    rows = []
-    for who in shown:
-        cells = [comparison.figure(column.get(who), chapter.score) for column in columns]
-        rows.append([who, *networks.get(who, ("-", "-")), *cells])
-    for title, last in (("worst", min if chapter.score.higher else max), ("mean", mean)):
-        rows.append([title, "", "", *(_by_seed(arm, figure, last) for arm in arms)])
     note = f"{sentence(chapter.score.axis)} on {what}, last round; † marks who is worst off.{_seeds(chapter)}"
     if len(shown) < len(everyone):
         note += f" The {len(shown)} of {len(everyone)} who are worst off."
-    head = ["participant", "network", "rows", *(arm.label for arm in arms)]
-    weak = _weak(shown, everyone, means, higher, first=3)
-    return PrintedTable(f"participants-{name}", f"Participants, {what}", head, rows, note, weak=weak)
+    return PrintedTable(
+        f"participants-{name}",
+        f"Participants, {what}",
+        ["participant", "network", "rows", *(arm.label for arm in arms)],
+        [*_each(chapter, shown, columns), *_all_together(arms, figure, higher)],
+        note,
+        weak=_weak(shown, everyone, means, higher, first=3),
+    )
+
+
+def _each(chapter: Chapter, shown: Sequence[str], columns: Sequence[Mapping[str, Interval]]) -> list[list[str]]:
+    """Return a row for each participant: who it is, its network, its training rows, and its figures."""
+    known = _known(chapter)
+    rows = []
+    for who in shown:
+        cells = [comparison.figure(column.get(who), chapter.score) for column in columns]
+        rows.append([who, *known.get(who, ("-", "-")), *cells])
+    return rows
+
+
+def _all_together(arms: Sequence[ArmRuns], figure: str, higher: bool) -> list[list[str]]:
+    """Return the rows at the end: the worst of all participants, and the mean."""
+    worst: Callable[[Iterable[float]], float] = min if higher else max
+    return [
+        ["worst", "", "", *(_by_seed(arm, figure, worst) for arm in arms)],
+        ["mean", "", "", *(_by_seed(arm, figure, mean) for arm in arms)],
+    ]
 
 
 def _worst_off(everyone: Sequence[str], means: Sequence[Mapping[str, float]], higher: bool) -> list[str]:

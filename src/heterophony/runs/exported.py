@@ -67,15 +67,7 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
     A network that is not ours is imported with `trust` only: whoever wrote the file names the module.
     """
     try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            said = file.metadata() or {}
-            about = json.loads(said["heterophony"])
-            if about["format"] not in (FORMAT, UNSUMMED):
-                raise DataError(f"{path} was written by another version; export it again")
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        known = said.get("sha256")
-        if (known is None and about["format"] == FORMAT) or known not in (None, _sum(said["heterophony"], weights)):
-            raise DataError(f"{path} is damaged (its checksum differs): export it again")
+        about, weights = _read(path)
         network = dict(about["network"])
         name = network.pop("name")
         named = [("network", each) for each in imports(name)]
@@ -95,6 +87,20 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
         line = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise DataError(f"{path}: the network {shown(name)!r} is not the one that was exported: {line}") from None
     return module.eval(), about
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return what a file says and its tensors; raise where they are not as they were written."""
+    with safetensors.safe_open(str(path), framework="pt") as file:
+        said = file.metadata() or {}
+        about = json.loads(said["heterophony"])
+        if about["format"] not in (FORMAT, UNSUMMED):
+            raise DataError(f"{path} was written by another version; export it again")
+        weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    known = said.get("sha256")
+    if (known is None and about["format"] == FORMAT) or known not in (None, _sum(said["heterophony"], weights)):
+        raise DataError(f"{path} is damaged (its checksum differs): export it again")
+    return about, weights
 
 
 def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:

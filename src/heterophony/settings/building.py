@@ -82,12 +82,7 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     if len(kinds) > 1:
         raise DataError(f"all data must be of one kind, got {' and '.join(sorted(kinds))}")
     (kind,) = kinds
-    if kind in ("images", "arrays") and spec.length is not None:
-        raise DataError(f"data.length is for texts; {kind} have {'a side' if kind == 'images' else 'a shape'}")
-    if spec.task.kind != "classification":
-        _check_targets(spec, kind)
-    if spec.standardise is not None and kind != "arrays":
-        raise DataError(f"data.standardise is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}")
+    _check_meant_for(spec, kind)
     if kind == "images":
         _check_square(spec, sources)
         return kind
@@ -97,6 +92,16 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     if kind == "sequences":
         _check_no_labels(spec)
     return kind
+
+
+def _check_meant_for(spec: DataPart, kind: str) -> None:
+    """Raise where a setting has a field that is for data of another kind."""
+    if kind in ("images", "arrays") and spec.length is not None:
+        raise DataError(f"data.length is for texts; {kind} have {'a side' if kind == 'images' else 'a shape'}")
+    if spec.task.kind != "classification":
+        _check_targets(spec, kind)
+    if spec.standardise is not None and kind != "arrays":
+        raise DataError(f"data.standardise is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}")
 
 
 def _check_targets(spec: DataPart, kind: str) -> None:

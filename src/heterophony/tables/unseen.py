@@ -27,6 +27,7 @@ def unseen(table: Table | Iterable[Mapping[str, Any]]) -> dict[str, dict[str, di
 
 
 def _summed(rates: list[float | None], higher: bool) -> dict[str, float | int | None]:
+    """Return mean, best and worst figure of several models, and how many they are."""
     known = [rate for rate in rates if rate is not None]
     low, high = min(known, default=None), max(known, default=None)
     best, worst = (high, low) if higher else (low, high)

@@ -3,7 +3,7 @@
 from heterophony.data.sources.catalogue import Listing, known, load, lookup, read, require
 from heterophony.data.sources.known_set import File, KnownSet, PackedFile, Reader
 from heterophony.data.sources.known_sets import KNOWN_SETS
-from heterophony.data.sources.layout import ArrayLayout, Window
+from heterophony.data.sources.layout import ArrayLayout, TimeWindow
 from heterophony.data.sources.source import Source, Split
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "Reader",
     "Source",
     "Split",
-    "Window",
+    "TimeWindow",
     "known",
     "load",
     "lookup",

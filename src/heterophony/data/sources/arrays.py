@@ -12,7 +12,7 @@ from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.keys import check_apart, filled, names_of, of_test, several
 from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.labels import Half, whole
-from heterophony.data.sources.layout import ArrayLayout, Keys, Window
+from heterophony.data.sources.layout import ArrayLayout, Keys, TimeWindow
 from heterophony.data.sources.source import Source, Split
 from heterophony.data.sources.targets import targets
 
@@ -81,7 +81,7 @@ def _split(base: str, half: Half, y: Column, keys: ArrayLayout) -> Split:
     )
 
 
-def _windows(file: Columns, x: Column, groups: Column | None, window: Window) -> tuple[Column, windows.Starts]:
+def _windows(file: Columns, x: Column, groups: Column | None, window: TimeWindow) -> tuple[Column, windows.Starts]:
     at = windows.starts(window, file, len(x), groups)
     return windows.cut(x, at, window), at
 

@@ -131,12 +131,17 @@ def _absent(entries: Sequence[KnownSet], root: Folder | None) -> str:
         which = "" if root is None else f" --data {place}"
         ways.append(f"run `heterophony data{which} {' '.join(f'--fetch {name}' for name in fetched)}`")
     if by_hand := [entry for entry in entries if len(entries) == 1 or not entry.fetchable]:
-        alike: dict[tuple[object, ...], list[KnownSet]] = {}
-        for entry in by_hand:
-            alike.setdefault((entry.npz, entry.files, entry.folders), []).append(entry)
-        ways.append(f"put {' and '.join(_wanted(group, place) for group in alike.values())} there")
+        ways.append(f"put {_all_wanted(by_hand, place)} there")
     joined = (" or " if len(entries) == 1 else " and ").join(ways)
     return f"{there}: {joined}, or set {ENVIRONMENT} to another folder"
+
+
+def _all_wanted(entries: Sequence[KnownSet], root: Path) -> str:
+    """Say which files or folders would do for sets; those that lie together are named once."""
+    together: dict[tuple[object, ...], list[KnownSet]] = {}
+    for entry in entries:
+        together.setdefault((entry.npz, entry.files, entry.folders), []).append(entry)
+    return " and ".join(_wanted(group, root) for group in together.values())
 
 
 def _wanted(entries: Sequence[KnownSet], root: Path) -> str:

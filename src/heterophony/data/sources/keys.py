@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from glob import glob
+from pathlib import Path
 
 from heterophony.base.wording import listed
 from heterophony.data.errors import DataError
@@ -34,23 +35,24 @@ def filled(file: Columns, layout: ArrayLayout) -> ArrayLayout:
 def of_test(file: Columns, layout: ArrayLayout, keys: ArrayLayout) -> tuple[Columns, ArrayLayout] | None:
     """Return the file and the keys of the test half; None: there is none."""
     if layout.test_file is not None:
-        path = file.path.parent / layout.test_file
-        if not path.is_file():
-            raise DataError(f"{file.path}: test_file: there is no file {path}")
-        other = opened(path)
-        x: Keys | None = layout.test_x or keys.x
-        if path.suffix in single.SUFFIXES and layout.test_x is None and keys.x == file.path.name:
-            x = path.name
-        group = layout.test_group or keys.group
-        return other, replace(keys, x=x, y=layout.test_y or keys.y, group=group)
+        return _of_test_file(file, file.path.parent / layout.test_file, layout, keys)
     by_name = layout.x is None and keys.x == "train_x" and "test_x" in file.columns
-    if layout.test_x is None and not by_name:
-        if layout.test_y is not None or layout.test_group is not None:
-            raise DataError(f"{file.path}: test_y and test_group go with test_x or test_file")
-        return None
-    return file, replace(
-        keys, x=layout.test_x or "test_x", y=layout.test_y or "test_y", group=layout.test_group or None
-    )
+    if layout.test_x is not None or by_name:
+        x, y = layout.test_x or "test_x", layout.test_y or "test_y"
+        return file, replace(keys, x=x, y=y, group=layout.test_group or None)
+    if layout.test_y is not None or layout.test_group is not None:
+        raise DataError(f"{file.path}: test_y and test_group go with test_x or test_file")
+    return None
+
+
+def _of_test_file(file: Columns, path: Path, layout: ArrayLayout, keys: ArrayLayout) -> tuple[Columns, ArrayLayout]:
+    """Return the test half where it is a file of its own. Its keys are those of the training half unless set."""
+    if not path.is_file():
+        raise DataError(f"{file.path}: test_file: there is no file {path}")
+    x = layout.test_x or keys.x
+    if path.suffix in single.SUFFIXES and layout.test_x is None and keys.x == file.path.name:
+        x = path.name  # a file of one array, whose key is its name
+    return opened(path), replace(keys, x=x, y=layout.test_y or keys.y, group=layout.test_group or keys.group)
 
 
 def several(keys: Keys) -> tuple[str, ...]:

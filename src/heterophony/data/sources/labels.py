@@ -68,20 +68,25 @@ def _check_trained(halves: Sequence[Half], columns: Sequence[Labels], classes: t
 
 
 def _numbered(halves: Sequence[Half], names: tuple[str, ...]) -> tuple[list[Labels], tuple[str, ...]]:
+    """Return labels as numbers of classes, and the names of the classes: those given, or those that labels have."""
     found = [whole(half.y) for half in halves]
     numbers = [column for column in found if column is not None]
     if len(numbers) < len(halves):
         return _named(halves, [_words(half) for half in halves], names)
     together = np.concatenate(numbers)
-    if names and {str(label) for label in np.unique(together)} <= set(names):
+    if names and set(_distinct(together)) <= set(names):  # names that look like numbers
         return _named(halves, [column.astype(str) for column in numbers], names)
     if names:
         _check_range(halves, numbers, len(names))
         return numbers, names
     if together.min() != 0 or together.max() >= len(together):
-        distinct = tuple(str(label) for label in np.unique(together))
-        return _named(halves, [column.astype(str) for column in numbers], distinct)
+        return _named(halves, [column.astype(str) for column in numbers], _distinct(together))
     return numbers, tuple(str(label) for label in range(int(together.max()) + 1))
+
+
+def _distinct(labels: Labels) -> tuple[str, ...]:
+    """Return the labels that there are, in their order as numbers."""
+    return tuple(str(label) for label in np.unique(labels))
 
 
 def _named(

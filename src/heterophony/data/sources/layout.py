@@ -12,7 +12,7 @@ Keys = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """Cuts rows that are steps in time into windows: `rows` steps each, the next one `step` further on.
 
     No window reaches into another file or another group. What is left over at an end is no window.
@@ -62,7 +62,7 @@ class ArrayLayout:
     # Of a folder that Hugging Face `datasets` saved: its splits. By default `train`, and `test` if it is there.
     train_split: str | None = None
     test_split: str | None = None
-    window: Window | None = None
+    window: TimeWindow | None = None
     # x * scale + offset; numbers, or keys of the same file.
     scale: float | str = 1.0
     offset: float | str = 0.0
@@ -88,7 +88,7 @@ class ArrayLayout:
             key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
         }
         if isinstance(window := given.get("window"), Mapping):
-            given["window"] = Window(**window)
+            given["window"] = TimeWindow(**window)
         return cls(**given)
 
 

@@ -37,15 +37,9 @@ class Split:
     overlap: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind == "arrays" and (self.x.dtype not in (np.float32, np.int64) or self.x.ndim < 2):
-            raise DataError(f"arrays must be float32 or int64 of shape (N, ...), got {self.x.dtype} {self.x.shape}")
+        _check_form(self.kind, self.x)
         if self.groups is not None and self.groups.shape != self.x.shape[:1]:
             raise DataError(f"{len(self.x)} rows need as many groups, got {self.groups.shape}")
-        if self.kind in ("texts", "sequences") and (self.x.dtype != np.uint8 or self.x.ndim != 2):
-            raise DataError(f"{self.kind} must be uint8 of shape (N, bytes), got {self.x.dtype} {self.x.shape}")
-        if self.kind == "images" and (self.x.dtype != np.uint8 or self.x.ndim != 4 or self.x.shape[3] not in (1, 3)):
-            wanted = "images must be uint8 of shape (N, H, W, 1 or 3)"
-            raise DataError(f"{wanted}, got {self.x.dtype} {self.x.shape}; set data.arrays for arrays of any shape")
         targets = self.kind == "arrays" and len(self.y) == len(self.x)  # numbers, masks and the like
         labels = self.labels if targets else self.y
         for name, column in (("labels", labels), ("index", self.index), ("coarse labels", self.coarse)):
@@ -73,6 +67,23 @@ class Split:
         """Return the base images of all or some rows, for the leakage check."""
         chosen = slice(None) if rows is None else rows
         return BaseIds(self.base, self.index[chosen], self.labels[chosen])
+
+
+def _check_form(kind: str, x: npt.NDArray[Any]) -> None:
+    """Raise where rows do not have the type and the shape of their kind."""
+    hint = ""
+    if kind == "arrays":
+        fits = x.dtype in (np.float32, np.int64) and x.ndim >= 2
+        wanted = "float32 or int64 of shape (N, ...)"
+    elif kind == "images":
+        fits = x.dtype == np.uint8 and x.ndim == 4 and x.shape[3] in (1, 3)
+        wanted = "uint8 of shape (N, H, W, 1 or 3)"
+        hint = "; set data.arrays for arrays of any shape"
+    else:
+        fits = x.dtype == np.uint8 and x.ndim == 2
+        wanted = "uint8 of shape (N, bytes)"
+    if not fits:
+        raise DataError(f"{kind} must be {wanted}, got {x.dtype} {x.shape}{hint}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 from heterophony.data.errors import DataError
 from heterophony.data.sources.columns import Column, Columns
-from heterophony.data.sources.layout import Window
+from heterophony.data.sources.layout import TimeWindow
 from heterophony.data.sources.source import Labels
 
 Starts = npt.NDArray[np.int64]
 
 
-def starts(window: Window, file: Columns, rows: int, groups: Column | None) -> Starts:
+def starts(window: TimeWindow, file: Columns, rows: int, groups: Column | None) -> Starts:
     """Return the first step of each window. None reaches into another file, or from one group into the next."""
     found = [
         np.arange(first, last - window.rows + 1, window.stride)
@@ -24,13 +24,13 @@ def starts(window: Window, file: Columns, rows: int, groups: Column | None) -> S
     return made
 
 
-def cut(x: Column, at: Starts, window: Window) -> Column:
+def cut(x: Column, at: Starts, window: TimeWindow) -> Column:
     """Return windows of rows, whose last axis is time: (steps, channels) become (windows, channels, steps)."""
     views = np.lib.stride_tricks.sliding_window_view(x, window.rows, axis=0)
     return np.ascontiguousarray(views[at])
 
 
-def labels(y: Labels, at: Starts, window: Window) -> Labels:
+def labels(y: Labels, at: Starts, window: TimeWindow) -> Labels:
     """Return the label of each window: that of most of its steps, or of its last one."""
     if window.label == "last":
         return y[at + window.rows - 1]
@@ -46,7 +46,7 @@ def _stretches(file: Columns, rows: int, groups: Column | None) -> tuple[Starts,
     return first, np.append(first[1:], rows)
 
 
-def _check_none_lost(window: Window, file: Columns, rows: int, groups: Column | None, made: Starts) -> None:
+def _check_none_lost(window: TimeWindow, file: Columns, rows: int, groups: Column | None, made: Starts) -> None:
     """Raise where a whole file, or all of a group, is shorter than a window."""
     owner = np.searchsorted(np.array(file.starts), np.arange(rows), side="right") if groups is None else groups
     lost = ~np.isin(owner, owner[made])

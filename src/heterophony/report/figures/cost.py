@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 
 from heterophony.base.amounts import size
@@ -28,21 +29,29 @@ def draw(chapter: Chapter) -> list[Figure]:
 
 
 def _against_bytes(chapter: Chapter) -> Panel | None:
+    """Return the panel of bytes; None where nobody sends any."""
     arms = [arm for arm in chapter.arms if arm.curves]
-    sent = [_spent(arm.first, [at["time"] for at in arm.curves[0]]) for arm in arms]
-    paid = [total for own in sent for total in own if total > 0]
+    spent = {arm.label: _spent(arm.first, [at["time"] for at in arm.curves[0]]) for arm in arms}
+    paid = [total for own in spent.values() for total in own if total > 0]
     if not paid:
         return None
     ends: tuple[float, float] = (min(paid), max(paid))
     if ends[0] == ends[1]:  # else a dashed line had no length
         ends = ticks.ends(paid[:1])
-    curves = [_bytes(chapter, arm, own, *ends) for arm, own in zip(arms, sent, strict=True)]
+    curves = []
+    for arm in arms:
+        own = spent[arm.label]
+        curves.append(_paying(chapter, arm, own) if any(own) else _sending_nothing(chapter, arm, ends))
     known = [curve for curve in curves if curve.x]
     return Panel(known, "against bytes", "sent so far", chapter.score.axis, log=True, bytes=True)
 
 
 def _against_time(chapter: Chapter) -> Panel | None:
-    curves = [_times(chapter, arm) for arm in chapter.arms]
+    """Return the panel of virtual time; None where nobody's clock moves."""
+    curves = []
+    for arm in chapter.arms:
+        points = [(at["time"], y) for at, y in zip(arm.curves[0], _figures(chapter, arm), strict=True)]
+        curves.append(_curve(chapter, arm, points))
     known = [curve for curve in curves if curve.x]
     if not any(float(curve.x[-1]) > 0 for curve in known):
         return None
@@ -57,18 +66,25 @@ def _spent(folder: Folder, times: list[float]) -> list[int]:
     return [totals[bisect_right(moments, time)] for time in times]
 
 
-def _bytes(chapter: Chapter, arm: ArmRuns, spent: list[int], first: float, last: float) -> Curve:
-    color, scale = chapter.colors[arm.label], chapter.score.scale
-    ys = [at["acc"] for at in arm.curves[0]]
-    if not any(spent):
-        end = ys[-1] if ys else None
-        xs, flat = ([], []) if end is None else ([first, last], [scale * end] * 2)
-        return Curve(xs, flat, arm.label, color, dash=True)
-    known = [(x, None if y is None else scale * y) for x, y in zip(spent, ys, strict=True) if x > 0]
-    return Curve([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)
+def _paying(chapter: Chapter, arm: ArmRuns, spent: list[int]) -> Curve:
+    """Return the curve of a method that sends something, from the moment on when it has."""
+    points = [(x, y) for x, y in zip(spent, _figures(chapter, arm), strict=True) if x > 0]
+    return _curve(chapter, arm, points)
 
 
-def _times(chapter: Chapter, arm: ArmRuns) -> Curve:
-    known = [(at["time"], None if at["acc"] is None else chapter.score.scale * at["acc"]) for at in arm.curves[0]]
-    color = chapter.colors[arm.label]
-    return Curve([x for x, _ in known], [y for _, y in known], arm.label, color, dots=len(known) < 30)
+def _sending_nothing(chapter: Chapter, arm: ArmRuns, ends: tuple[float, float]) -> Curve:
+    """Return a dashed line at a method's last figure, all over the panel; without a figure, an empty one."""
+    last = _figures(chapter, arm)[-1:]
+    x, y = (list(ends), last * 2) if last != [None] and last else ([], [])
+    return Curve(x, y, arm.label, chapter.colors[arm.label], dash=True)
+
+
+def _figures(chapter: Chapter, arm: ArmRuns) -> list[float | None]:
+    """Return the figures of a method's first run as they are shown."""
+    scale = chapter.score.scale
+    return [None if at["acc"] is None else scale * at["acc"] for at in arm.curves[0]]
+
+
+def _curve(chapter: Chapter, arm: ArmRuns, points: Sequence[tuple[float, float | None]]) -> Curve:
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    return Curve(xs, ys, arm.label, chapter.colors[arm.label], dots=len(points) < 30)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from heterophony.base.wording import sentence
 from heterophony.report.chapters import ArmRuns, Chapter, listed, mean, some, told
 from heterophony.report.figure import Figure, Heat, Panel
@@ -25,53 +28,84 @@ def matrix(folder: Folder) -> dict[str, dict[str, float | None]]:
     return {node: found[node] for node in sorted(found, key=lambda node: order.get(node, len(order)))}
 
 
+@dataclass(frozen=True)
+class _Map:
+    """The map of one method."""
+
+    arm: ArmRuns
+    heat: Heat
+    part: str  # which part of models and domains it has, if not all
+
+    @property
+    def cells(self) -> list[float | None]:
+        return [cell for row in self.heat.z for cell in row]
+
+    @property
+    def worst(self) -> str:
+        """Say which figure is the worst of all."""
+        score = self.arm.first.summary.score
+        known = [cell for cell in self.cells if cell is not None]
+        least = (min if score.higher else max)(known, default=None)
+        return f"{self.arm.label} at worst {told(least, score.digits - 1, score.unit)}"
+
+    @property
+    def of_server(self) -> bool:
+        """Whether no row is a participant's."""
+        return not set(self.heat.rows) & set(self.arm.first.homes)
+
+
 def draw(chapter: Chapter) -> list[Figure]:
-    score = chapter.score
-    panels, worst, parts, gaps, common = [], [], [], False, False
-    for arm in chapter.arms:
-        made = _panel(arm)
-        if made is not None:
-            heat, part = made
-            known = [cell for row in heat.z for cell in row if cell is not None]
-            panels.append(Panel([heat], arm.label, "test domain", "model of"))
-            least = (min if score.higher else max)(known, default=None)
-            worst.append(f"{arm.label} at worst {told(least, score.digits - 1, score.unit)}")
-            parts += [part] if part else []
-            common |= not set(heat.rows) & set(arm.first.homes)
-            gaps |= any(cell is None for row in heat.z for cell in row)
-    if not panels:
+    """Return one figure with a map for each method; none where there is one domain only."""
+    maps = [made for arm in chapter.arms if (made := _map(arm)) is not None]
+    if not maps:
         return []
-    seeds = ", mean over seeds" if chapter.several else f", seed {chapter.arms[0].seeds[0]}" if chapter.one_seed else ""
-    shown = f" Shown are {listed(list(dict.fromkeys(parts)))}." if parts else ""
-    dash = " A dash is no number: outputs were none, or a model has other classes." if gaps else ""
+    notes = _notes(maps)
+    common = " A server has one model for all." if any(own.of_server for own in maps) else ""
     caption = (
-        f"{sentence(score.axis)} of each participant's model (rows) on each domain's test data (columns), last "
-        f"evaluation{seeds}.{' A server has one model for all.' if common else ''}{shown}{dash}"
+        f"{sentence(chapter.score.axis)} of each participant's model (rows) on each domain's test data (columns), "
+        f"last evaluation{_seeds(chapter)}.{common}{notes}"
     )
     alt = (
         "A heat map a method; the own domain is on the diagonal. Of all pairs of model and domain: "
-        f"{', '.join(worst)}.{shown}{dash}"
+        f"{', '.join(own.worst for own in maps)}.{notes}"
     )
+    panels = [Panel([own.heat], own.arm.label, "test domain", "model of") for own in maps]
     return [
         Figure("domains", "Models by domains", caption, alt, panels, width="small" if len(panels) > 2 else "middle")
     ]
 
 
-def _panel(arm: ArmRuns) -> tuple[Heat, str] | None:
-    """Return the map of one method, and which part of models and domains it has if not all."""
+def _seeds(chapter: Chapter) -> str:
+    if chapter.several:
+        return ", mean over seeds"
+    return f", seed {chapter.arms[0].seeds[0]}" if chapter.one_seed else ""
+
+
+def _notes(maps: Sequence[_Map]) -> str:
+    """Say what maps leave out, and what a dash in them means."""
+    notes = ""
+    if parts := list(dict.fromkeys(own.part for own in maps if own.part)):
+        notes += f" Shown are {listed(parts)}."
+    if any(cell is None for own in maps for cell in own.cells):
+        notes += " A dash is no number: outputs were none, or a model has other classes."
+    return notes
+
+
+def _map(arm: ArmRuns) -> _Map | None:
+    """Return the map of one method; None where it would have one column."""
     tables = [matrix(run) for run in arm.runs]
-    homes = arm.first.homes
+    homes, score = arm.first.homes, arm.first.summary.score
     rows = spread({node: homes.get(node, node) for node in tables[0]}, MOST)
     everywhere = list(dict.fromkeys(domain for own in tables[0].values() for domain in own))
     columns = _columns(everywhere, {homes.get(row) for row in rows})
     if len(columns) < 2 or not rows:
         return None
-    scale = arm.first.summary.score.scale
-    cells = [[_shown(tables, row, column, scale) for column in columns] for row in rows]
+    cells = [[_shown(tables, row, column, score.scale) for column in columns] for row in rows]
+    digits = score.digits - 1 if len(columns) <= 12 else None
     part = ""
     if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
         part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
-    return Heat(cells, rows, columns, digits=arm.first.summary.score.digits - 1 if len(columns) <= 12 else None), part
+    return _Map(arm, Heat(cells, rows, columns, digits=digits), part)
 
 
 def _shown(tables: list[dict[str, dict[str, float | None]]], node: str, domain: str, scale: int) -> float | None:

@@ -51,17 +51,20 @@ def _curves(tables: list[list[dict[str, Any]]], scale: int) -> list[Curve]:
     levels = [row["level"] for row in tables[0]]
     curves = []
     for place, column in enumerate(COLUMNS):
-        values = [[table[level][column] for table in tables] for level in range(len(levels))]
-        if all(value is None for seeds in values for value in seeds):
-            continue
-        means = [mean(seeds) for seeds in values]
+        by_level = [[table[at][column] for table in tables] for at in range(len(levels))]
+        means = [mean(seeds) for seeds in by_level]
         ys = [None if value is None else scale * value for value in means]
         low, high = None, None
         if len(tables) > 1 and None not in ys:
-            low = [scale * min(seeds) for seeds in values]
-            high = [scale * max(seeds) for seeds in values]
-        curves.append(Curve(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
+            low = [scale * min(seeds) for seeds in by_level]
+            high = [scale * max(seeds) for seeds in by_level]
+        if _any_known(by_level):
+            curves.append(Curve(levels, ys, TITLES[column], f"k{place}", low, high, dots=True))
     return curves
+
+
+def _any_known(by_level: list[list[float | None]]) -> bool:
+    return any(value is not None for seeds in by_level for value in seeds)
 
 
 def _caption(arm: ArmRuns, parents: dict[str, str], figures: dict[str, float | None]) -> str:

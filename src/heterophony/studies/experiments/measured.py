@@ -35,10 +35,7 @@ def measured(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, Meas
 def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measured:
     """Return one column's figure as a fraction. `keep` says of which round: the last, or the best by validation."""
     if column.level is not None:
-        parents = folder.recipe.get("parents")
-        rows = levels(folder.table, parents, folder.homes) if parents else []
-        row = next((row for row in rows if row["level"] == column.level), {})
-        return Measured(row.get(column.figure))
+        return _at_level(column, folder)
     product = column.product or folder.headline
     if column.at is not None or column.deviation is not None:
         return _along(column, folder, product)
@@ -49,7 +46,17 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
     return other if other.value is None else Measured(first.value - other.value)
 
 
+def _at_level(column: Column, folder: Folder) -> Measured:
+    """Return a column's figure on one level of a tree."""
+    parents = folder.recipe.get("parents")
+    for row in levels(folder.table, parents, folder.homes) if parents else ():
+        if row["level"] == column.level:
+            return Measured(row.get(column.figure))
+    return Measured(None)
+
+
 def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
+    """Return a column's figure of one product: of all participants, or the mean of those that the column names."""
     rounds = best_rounds(folder.table, folder.homes, product) if keep == "best" else None
     metrics = measure(folder.table, folder.homes, product, round=rounds or None)
     if keep == "best" and not rounds:
@@ -62,6 +69,7 @@ def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
 
 
 def _along(column: Column, folder: Folder, product: str) -> Measured:
+    """Return how much a figure swings in the last rounds, or what it was at a moment of virtual time."""
     points = [at for at in curve(folder.table, folder.homes, product) if at[column.figure] is not None]
     if column.deviation is not None:
         last = [at[column.figure] for at in points[-column.deviation :]]
@@ -69,7 +77,8 @@ def _along(column: Column, folder: Folder, product: str) -> Measured:
     moment = column.at or 0.0
     if points and not _reaches(points, moment):
         return Measured(None, f"the run was over after {points[-1]['time']:.1f} s")
-    return Measured(next((at[column.figure] for at in reversed(points) if at["time"] <= moment + 1e-9), None))
+    until = [at[column.figure] for at in points if at["time"] <= moment + 1e-9]
+    return Measured(until[-1] if until else None)
 
 
 def _reaches(points: list[dict[str, float]], moment: float) -> bool:

@@ -100,14 +100,7 @@ def fits(planned: PlannedRun) -> bool:
 
 def _chosen(experiment: Experiment, version: Version) -> list[tuple[Group, Arm]]:
     """Return the groups and arms that a version consists of."""
-    arms = [arm.label for arm in experiment.arms]
-    groups = [group.label for group in experiment.groups]
-    for name in version.only:
-        if name not in arms + groups:
-            known = ", ".join(repr(label) for label in arms + groups if label)
-            raise ExperimentError(f"--only {name!r}: {experiment.name} has {known}")
-    only_arms = [name for name in version.only if name in arms]
-    only_groups = [name for name in version.only if name in groups]
+    only_groups, only_arms = _only(experiment, version)
     quick = version.smaller(experiment) or Quick()
     found = []
     for group in experiment.groups:
@@ -118,6 +111,17 @@ def _chosen(experiment: Experiment, version: Version) -> list[tuple[Group, Arm]]
     if not found:
         raise ExperimentError(f"{experiment.name}: nothing is left to run")
     return found
+
+
+def _only(experiment: Experiment, version: Version) -> tuple[list[str], list[str]]:
+    """Return which groups and which arms `--only` names; raise where one of its names is neither."""
+    arms = [arm.label for arm in experiment.arms]
+    groups = [group.label for group in experiment.groups]
+    for name in version.only:
+        if name not in arms + groups:
+            known = ", ".join(repr(label) for label in arms + groups if label)
+            raise ExperimentError(f"--only {name!r}: {experiment.name} has {known}")
+    return [name for name in version.only if name in groups], [name for name in version.only if name in arms]
 
 
 def _among(label: str, *choices: Sequence[str]) -> bool:

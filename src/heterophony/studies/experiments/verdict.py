@@ -55,16 +55,22 @@ def disorder(printed: float, gaps: Gaps, papers: Mapping[str, float]) -> str | N
     """Say with which arms the order is surely not the printed one, or there is one where none is printed."""
     turned, apart = [], []
     for name, gap in gaps.items():
-        if name not in papers or gap is None or gap.n < SEEDS or gap.half is None or abs(gap.mean) <= gap.half:
+        if gap is None or name not in papers or not _sure(gap):
             continue
         off = printed - papers[name]
-        if abs(off) < POINT:
-            apart += [name] if abs(gap.mean) >= POINT else []
-        elif (off > 0) != (gap.mean > 0):
-            turned.append(name)
+        if abs(off) >= POINT:
+            if (off > 0) != (gap.mean > 0):
+                turned.append(name)
+        elif abs(gap.mean) >= POINT:
+            apart.append(name)
     if turned:
         return f"{REVERSED}: {', '.join(turned)}"
     return f"{APART}: {', '.join(apart)}" if apart else None
+
+
+def _sure(gap: Interval) -> bool:
+    """Return whether a difference is one at all: of enough seeds, with 0 outside its interval."""
+    return gap.n >= SEEDS and gap.half is not None and abs(gap.mean) > gap.half
 
 
 def probability(difference: Interval | None, margin: float | None = None) -> float | None:
@@ -85,10 +91,13 @@ def claimed(difference: Interval | None, p: float | None, margin: float | None =
     """Judge a claim that one thing is more than another, or as much up to a margin. p is corrected for their number."""
     if difference is None:
         return None
-    by = _favour(difference, margin)
+    favours = _favour(difference, margin) > 0
     if p is None:
-        return f"{'as' if by > 0 else 'not as'} claimed, {FEW if difference.n < SEEDS else 'the same in all seeds'}"
-    return WITHIN if p >= LEVEL else "holds" if by > 0 else "does not hold"
+        why = FEW if difference.n < SEEDS else "the same in all seeds"
+        return f"{'as' if favours else 'not as'} claimed, {why}"
+    if p >= LEVEL:
+        return WITHIN
+    return "holds" if favours else "does not hold"
 
 
 def _favour(difference: Interval, margin: float | None) -> float:
