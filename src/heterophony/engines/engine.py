@@ -28,7 +28,7 @@ from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Every, Round
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import Ledger
+from heterophony.tables.ledger import Ledger, described
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
@@ -298,6 +298,8 @@ class Engine:
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)
+        for _, (_, send) in leaving:
+            self._check_made(node, answer.end, send)
         self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows))
         self.dirty.add(node)
 
@@ -366,6 +368,19 @@ class Engine:
                 {**row, "payload": payload, "wire": wire + len(receiver), "hops": len(path) - 1, "time": departure}
             )
         return rows
+
+    def _check_made(self, node: str, moment: float, send: Send) -> None:
+        """Name those of whose answers a node has made a message to its children that no child can take.
+
+        Each answer was sound by itself. Without this, only the children would be in the ledger, as they refuse it.
+        """
+        if send.kind.to != "children" or send.withheld or not (verdict := send.kind.verdict(send.body)):
+            return
+        assert send.round is not None  # the host has set it
+        mail = self.ledger.newest_mail(node).items()
+        made = " and ".join(described(kind, round, ", ".join(senders)) for (kind, round), senders in mail)
+        who = described(send.kind.name, send.round, node)
+        self.ledger.incident(moment, node, "unsound", f"{who}: {verdict}; made of {made or 'no mail'}")
 
     def _arrive(self, message: Message) -> None:
         """Check a message at the receiver's door: a bad one is counted and answers "absent"."""
@@ -457,7 +472,8 @@ class Engine:
             lying = Counter((message.kind, box.node) for box in boxes for message in box.inbox)
             found = [f"{count} {kind!r} unread at {node}" for (kind, node), count in lying.items()][:5]
         refused = [i for i in self.ledger.incidents if i["incident"] == "refused"]
-        return found + [f"{i['node']} refused {i['detail']}" for i in refused[-1:]]
+        found += [f"{i['node']} refused {i['detail']}" for i in refused[-1:]]
+        return found + [i["detail"] for i in self.ledger.incidents if i["incident"] == "unsound"][-1:]
 
     def _describe_node(self, node: str) -> str:
         profile = self.federation.profile(node)
@@ -523,4 +539,4 @@ class Engine:
 
 
 def _describe(message: Message) -> str:
-    return f"{message.kind!r} of round {message.round} from {message.sender}"
+    return described(message.kind, message.round, message.sender)

@@ -12,7 +12,8 @@ class Ledger:
 
     `payload` counts the values, `wire` the encoded message, `hops` the links it used. The status is "sent", "withheld"
     (it never left), "dropped" (its sender or receiver missed the round) or "lost" (the receiver is gone).
-    Incidents are refused, late and duplicate messages, timeouts, skipped rounds and joins.
+    Incidents are refused, late and duplicate messages, timeouts, skipped rounds, joins, and messages that nobody can
+    take ("unsound").
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
@@ -32,6 +33,19 @@ class Ledger:
     def incidents(self) -> list[dict[str, Any]]:
         return [row for row in self.rows if "incident" in row]
 
+    def newest_mail(self, node: str) -> dict[tuple[str, int], list[str]]:
+        """Return the senders of the newest mail of each kind that a node was sent and has not refused."""
+        refused = {row["detail"].partition(": ")[0] for row in self.incidents if is_refusal_at(row, node)}
+        newest: dict[str, tuple[int, list[str]]] = {}
+        for row in self.messages:
+            kind, round, sender = row["kind"], row["round"], row["from"]
+            if row["to"] != node or row["status"] != "sent" or described(kind, round, sender) in refused:
+                continue
+            known, senders = newest.get(kind, (-1, []))
+            if round >= known:
+                newest[kind] = (round, [*(senders if round == known else []), sender])
+        return {(kind, round): sorted(set(senders)) for kind, (round, senders) in newest.items()}
+
     def bytes(self, measure: str = "payload") -> dict[str, int]:
         """Return the bytes that left nodes, per kind, each counted on every link it used."""
         total: Counter[str] = Counter()
@@ -39,3 +53,12 @@ class Ledger:
             if row["status"] != "withheld":
                 total[row["kind"]] += row[measure] * row["hops"]
         return dict(total)
+
+
+def described(kind: str, round: int, sender: str) -> str:
+    """Return how incidents call a message."""
+    return f"{kind!r} of round {round} from {sender}"
+
+
+def is_refusal_at(row: dict[str, Any], node: str) -> bool:
+    return (row["incident"], row["node"]) == ("refused", node)
