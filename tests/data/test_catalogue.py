@@ -214,6 +214,11 @@ def test_a_file_of_ones_own_may_name_its_classes_and_have_no_test_half(tmp_path)
         ),
         ({"train_x": np.zeros((2, 8, 8), np.uint8), "train_y": np.array([-1, 0])}, "every label must be 0 or more"),
         ({"train_x": np.zeros((0, 8, 8), np.uint8), "train_y": np.arange(0)}, "no rows"),
+        (
+            {f"{half}_x": np.zeros((n, 8, 8), np.uint8) for half, n in (("train", 0), ("test", 3))}
+            | {"train_y": np.arange(0), "test_y": np.arange(3)},
+            ": there are no rows to train on",
+        ),
     ],
 )
 def test_wrong_arrays_of_ones_own_are_refused_in_one_line(tmp_path, monkeypatch, made, text):

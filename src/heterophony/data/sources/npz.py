@@ -63,6 +63,8 @@ def opened(path: Path) -> Iterator[Arrays]:
 def source(entry: KnownSet, arrays: Arrays) -> Source:
     """Make a source of arrays, by the names that a file gives them."""
     train = _half(arrays, entry, entry.domain or "train", "train")
+    if not len(train):
+        raise DataError("there are no rows to train on")
     absent = entry.domain or "test_x" not in arrays
     test = empty(f"{entry.identity}/test", train) if absent else _half(arrays, entry, "test", "test")
     classes = _names(arrays, "classes") or entry.classes or _numbers(train, test)
