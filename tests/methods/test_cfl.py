@@ -13,9 +13,9 @@ from heterophony import Data, Dropout, Federation
 from heterophony.engines import local
 from heterophony.kernel.topology import star
 from heterophony.methods import CFL, FedAvg
-from heterophony.methods.cfl import Cluster, Clusters
 from heterophony.parts.aggregate import mean
 from heterophony.parts.bipartition import along, between, bipartition, cosines, products
+from heterophony.parts.clusters import Cluster, Clusters
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared

@@ -12,8 +12,8 @@ from heterophony.data.augment import CropFlip
 from heterophony.engines import Network, local
 from heterophony.kernel.fields import family
 from heterophony.methods import FedAvg, FedMatch
-from heterophony.methods.fedmatch import Unlabelled, nearest
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.consistency import InterClientConsistency, nearest
 from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Sparse
@@ -68,7 +68,9 @@ def test_the_loss_by_loops():
     own[4] = torch.tensor([0.0, 0.0, 4.0])
     answers = iter((own, changed))
     nets = {"model": lambda x: next(answers), "helper-0": lambda x: first, "helper-1": lambda x: second}
-    loss = Unlabelled(("helper-0", "helper-1"), 0.75, 0.5, 0.25, None)(nets, Data(x=torch.zeros(5, 1)))["model"]
+    loss = InterClientConsistency(("helper-0", "helper-1"), 0.75, 0.5, 0.25, None)(nets, Data(x=torch.zeros(5, 1)))[
+        "model"
+    ]
     consistency = agreement = 0.0
     for i in (0, 2, 4):
         p = softmax(own[i].tolist())
@@ -84,7 +86,9 @@ def test_the_loss_by_loops():
 
 def test_rows_that_nobody_is_sure_of_teach_nothing():
     flat = torch.zeros(4, 3, requires_grad=True)
-    loss = Unlabelled((), 0.75, 1.0, 1.0, None)({"model": lambda x: flat}, Data(x=torch.zeros(4, 1)))["model"]
+    loss = InterClientConsistency((), 0.75, 1.0, 1.0, None)({"model": lambda x: flat}, Data(x=torch.zeros(4, 1)))[
+        "model"
+    ]
     assert set(loss) == {"agreement"}
     loss["agreement"].backward()
     assert not flat.grad.any()
@@ -94,7 +98,7 @@ def test_the_changed_rows_are_cropped_by_their_own_draw():
     crop, x = CropFlip(2, False), torch.rand(3, 1, 4, 4)
     params, asked = crop.draw(3, generator("crop")), []
     net = lambda x: asked.append(x) or torch.zeros(3, 2)  # noqa: E731
-    Unlabelled((), 0.0, 1.0, 1.0, crop)({"model": net}, Data(x=x, crop=params))
+    InterClientConsistency((), 0.0, 1.0, 1.0, crop)({"model": net}, Data(x=x, crop=params))
     assert torch.equal(asked[0], x)
     assert torch.equal(asked[1], crop.apply(x, params))
     assert not torch.equal(asked[1], x)
@@ -106,7 +110,7 @@ def test_options_reach_the_unlabelled_phase():
     method = FedMatch(crop=2, flip=True, rows=PublicRows(sample=5), distil=GENTLE, **weights)
     client = matched(method).node("c0")
     order = next(method.match(client, client.weights(), ("helper-0",)))
-    assert order.loss == Unlabelled(("helper-0",), 0.3, 0.5, 0.25, None)
+    assert order.loss == InterClientConsistency(("helper-0",), 0.3, 0.5, 0.25, None)
     assert order.transform == Sparse(0.1, 0.2)
     assert order.teachers == ("helper-0",)
     assert (order.data, len(order.rows), order.extra) == ("public", 5, {})

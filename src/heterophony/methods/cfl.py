@@ -14,9 +14,8 @@ others).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from collections.abc import Generator
+from typing import Annotated
 
 from heterophony import (
     Deviation,
@@ -38,7 +37,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, bipartition, moving, task_loss
+from heterophony.parts import Clusters, Cohort, Training, answers, bipartition, moving, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -112,11 +111,8 @@ class CFL(Method):
     @on(Round, role="server")
     def begin(self, server: Node) -> list[Send]:
         cohort = self.cohort.draw(server)
-        known = Clusters.of(server)
-        groups = [(cluster.members, cluster.weights) for cluster in known.clusters]
-        groups += [(known.waiting_at(i), split.weights) for i, split in enumerate(known.splits)]
         sends = []
-        for members, weights in groups:
+        for members, weights in Clusters.of(server).models():
             own = set(members)
             asked = [client for client in cohort if client in own]
             if asked:
@@ -144,7 +140,7 @@ class CFL(Method):
             if len(parts) == 2:
                 known.split(i, parts, means, parameters(server))
             else:
-                known.clusters[i] = replace(cluster, weights=means[0])
+                known.move(i, means[0])
         for m in mail:
             if m.sender in known.waiting:
                 known.place(m)
@@ -155,7 +151,9 @@ class CFL(Method):
             yield Mark(f"cluster-{i}")
         server.round += 1
 
-    def part(self, server: Node, i: int, start: Named, heard: list[Message]) -> Generator[Note, None, list[Any]]:
+    def part(
+        self, server: Node, i: int, start: Named, heard: list[Message]
+    ) -> Generator[Note, None, list[list[Message]]]:
         """Return those who were heard of a cluster as one group, or as two."""
         names, updates = parameters(server), [m.weights for m in heard]
         rest = bipartition.length(self.cohort.mean(heard), start, names)
@@ -171,98 +169,6 @@ class CFL(Method):
         if not float(((1 - alpha) / 2).sqrt()) > self.gamma:
             return [heard]
         return [[heard[k] for k in one], [heard[k] for k in other]]
-
-
-# -- what the server keeps -------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Cluster:
-    """Clients that have one model."""
-
-    members: list[str]
-    weights: Named
-
-
-@dataclass(frozen=True)
-class Parting:
-    """Where a cluster parted: which cluster, which is the new one, its model before, and the way that tells them apart.
-
-    An update along the way belongs to the new cluster, any other to the old one.
-    """
-
-    of: int
-    new: int
-    weights: Named
-    way: Named
-
-
-@dataclass
-class Clusters:
-    """The clusters, the splits that they come from, and who waits at which split."""
-
-    clusters: list[Cluster]
-    splits: list[Parting] = field(default_factory=list)
-    waiting: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, server: Node) -> Clusters:
-        """Return what the server keeps; whoever is new waits at the first split, or is in the only cluster."""
-        kept = server.vars
-        if not kept.get("clusters"):
-            return cls([Cluster(list(server.children), dict(server.weights()))])
-        known = cls(
-            [Cluster(**plain) for plain in kept["clusters"]],
-            [Parting(**plain) for plain in kept["splits"]],
-            dict(kept["waiting"]),
-        )
-        placed = set(known.waiting)
-        for cluster in known.clusters:
-            placed.update(cluster.members)
-        new = [client for client in server.children if client not in placed]
-        if known.splits:
-            known.waiting |= dict.fromkeys(new, 0)
-        else:
-            known.join(0, new)
-        return known
-
-    def keep(self, server: Node) -> None:
-        """Write it into the server's variables, as plain values: `of` reads them again."""
-        server.vars.update(
-            clusters=[dict(vars(cluster)) for cluster in self.clusters],
-            splits=[dict(vars(split)) for split in self.splits],
-            waiting=self.waiting,
-        )
-
-    def waiting_at(self, split: int) -> list[str]:
-        """Return the clients that wait at a split."""
-        return [client for client, at in self.waiting.items() if at == split]
-
-    def join(self, cluster: int, clients: list[str]) -> None:
-        """Add clients to a cluster."""
-        known = self.clusters[cluster]
-        self.clusters[cluster] = replace(known, members=[*known.members, *clients])
-
-    def split(self, i: int, parts: Sequence[Sequence[Message]], means: Sequence[Named], names: list[str]) -> None:
-        """Part a cluster in two; those of its members that were not heard now wait at this split."""
-        whole = self.clusters[i]
-        one, other = ([m.sender for m in part] for part in parts)
-        heard = {*one, *other}
-        unheard = [client for client in whole.members if client not in heard]
-        self.waiting |= dict.fromkeys(unheard, len(self.splits))
-        way = bipartition.between(means[0], means[1], whole.weights, names)
-        self.splits.append(Parting(i, len(self.clusters), whole.weights, way))
-        self.clusters[i] = Cluster(one, means[0])
-        self.clusters.append(Cluster(other, means[1]))
-
-    def place(self, update: Message) -> None:
-        """Send whoever waits at a split the way that its update points, to the next split or into a cluster."""
-        at = self.waiting.pop(update.sender)
-        split = self.splits[at]
-        home = split.new if bipartition.along(update.weights, split.weights, split.way) > 0 else split.of
-        later = [i for i in range(at + 1, len(self.splits)) if self.splits[i].of == home]
-        if later:
-            self.waiting[update.sender] = later[0]
-        else:
-            self.join(home, [update.sender])
 
 
 def parameters(server: Node) -> list[str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import torch
 from torch import Tensor
 
 from heterophony import (
@@ -26,7 +25,6 @@ from heterophony import (
     Mark,
     Message,
     Method,
-    Named,
     Node,
     Own,
     Predict,
@@ -37,7 +35,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, kl
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, by_architecture, combine, cross_entropy, kl
 
 ASK = Kind("ask", to="children")
 MODEL = Kind("model", to="children", weights=Weights("model"))
@@ -113,7 +111,7 @@ class FedDF(Method):
 
     @on(answers(UPDATE), role="server")
     def fuse(self, server: Node, mail: Inbox) -> Steps:
-        groups = _by_architecture(server, mail)
+        groups = by_architecture(server, mail)
         if groups:
             _remember(server, groups)
             rows = self.rows.of(server)
@@ -142,32 +140,8 @@ class FedDF(Method):
         return {slot: {"kl": kl(batch.teacher, net(batch.x))} for slot, net in nets.items()}
 
 
-def _by_architecture(server: Node, mail: Inbox) -> dict[str, list[Message]]:
-    """Return the updates of each architecture by the server's model of it; those that fit no model are left out."""
-    groups: dict[str, list[Message]] = {}
-    for m in mail:
-        slot = _prototype(server, m.weights)
-        if slot is not None:
-            groups.setdefault(slot, []).append(m)
-    return groups
-
-
 def _remember(server: Node, groups: dict[str, list[Message]]) -> None:
     """Note each sender's architecture, and that the senders alone will have the present weights."""
     kin = {m.sender: slot for slot, members in groups.items() for m in members}
     server.vars["kin"] = {**server.vars.get("kin", {}), **kin}
     server.vars["informed"] = list(kin)
-
-
-def _prototype(server: Node, weights: dict[str, Tensor]) -> str | None:
-    """Return the server's model of the architecture that these weights belong to, if there is one."""
-    shapes = _shapes(weights)
-    for slot in server.slots:
-        if _shapes(server.slots[slot].shared()) == shapes:
-            return slot
-    return None
-
-
-def _shapes(weights: Named) -> dict[str, torch.Size]:
-    """Return the shape of each tensor by its name."""
-    return {name: tensor.shape for name, tensor in weights.items()}

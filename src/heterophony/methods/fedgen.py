@@ -42,13 +42,11 @@ from heterophony import (
 from heterophony.parts import (
     ClassMeans,
     Cohort,
-    GeneratedLoss,
     Generator,
     Training,
     answers,
     biased_width,
     counted,
-    cross_entropy,
     grouped,
     head_of,
     of_one_shape,
@@ -150,7 +148,7 @@ class FedGen(Method):
     def learn(self, client: Node, mail: Message) -> Steps:
         client.round, width = mail.round, wide(client, self.width)
         yield from replaced(client, mail.head, width, "FedGen")
-        yield from local_update(self, client, mail)
+        yield from self.generator.study(client, mail, self.local, self.generated, width)
         own = head_of(client.models["model"], "FedGen")
         return HEAD(head=grouped(own, width), counts=counted(client.data[self.local.data]).float())
 
@@ -208,7 +206,7 @@ class FedGenWhole(Method):
     def learn(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        yield from local_update(self, client, mail)
+        yield from self.generator.study(client, mail, self.local, self.generated, wide(client, self.width))
         return UPDATE(weights=client.weights(), counts=counted(client.data[self.local.data]).float())
 
     @on(answers(UPDATE, of="alike"), role="server")
@@ -247,15 +245,3 @@ def check_network(server: Node) -> None:
 def wide(node: Node, width: int | None) -> int:
     """Return how many numbers are generated for this node's head."""
     return biased_width(node.models["model"], "FedGen", width)
-
-
-def local_update(method: FedGen | FedGenWhole, client: Node, mail: Message) -> Steps:
-    """Train a client; with generated features, once there is a generator that fits."""
-    yield from method.local.before_first_round(client, cross_entropy)
-    data = client.data[method.local.data]
-    if method.generator.usable(mail, data, wide(client, method.width)):
-        extra = method.generator.beside(client, mail, len(data))
-        yield method.local.fit("model", GeneratedLoss(method.generated), extra=extra, parts=("model.head",))
-    else:
-        yield method.local.fit("model", cross_entropy)
-    yield Mark("personalised")

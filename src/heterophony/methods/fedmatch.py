@@ -15,17 +15,12 @@ l1 |psi|_1 and l2 |sigma - psi|^2. A helper is its own psi on the receiver's sig
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from torch import Tensor
 
 from heterophony import (
     CropFlip,
-    Data,
     Deviation,
     Each,
     Family,
@@ -48,7 +43,19 @@ from heterophony import (
     members_of,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Sparse, Training, answers, cross_entropy
+from heterophony.parts import (
+    Cohort,
+    InterClientConsistency,
+    PublicRows,
+    Sparse,
+    Training,
+    added,
+    answers,
+    cross_entropy,
+    nearest,
+    psi_of,
+    sigma_of,
+)
 
 MODEL = Kind(
     "model",
@@ -108,39 +115,6 @@ DEVIATIONS = (
         "the optimiser sees the weights that the network has, which are the sum",
     ),
 )
-
-
-@dataclass(frozen=True)
-class Unlabelled:
-    """The loss on unlabelled rows: a network should say what its helpers say, and the same of a changed row."""
-
-    helpers: tuple[str, ...]
-    confidence: float
-    consistency: float
-    agreement: float
-    crop: CropFlip | None
-
-    def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        own = nets["model"](batch.x).log_softmax(-1)
-        advice = [nets[name](batch.x).log_softmax(-1) for name in self.helpers]
-        # Only rows whose likeliest class has enough confidence count: the loss is their mean.
-        sure = (own.detach().amax(-1).exp() >= self.confidence).to(own)
-        share = sure / sure.sum().clamp_min(1)
-
-        votes = voted(own.detach())
-        for helper in advice:
-            votes = votes + voted(helper)
-        x = batch.x if self.crop is None else self.crop.apply(batch.x, batch.crop)
-        changed = nets["model"](x).log_softmax(-1)
-        log_likelihood = (voted(votes) * changed).sum(-1)
-        terms = {"agreement": -self.agreement * (share * log_likelihood).sum()}
-
-        if advice:
-            apart = torch.zeros_like(share)
-            for helper in advice:
-                apart = apart + (helper.exp() * (helper - own)).sum(-1)
-            terms["consistency"] = self.consistency * (share * (apart / len(advice))).sum()
-        return {"model": terms}
 
 
 class FedMatch(Method):
@@ -224,7 +198,7 @@ class FedMatch(Method):
         learnt = {n: sigma[n] for n, _ in client.models["model"].named_parameters() if n in sigma}
         yield self.distil.fit(
             "model",
-            Unlabelled(helpers, self.confidence, self.consistency, self.agreement, crop),
+            InterClientConsistency(helpers, self.confidence, self.consistency, self.agreement, crop),
             data="public",
             rows=rows,
             extra=extra,
@@ -248,40 +222,3 @@ class FedMatch(Method):
             server.load(added(sigma, psi))
         yield Mark("global")
         server.round += 1
-
-
-def voted(scores: Tensor) -> Tensor:
-    """Return one for the class with the highest score, the first of equals, and zero for the others."""
-    return (scores.argmax(-1, keepdim=True) == torch.arange(scores.shape[-1], device=scores.device)).to(scores)
-
-
-def added(sigma: Named, psi: Named) -> dict[str, Tensor]:
-    """Return the weights theta = sigma + psi."""
-    return {name: sigma[name] + psi[name] for name in sigma}
-
-
-def sigma_of(node: Node, psi: Named) -> dict[str, Tensor]:
-    """Return the model's weights without psi. Buffers are no sums: psi has all of them."""
-    learnt = dict(node.models["model"].named_parameters())
-    sigma = {}
-    for name, weight in node.weights().items():
-        sigma[name] = weight - psi[name] if name in learnt else torch.zeros_like(weight)
-    return sigma
-
-
-def psi_of(node: Node, sigma: Named) -> dict[str, Tensor]:
-    """Return the model's weights without sigma."""
-    return {name: w - sigma[name] for name, w in node.weights().items()}
-
-
-def nearest(known: Mapping[str, tuple[Named, Tensor]], client: str, count: int) -> list[str]:
-    """Return the other clients whose answers to the probe are nearest to a client's; none for one that is not known."""
-    if client not in known:
-        return []
-    own = known[client][1]
-    gaps = {}
-    for name, (_, answer) in known.items():
-        if name != client:
-            gap = float((answer - own).norm())
-            gaps[name] = gap if math.isfinite(gap) else math.inf  # of a network that diverged: last
-    return sorted(gaps, key=lambda name: (gaps[name], name))[:count]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from heterophony.parts.aggregate import finite as finite
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
+    from heterophony.parts.architectures import by_architecture as by_architecture
     from heterophony.parts.classwise import ClassMeans as ClassMeans
     from heterophony.parts.classwise import by_label as by_label
     from heterophony.parts.classwise import columns_for as columns_for
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
     from heterophony.parts.classwise import renewed as renewed
     from heterophony.parts.classwise import unknown as unknown
     from heterophony.parts.classwise import usual as usual
+    from heterophony.parts.clusters import Cluster as Cluster
+    from heterophony.parts.clusters import Clusters as Clusters
     from heterophony.parts.cohort import Cohort as Cohort
     from heterophony.parts.cohort import answers as answers
+    from heterophony.parts.consistency import InterClientConsistency as InterClientConsistency
+    from heterophony.parts.consistency import nearest as nearest
     from heterophony.parts.contrast import Contrast as Contrast
     from heterophony.parts.correlation import CollaborativeLoss as CollaborativeLoss
     from heterophony.parts.correlation import correlation_loss as correlation_loss
@@ -43,6 +48,9 @@ if TYPE_CHECKING:
     from heterophony.parts.features import width_of as width_of
     from heterophony.parts.generator import GeneratedLoss as GeneratedLoss
     from heterophony.parts.generator import Generator as Generator
+    from heterophony.parts.halves import added as added
+    from heterophony.parts.halves import psi_of as psi_of
+    from heterophony.parts.halves import sigma_of as sigma_of
     from heterophony.parts.heads import biased_width as biased_width
     from heterophony.parts.heads import grouped as grouped
     from heterophony.parts.heads import repeated as repeated
@@ -96,6 +104,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "aggregate": ("combine", "difference", "dot", "filtered", "finite", "mean", "shifted"),
+    "architectures": ("by_architecture",),
     "classwise": (
         "ClassMeans",
         "of_one_shape",
@@ -108,7 +117,9 @@ _NAMES = {
         "unknown",
         "usual",
     ),
+    "clusters": ("Cluster", "Clusters"),
     "cohort": ("Cohort", "answers"),
+    "consistency": ("InterClientConsistency", "nearest"),
     "contrast": ("Contrast",),
     "correlation": (
         "CollaborativeLoss",
@@ -120,6 +131,7 @@ _NAMES = {
     "engagement": ("engage", "release"),
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("GeneratedLoss", "Generator"),
+    "halves": ("added", "psi_of", "sigma_of"),
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),

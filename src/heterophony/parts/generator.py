@@ -13,11 +13,12 @@ from torch import Tensor
 from heterophony.data.table import Data
 from heterophony.kernel.message import Message
 from heterophony.kernel.node import Node
-from heterophony.kernel.work import Named
+from heterophony.kernel.work import Mark, Named, Steps
 from heterophony.parts.aggregate import finite
 from heterophony.parts.features import head_of
 from heterophony.parts.heads import repeated
-from heterophony.parts.losses import Nets, ce
+from heterophony.parts.losses import Nets, ce, cross_entropy
+from heterophony.parts.training import Training
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,17 @@ class Generator:
         own = head_of(client.models["model"], "FedGen")
         features = repeated(made(layers, labels, noise), own.in_features).to(own.weight.dtype)
         return {"features": features, "labels": labels}
+
+    def study(self, client: Node, mail: Message, local: Training, weight: float, width: int) -> Steps:
+        """Train a client; with generated features beside its rows, once there is a generator that fits."""
+        yield from local.before_first_round(client, cross_entropy)
+        data = client.data[local.data]
+        if self.usable(mail, data, width):
+            extra = self.beside(client, mail, len(data))
+            yield local.fit("model", GeneratedLoss(weight), extra=extra, parts=("model.head",))
+        else:
+            yield local.fit("model", cross_entropy)
+        yield Mark("personalised")
 
     # -- at the server ---------------------------------------------------------------------------------------------
     def teach(self, server: Node, head: Tensor, counts: list[Tensor]) -> None:
