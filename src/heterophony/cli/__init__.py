@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _without_variables(command: Any) -> None:
-    """No option is read from the environment; some versions of click say "(env var: 'None')" in their errors."""
+    """Read no option from the environment. Some versions of click say "(env var: 'None')" in their errors."""
     for option in command.params:
         option.show_envvar = False
     for each in getattr(command, "commands", {}).values():

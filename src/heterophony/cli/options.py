@@ -61,7 +61,7 @@ Track = Annotated[
 
 
 def device_of(device: str) -> str:
-    """Where models are trained; `auto` is a GPU if torch finds one."""
+    """Return where models are trained; `auto` is a GPU if torch finds one."""
     if device not in ("auto", "cpu", "cuda"):
         raise ValueError(f"there is no device {device!r}; it is auto, cpu or cuda")
     if device == "cpu":
@@ -108,7 +108,7 @@ def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callab
 
 
 def tuned_changes(path: Path, setting: str, method: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """What was found, and the user's own changes before it, by whatever name they call an option."""
+    """Return what was found, with the user's own changes in place of it, by whatever name they call an option."""
     from heterophony.catalogue import registry
     from heterophony.studies import tuned
 
