@@ -260,7 +260,7 @@ class Federation:
             module = model.build().to(device)
         if device != "cpu":  # there, ways of computing choose the layout; here it is the factory's
             laid_out(module, torch.contiguous_format)
-        slot = Slot(module, model.parts, model.buffers)
+        slot = Slot(module, model.parts, model.buffers, model.norms)
         slot.shared()  # raises where `share` names nothing
         return slot
 
@@ -385,7 +385,10 @@ def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:
 def _starts(models: Models) -> dict[str, list[Any]]:
     """Return, for each slot, what of its model is known without building it."""
     found = {slot: _model(model) for slot, model in models.items()}
-    return {slot: [model.share, model.buffers, model.common] for slot, model in found.items()}
+    return {
+        slot: [model.share, model.buffers, model.common, *(["norms"] if model.norms == "private" else [])]
+        for slot, model in found.items()
+    }
 
 
 def options_of(method: Method) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
-from heterophony.methods.scaffold import reach
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -287,8 +286,8 @@ def test_a_client_without_rows_changes_no_control():
 
 
 def test_what_scaffold_cannot_correct_is_refused():
-    assert reach(3, 0.0) == 3
-    assert reach(2, 0.5) == 2.5
+    assert Training().reach(3) == 3
+    assert Training(momentum=0.5).reach(2) == 2.5
     with pytest.raises(ValueError, match=r"set local\.optimiser=sgd, not adam"):
         Scaffold(local=Training(optimiser="adam"))
 

@@ -34,11 +34,14 @@ from heterophony.methods import (
     FedMatch,
     FedMD,
     FedMRL,
+    FedNova,
     FedPer,
     FedProto,
     FineTune,
     KTpFL,
     Moon,
+    PerFedAvg,
+    PFedMe,
     Scaffold,
     Solo,
 )  # fmt: skip
@@ -286,7 +289,8 @@ def tree_messages(topology, rounds, *, turns, fraction, buffer, residuals):
 averaged = weights_both_ways("global", "update", SCALAR)
 FORMULAS = {
     Solo: nothing,
-    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL), averaged),
+    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg), averaged),
+    FedNova: weights_both_ways("global", "update", 2 * SCALAR),
     Scaffold: scaffold,
     FedMatch: fedmatch,
     FineTune: finetune,

@@ -34,11 +34,14 @@ from heterophony.methods import (
     FedMatch,
     FedMD,
     FedMRL,
+    FedNova,
     FedPer,
     FedProto,
     FineTune,
     KTpFL,
     Moon,
+    PerFedAvg,
+    PFedMe,
     Scaffold,
     Solo,
     agg,
@@ -46,6 +49,7 @@ from heterophony.methods import (
     fedadagrad,
     fedadam,
     fedavgm,
+    fedbn,
     fedmd_global,
     fedprox,
     fedrep,
@@ -53,6 +57,7 @@ from heterophony.methods import (
     fedyogi,
     hierfavg,
     lg_fedavg,
+    reptile,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.parts.cohort import Cohort
@@ -87,6 +92,7 @@ class Row:
 
 B16 = Training(batch=16)
 SOME = Cohort(fraction=0.67)
+HALF = NodeOptimiser(rate=0.5)
 TWENTY = PublicRows(sample=20)
 FEW = Contrast(epochs=5, batch=4)
 SMALL = Generator(noise=3, hidden=7, steps=5, batch=6)
@@ -374,6 +380,13 @@ METHODS = [
     ),
     Row("fedavg-scheduled", lambda **o: weights_star(SCHEDULED, **o), rounds=4),
     Row("fedprox", lambda **o: weights_star(fedprox(mu=0.1, local=B16), **o)),
+    Row(
+        "fednova",
+        lambda **o: weights_star(
+            FedNova(local=Training(batch=16, lr=0.02, momentum=0.5, epochs={"c1": 3, "*": 1}), cohort=SOME), normed, **o
+        ),
+        rounds=4,
+    ),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),
     Row(
         "scaffold-normed",
@@ -476,6 +489,19 @@ METHODS = [
         lambda **o: personal_star(FineTune(local=B16, adapt=2, cohort=SOME, every=2), client=("model", "own"), **o),
         rounds=4,
     ),
+    Row(
+        "reptile",
+        lambda **o: personal_star(reptile(local=B16, every=2, server=HALF), client=("model", "own"), **o),
+        crash_rounds=1,
+    ),
+    Row("per-fedavg", lambda **o: weights_star(PerFedAvg(local=B16, cohort=SOME), normed, **o), rounds=4),
+    Row(
+        "per-fedavg-hessian-free",
+        lambda **o: weights_star(PerFedAvg(local=B16, variant="hessian-free"), **o),
+        rounds=2,
+        crash_rounds=1,
+    ),
+    Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
     Row(
@@ -493,6 +519,7 @@ METHODS = [
         ),
         rounds=4,
     ),
+    Row("fedbn", lambda **o: weights_star(fedbn(local=B16), Model(normed, norms="private", common=True), **o)),
     Row(
         "lg-fedavg",
         lambda **o: weights_star(lg_fedavg(local=B16, cohort=SOME), Model(halves(), common=True), **o),

@@ -77,9 +77,9 @@ def _key(model: Any) -> Hashable:
     return made, *_travels(model)
 
 
-def _travels(model: Any) -> tuple[tuple[str, ...], str]:
-    """Return which parts travel, and whether buffers do: as `Model` says, or all."""
-    return (model.parts, model.buffers) if isinstance(model, Model) else (("",), "shared")
+def _travels(model: Any) -> tuple[tuple[str, ...], str, str]:
+    """Return which parts travel, and whether buffers and BatchNorm do: as `Model` says, or all."""
+    return (model.parts, model.buffers, model.norms) if isinstance(model, Model) else (("",), "shared", "shared")
 
 
 def _form(model: Any) -> Mapping[str, Any]:

@@ -26,6 +26,7 @@ class Model:
     build: Callable[[], nn.Module]
     share: str | tuple[str, ...] = ""  # sub-modules that travel; "" is the whole model
     buffers: Literal["shared", "private"] = "shared"
+    norms: Literal["shared", "private"] = "shared"  # whether BatchNorm's layers travel, with all that is in them
     common: bool = False  # the same initial weights in the slots of this name on all nodes
 
     @property
@@ -89,17 +90,19 @@ class Global:
 class Same:
     """The same network for everyone, because its weights are averaged. With `start="alike"` all start alike, too.
 
-    Only what travels of it must have one shape. A federation in which it has not is refused.
+    Only what travels of it must have one shape. A federation in which it has not is refused. With `norms="private"`
+    BatchNorm's layers do not travel.
     """
 
     start: Start = "different"
+    norms: Literal["shared", "private"] = "shared"
     averaged: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_start(self)
 
     def models(self, name: str, offer: Offer) -> dict[str, Model]:
-        return {name: replace(offer.network("same"), common=self.start == "alike")}
+        return {name: replace(offer.network("same"), common=self.start == "alike", norms=self.norms)}
 
 
 @dataclass(frozen=True)

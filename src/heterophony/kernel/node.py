@@ -17,6 +17,7 @@ from heterophony.base.seeds import derive, generator
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
 from heterophony.kernel.fields import Copied, Form, Shape, form_of
+from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
 
 
@@ -25,12 +26,14 @@ class Slot:
     """A place for a model on a node: which module lives there and what of it may travel.
 
     `share` names the sub-modules whose weights may travel ("" is the whole). Float buffers (BatchNorm's statistics)
-    travel with them unless `buffers` is "private". Integer buffers never travel.
+    travel with them unless `buffers` is "private". Integer buffers never travel. With `norms`
+    "private" nothing of a BatchNorm layer does.
     """
 
     module: nn.Module
     share: tuple[str, ...] = ("",)
     buffers: str = "shared"
+    norms: str = "shared"
 
     def __post_init__(self) -> None:
         self.settle()  # looks its buffers up before the module runs, which may assign others
@@ -75,6 +78,9 @@ class Slot:
         found: dict[str, Tensor] = dict(self.module.named_parameters())
         if self.buffers == "shared":
             found |= {name: buffer for name, buffer in self.module.named_buffers() if buffer.is_floating_point()}
+        if self.norms == "private":
+            own = norms(self.module)
+            found = {name: tensor for name, tensor in found.items() if name.rpartition(".")[0] not in own}
         if self.whole:
             return found
         kept: dict[str, Tensor] = {}

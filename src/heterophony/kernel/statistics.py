@@ -1,4 +1,4 @@
-"""BatchNorm's running statistics: which layers have them, and taking them anew from given batches."""
+"""BatchNorm: which layers are such, which keep running statistics, and taking these anew from given batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def norms(network: nn.Module) -> frozenset[str]:
+    """Return the names of all BatchNorm layers."""
+    return frozenset(name for name, part in network.named_modules() if isinstance(part, _BatchNorm))
 
 
 def running(network: nn.Module) -> list[_BatchNorm]:

@@ -11,7 +11,7 @@ to the bit. With the head it is `lg-fedavg`, and with `alone` it is `fedrep`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
@@ -26,6 +26,7 @@ from heterophony import (
     Message,
     Method,
     Named,
+    NetworksByRole,
     Node,
     Part,
     Round,
@@ -70,6 +71,13 @@ class FedPer(Method):
     alone: Annotated[
         int | None, "epochs in which only what stays is trained, before only the part is; none: both together"
     ] = None
+    norms: Annotated[
+        Literal["shared", "private"], "whether BatchNorm's layers, as far as they are of the part, travel"
+    ] = "shared"
+
+    def networks(self) -> NetworksByRole:
+        common = Same(start="alike", norms=self.norms)
+        return {"server": {"model": common}, "client": {"model": common}}
 
     def __post_init__(self) -> None:
         super().__post_init__()

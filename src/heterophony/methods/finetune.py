@@ -33,7 +33,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, task_loss
+from heterophony.parts import Cohort, NodeOptimiser, Training, answers, move, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -59,6 +59,7 @@ class FineTune(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE, ADAPT)
+    memory = ("states",)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "own": Same()}}
     headline = "personalised"
     unused = ("local.initial",)
@@ -69,6 +70,7 @@ class FineTune(Method):
     cohort: Cohort = Cohort()
     local: Training = Training()
     loss: Loss = task_loss
+    server: NodeOptimiser = NodeOptimiser()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +91,7 @@ class FineTune(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail))
+            move(server, self.cohort.mean(mail), self.server)
         yield Mark("global")
         done = server.round
         server.round += 1

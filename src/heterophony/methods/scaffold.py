@@ -119,7 +119,7 @@ class Scaffold(Method):
         control = dict(own)
         rate = self.local.at(client).lr
         if fitted.steps and rate:  # at a rate of 0 nothing is learnt of the gradients
-            scale = 1 / (rate * reach(fitted.steps, self.local.momentum, self.local.nesterov))
+            scale = 1 / (rate * self.local.reach(fitted.steps))
             for name in own.keys() & fitted.displacement.keys():
                 control[name] = own[name] - mail.control[name] + scale * fitted.displacement[name]
         client.vars.update(control=control, counted=counted, sent=mail.round)
@@ -135,15 +135,6 @@ class Scaffold(Method):
             server.vars["heard"] = {**server.vars.get("heard", {}), **heard}
         yield Mark("global")
         server.round += 1
-
-
-def reach(steps: int, momentum: float, nesterov: bool = False) -> float:
-    """Return how far a constant gradient goes in so many steps, in units of the rate: `steps` without momentum.
-
-    Nesterov's momentum is that of one step later.
-    """
-    ahead = int(nesterov)
-    return sum((1 - momentum ** (k + ahead)) / (1 - momentum) for k in range(1, steps + 1))
 
 
 def _kept(node: Node, what: str) -> Named:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -16,6 +17,8 @@ from heterophony.parts.own_value import own_value
 from heterophony.parts.schedules import Scheduled
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from heterophony.kernel.node import Node
 
 SEEN = "what is seen: private rows, those and the own domain's public ones, or those and all public ones"
@@ -133,10 +136,36 @@ class Training:
             order |= {"epochs": self.epochs, "steps": self.steps, "batch": self.batch, "optimiser": self.build()}
         return Fit(models, loss, **{**order, **more})
 
+    def batches(self, node: Node) -> Iterator[Tensor]:
+        """Yield the row numbers of each batch of a round, for a method that does more with one than take a step."""
+        epochs, steps, batch, _ = self.at(node)
+        sizes = Fit((), _nothing, self.data, epochs, steps, batch).sizes(node)
+        rows = self.examples(node)
+        while sizes:
+            order = node.order(self.data, rows)
+            at = 0
+            while sizes and at + sizes[0] <= rows:
+                size = sizes.pop(0)
+                yield order[at : at + size]
+                at += size
+
+    def reach(self, steps: int) -> float:
+        """Return how far a constant gradient goes in so many steps of SGD, in units of the rate.
+
+        Without momentum it is their number. With a momentum of m it is the sum of (1 - m^k) / (1 - m) over all steps k.
+        Nesterov's momentum is that of one step later.
+        """
+        m, ahead = self.momentum, int(self.nesterov)
+        return sum((1 - m ** (k + ahead)) / (1 - m) for k in range(1, steps + 1))
+
     def before_first_round(self, node: Node, loss: Loss) -> Steps:
         """Train for `initial` epochs before a node's first round, as some papers do."""
         if self.initial and not node.epochs.get(self.data):
             yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
+
+
+def _nothing(*_: object) -> None:
+    """Stand for the loss of an order of which only the batches are asked for."""
 
 
 class Numbers(NamedTuple):

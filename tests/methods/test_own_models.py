@@ -1,0 +1,154 @@
+"""FedBN, Reptile, Per-FedAvg and pFedMe: the limits that they must equal, and their steps taken by plain loops."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from heterophony import Data, Federation, Model
+from heterophony.engines import local
+from heterophony.kernel.topology import star
+from heterophony.methods import FedAvg, FineTune, PerFedAvg, PFedMe, fedbn, reptile
+from heterophony.parts.cohort import Cohort
+from heterophony.parts.node_optimiser import NodeOptimiser
+from heterophony.parts.training import Training
+from toys.by_hand import equal, scalar_net, server, squared
+from toys.federations import B16, CLIENTS, personal_star, weights_star
+from toys.world import certain, net
+
+WHOLE = Training(batch=None, lr=0.2)
+STEP = Training(batch=None, lr=0.5)
+PLAIN = Cohort(weighted=False)
+
+
+def number(method, y=8.0, rounds=1):
+    """Run a method on one client that holds (x = 1, y); its model is one number, from zero on."""
+    data = {"c0": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y))}}
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    return local(Federation(method, star(["c0"]), models, data)).run(rounds)
+
+
+def smooth_star(method):
+    """A star whose network has gradients that are nowhere torn, as those of ReLU are."""
+    return weights_star(method, lambda: nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 4)))
+
+
+def near(a, b):
+    """Return whether two sets of named tensors are the same up to rounding."""
+    return all(torch.allclose(a[n], b[n], atol=1e-6) for n in b)
+
+
+# -- FedBN -----------------------------------------------------------------------------------------------------
+def test_fedbn_without_batchnorm_is_fedavg():
+    common = Model(net(), common=True)
+    found = local(weights_star(fedbn(local=B16), replace(common, norms="private"))).run(3)
+    plain = local(weights_star(FedAvg(local=B16), common)).run(3)
+    for node in ("server", *CLIENTS):
+        assert equal(server(found, node), server(plain, node))
+
+
+def test_fedbn_by_a_plain_loop():
+    """Two rounds of full batches: everything is averaged but layer 1, which each client keeps with its statistics."""
+    federation = weights_star(fedbn(local=WHOLE, cohort=PLAIN), Model(certain, norms="private", common=True))
+    modules, common = {c: federation.node(c).models["model"] for c in CLIENTS}, {}
+    for _ in range(2):
+        for client, module in modules.items():
+            module.load_state_dict({**module.state_dict(), **common})
+            data = federation.data[client]["train"]
+            F.cross_entropy(module.train()(data.x), data.y).backward()
+            torch.optim.SGD(module.parameters(), 0.2).step()
+            module.zero_grad()
+        states = [module.state_dict() for module in modules.values()]
+        common = {n: sum(s[n] for s in states) / 3 for n in states[0] if not n.startswith("1.")}
+    found = local(federation).run(2)
+    assert near(server(found), common)
+    assert set(common) == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    for client, module in modules.items():
+        assert near(server(found, client), dict(module.state_dict()))
+    assert found.ledger.bytes()["global"] == 6 * 4 * (8 * 12 + 12 + 12 * 4 + 4)
+
+
+# -- Reptile ---------------------------------------------------------------------------------------------------
+def test_reptile_at_rate_one_is_finetuning_with_plain_means():
+    slots = {"client": ("model", "own")}
+    whole = local(personal_star(reptile(local=B16, server=NodeOptimiser(rate=1.0)), **slots)).run(3)
+    plain = local(personal_star(FineTune(local=B16, cohort=PLAIN), **slots)).run(3)
+    assert whole.digest == plain.digest
+
+
+def test_golden_reptile_on_one_number():
+    """One step at rate 0.5 goes half the way to 8. From 0: 4, of which epsilon = 0.5 takes 2. Then (2 + 8) / 2 = 5,
+    half of the way is 3.5."""
+    data = {"c0": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), 8.0))}}
+    models = {"server": {"model": scalar_net}, "client": {"model": scalar_net, "own": scalar_net}}
+
+    def loss(nets, batch):
+        return squared({"model": next(iter(nets.values()))}, batch)
+
+    for rounds, expected in ((1, 2.0), (2, 3.5)):
+        made = Federation(reptile(local=STEP, loss=loss), star(["c0"]), models, data)
+        assert server(local(made).run(rounds))["weight"].item() == expected
+
+
+# -- Per-FedAvg ------------------------------------------------------------------------------------------------
+def test_per_fedavg_without_a_step_to_adapt_is_fedavg():
+    plain = server(local(weights_star(FedAvg(local=WHOLE))).run(3))
+    for variant in ("first-order", "hessian-free"):
+        assert near(server(local(weights_star(PerFedAvg(alpha=0.0, variant=variant, local=WHOLE))).run(3)), plain)
+
+
+@pytest.mark.parametrize(("variant", "expected"), [("first-order", 2.0), ("hessian-free", 1.0)])
+def test_golden_per_fedavg_on_one_number(variant, expected):
+    """The loss is (w - 8)^2 / 2, alpha = beta = 0.5. From 0, v = 4, so g = -4, and first-order w = 2.
+    The Hessian is 1: g - alpha g = -2, and w = 1. Differences are exact for a square, however far apart."""
+    method = PerFedAvg(alpha=0.5, delta=0.5, variant=variant, local=STEP, loss=squared)
+    assert server(number(method))["weight"].item() == expected
+
+
+def test_per_fedavg_hessian_free_nears_the_gradient_through_the_step():
+    """With full batches, autograd through w - alpha grad f(w) gives the gradient that the differences stand for."""
+    method = PerFedAvg(alpha=0.3, delta=1e-2, variant="hessian-free", local=WHOLE, cohort=PLAIN)
+    federation = smooth_star(method)
+    start, total = federation.node("server"), {}
+    for client in CLIENTS:
+        data = federation.data[client]["train"]
+        module, w = start.models["model"], {n: t.clone().requires_grad_() for n, t in start.weights().items()}
+
+        def loss(weights, module=module, data=data):
+            return F.cross_entropy(torch.func.functional_call(module, weights, (data.x,)), data.y)
+
+        inner = torch.autograd.grad(loss(w), list(w.values()), create_graph=True)
+        v = {n: t - 0.3 * g for (n, t), g in zip(w.items(), inner, strict=True)}
+        outer = torch.autograd.grad(loss(v), list(w.values()))
+        for (n, t), g in zip(w.items(), outer, strict=True):
+            total[n] = total.get(n, 0) + (t.detach() - 0.2 * g) / 3
+    found = server(local(federation).run(1))
+    first = server(local(smooth_star(replace(method, variant="first-order"))).run(1))
+    for name, tensor in total.items():
+        assert torch.allclose(found[name], tensor, atol=1e-5)
+        assert not torch.allclose(first[name], tensor, atol=1e-4)
+
+
+# -- pFedMe ----------------------------------------------------------------------------------------------------
+def test_pfedme_in_one_step_with_rate_times_pull_one_is_fedavg():
+    plain = server(local(weights_star(FedAvg(local=WHOLE))).run(3))
+    assert near(server(local(weights_star(PFedMe(pull=4.0, rate=0.25, inner=1, local=WHOLE))).run(3)), plain)
+
+
+def test_pfedme_without_a_pull_leaves_the_global_model_as_it_is():
+    before = weights_star(PFedMe(local=B16)).node("server").weights()
+    found = local(weights_star(PFedMe(pull=0.0, local=B16))).run(2)
+    assert near(server(found), before)
+    assert not near(server(found, "c0"), before)
+
+
+def test_golden_pfedme_on_one_number():
+    """pull 1, eta 0.5, rate 0.5, one step a batch, two batches. theta = w = 0: the gradient is -8, so theta = 4 and
+    w = 0 + 0.5 * 4 = 2. Then it is (4 - 8) + (4 - 2) = -2: theta = 5, w = 2 + 0.5 * 3 = 3.5. The server, beta 0.5,
+    goes half of the way."""
+    options = {"pull": 1.0, "rate": 0.5, "inner": 1, "local": replace(STEP, epochs=2), "loss": squared}
+    found = number(PFedMe(server=NodeOptimiser(rate=0.5), **options))
+    assert server(found, "c0")["weight"].item() == 5.0
+    assert server(found)["weight"].item() == 1.75
