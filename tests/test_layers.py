@@ -91,3 +91,9 @@ def test_a_method_of_ours_uses_what_anybody_can_use(file):
             assert name in parts.__all__ or (ROOT / "parts" / f"{name}.py").is_file(), f"{file}: {name} is no part"
         else:
             assert module.startswith("heterophony.methods."), f"{file} imports from {module}"
+
+
+def test_no_two_files_of_tests_share_a_name():
+    """Pytest imports them by name alone: it would collect none of the suite, though each file passes by itself."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)
