@@ -2,6 +2,8 @@
 
 from collections.abc import Collection
 
+from heterophony.deploy import coordinator
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.node_server import NodeServer
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.remote_host import RemoteHost
@@ -36,15 +38,19 @@ class Direct:
 
 
 def node_server(case, name, folder, **changes):
-    plan, own = case.plan(), case.organisation(name, **changes)
-    return NodeServer(plan, name, own.build(plan), NodeStore(folder / name, plan.id), own.egress)
+    plan, own = case.plan(), case.organisation(case.holder(name), **changes)
+    return NodeServer(plan, name, own.build(plan, name), NodeStore(folder / name, plan.id), own.policy(name))
 
 
 def node_servers(case, folder, **changes):
-    return {name: node_server(case, name, folder, **changes.get(name, {})) for name in case.plan().participants}
+    return {name: node_server(case, name, folder, **changes.get(name, {})) for name in case.plan().remote}
+
+
+def at_coordinator(case, plan=None):
+    return coordinator.federation_of(plan or case.plan(), CoordinatorsOwn.model_validate(case.own))
 
 
 def engine(case, courier, plan=None, record=None, **options):
     plan = plan or case.plan(pace={"poll": 0.001})
-    federation = plan.coordinator()
+    federation = at_coordinator(case, plan)
     return Engine(federation, RemoteHost(plan, federation, courier, **options), record=record)

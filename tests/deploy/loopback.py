@@ -14,8 +14,7 @@ from filelock import FileLock, Timeout
 
 from heterophony.base.toml import written
 from heterophony.compute.workers import die_with_parent
-from heterophony.deploy.folder import write
-from toys.deployed import NAMES
+from heterophony.deploy.folder import prepare
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,19 +33,20 @@ def free_ports(count):
 class Loopback:
     """The folders of a case, and the processes that were started in them; `with` ends them all."""
 
-    def __init__(self, case, folder, own=None, proxy=False, host="127.0.0.1", **changes):
-        self.case, self.folder = case, folder
-        self.port, outer, *ports = free_ports(2 + len(NAMES))
+    def __init__(self, case, folder, own=None, proxy=False, host="127.0.0.1", pauses=None, **changes):
+        self.case, self.folder, self.pauses = case, folder, pauses or {}
+        everyone = case.plan().everyone
+        self.port, outer, *ports = free_ports(2 + len(everyone))
         self.outer = outer if proxy else self.port
         address, listen = f"{host}:{self.outer}", f"{host}:{self.port}"
-        write(folder, case.name, NAMES, address=address, listen=listen, common="toys.deployed:network", ports=ports)
-        self.coordinator = folder / "coordinator"
-        self.homes = {name: folder / "participants" / name for name in NAMES}
         self.plan = case.plan(**{"address": address, "pace": {"poll": 0.2, "again": 30.0}, **changes})
-        text = written(self.plan.model_dump(mode="json"))
-        for place in (self.coordinator, *self.homes.values()):
-            (place / "federation.toml").write_text(text)
-        for name, port in zip(NAMES, ports, strict=True):
+        prepare(folder, self.plan, ports, listen)
+        self.coordinator = folder / "coordinator"
+        self.homes = {name: folder / "participants" / name for name in everyone}
+        if case.own:
+            own = {"host": host, "port": self.port, **case.own}
+            (self.coordinator / "coordinator.toml").write_text(written(own))
+        for name, port in zip(everyone, ports, strict=True):
             made = case.organisation(name, port=port, folder="state", **(own or {}).get(name, {}))
             (self.homes[name] / "organisation.toml").write_text(written(made.model_dump(mode="json")))
         self.processes = {}
@@ -54,9 +54,10 @@ class Loopback:
     def command(self, what, place):
         return [sys.executable, "-m", "heterophony", "deploy", what, str(place)]
 
-    def environment(self):
+    def environment(self, name=""):
         paths = [str(ROOT / "src"), str(ROOT / "tests")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        known = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        return {**os.environ, **known, "TOY_PAUSE": str(self.pauses.get(name, 0))}
 
     def start(self, *names, wrap=()):
         """Start nodes, or the coordinator under the name "serve"; each in a session of its own."""
@@ -64,7 +65,7 @@ class Loopback:
             what, place = ("serve", self.coordinator) if name == "serve" else ("node", self.homes[name])
             with open(self.log(name), "ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    [*wrap, *self.command(what, place)], env=self.environment(), cwd=self.folder, stdout=log,
+                    [*wrap, *self.command(what, place)], env=self.environment(name), cwd=self.folder, stdout=log,
                     stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
                     preexec_fn=die_with_parent,
                 )  # fmt: skip
@@ -107,9 +108,14 @@ class Loopback:
         self.wait_for(lambda: self.processes["serve"].poll() == 0, seconds, "the federation did not finish")
         return json.loads((self.coordinator / "run" / "result.json").read_text())
 
+    def state(self, node):
+        """The folder of a node's state, at whoever holds it."""
+        holder = self.case.holder(node)
+        return self.homes[holder] / "state" / ("" if holder == node else f"nodes/{node}")
+
     def busy(self, name):
         """Whether the node is in the middle of a reaction: then it holds its store."""
-        path = self.homes[name] / "state" / "lock"
+        path = self.state(name) / "lock"
         if not path.exists():
             return False
         try:
@@ -126,11 +132,11 @@ class Loopback:
             return -1
 
     def incidents(self, name):
-        path = self.homes[name] / "state" / f"{self.plan.id}.incidents.jsonl"
+        path = self.state(name) / f"{self.plan.id}.incidents.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def ledger(self, name):
-        path = self.homes[name] / "state" / f"{self.plan.id}.ledger.jsonl"
+        path = self.state(name) / f"{self.plan.id}.ledger.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def rows(self):

@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from heterophony.base.toml import written
 from heterophony.cli import app
 from heterophony.deploy import keys, status
-from heterophony.deploy.coordinator import Listen, public_keys
+from heterophony.deploy.coordinator import public_keys
 from heterophony.deploy.folder import write
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, NamedFunction, beside
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import Organisation
-from heterophony.deploy.participant import node_server
+from heterophony.deploy.participant import household
 from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
 
@@ -55,7 +56,7 @@ def test_the_plan_is_what_was_asked_for_and_everyone_has_it(ward):
         own = Organisation.load(ward / "participants" / name / "organisation.toml")
         assert (own.name, own.federation) == (name, plan.id)
         assert own.folder == ward / "participants" / name / "state"
-    assert parsed(Listen, ward / "coordinator" / "coordinator.toml").address == "127.0.0.1:8000"
+    assert parsed(CoordinatorsOwn, ward / "coordinator" / "coordinator.toml").address == "127.0.0.1:8000"
 
 
 def test_the_server_certificate_is_for_the_address_and_signed_by_the_authority(ward):
@@ -220,7 +221,7 @@ def test_a_node_is_tried_on_the_cpu_before_children_use_the_gpu(tmp_path, monkey
     here = participant(tmp_path / "ward", CASES["fml"], device="cuda")
     devices = []
     monkeypatch.setattr(torch.nn.Module, "to", lambda module, device, **_: (devices.append(device), module)[1])
-    made = node_server(here)
+    made = household(here).nodes["north"]
     assert devices
     assert set(devices) == {"cpu"}
     assert made.federation.compute.device == "cuda"

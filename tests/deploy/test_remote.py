@@ -6,17 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deploy.direct import Direct, engine, node_server, node_servers
+from deploy.direct import Direct, at_coordinator, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.deploy import coordinator
 from heterophony.engines import local
 from heterophony.engines.engine import Stalled
 from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run
-from toys.deployed import CASES, NAMES
+from toys.deployed import CASES, FIGURE, NAMES
+
+ALL = {**CASES, FIGURE.name: FIGURE}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ALL.values(), ids=lambda case: case.name)
 def test_digests_are_those_of_the_local_engine(case, tmp_path):
     result = engine(case, Direct(node_servers(case, tmp_path))).run(case.rounds)
     here = local(case.federation()).run(case.rounds)
@@ -71,11 +73,11 @@ class Mortal(Direct):
 
 @pytest.mark.parametrize(
     ("name", "stride"),
-    [("fedmd-global", 4), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in CASES)],
+    [("fedmd-global", 4), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ALL)],
 )
 def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name, stride, tmp_path):
     """Its successor asks again what stands in the snapshot; the nodes, which kept their state, do nothing twice."""
-    case, wanted = CASES[name], uninterrupted(CASES[name])
+    case, wanted = ALL[name], uninterrupted(ALL[name])
     life, deaths = 1, 0
     while True:
         place = tmp_path / str(life)
@@ -98,7 +100,7 @@ def test_a_coordinator_that_dies_at_any_exchange_goes_on_from_its_snapshot(name,
 
 
 def attempt(case, courier, folder, **options):
-    federation = case.plan().coordinator()
+    federation = at_coordinator(case)
     known = (folder / "spec.json").exists()
     opened = (
         Run.open(folder, federation.identity(), **options)

@@ -7,7 +7,8 @@ import pytest
 from deploy.loopback import Loopback
 from heterophony.base import codec
 from heterophony.deploy import keys
-from heterophony.deploy.coordinator import Listen, public_keys, superlink
+from heterophony.deploy.coordinator import public_keys, superlink
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.remote_host import RemoteHost
 from toys.deployed import CASES, NAMES
 
@@ -21,7 +22,7 @@ def test_a_hostile_coordinator_is_refused_over_the_wire(tmp_path):
     with Loopback(CASES["fedavg"], tmp_path) as ring:
         place = ring.coordinator
         keys.write_secret(place / "secret", b"only for this test")
-        listen = Listen(port=ring.port)
+        listen = CoordinatorsOwn(port=ring.port)
         environment = flower.environment(place / "flwr-home")
         with open(ring.log("superlink"), "wb") as log:
             link = subprocess.Popen(superlink(place, listen, place / "secret"), env=environment, stdout=log, stderr=log)
@@ -29,8 +30,8 @@ def test_a_hostile_coordinator_is_refused_over_the_wire(tmp_path):
             ca = (place / "ca.crt").read_bytes()
             control = flower.Control(listen.address, ca)
             ring.wait_for(control.reachable, 180, "the SuperLink did not start")
-            known = {flower.key_bytes(key): name for name, key in public_keys(place, ring.plan).items()}
-            for key, name in known.items():
+            known = {flower.key_bytes(key): (name,) for name, key in public_keys(place, ring.plan).items()}
+            for key, (name,) in known.items():
                 control.register(name, key)
             ring.start(NAMES[0])
             number = control.submit(place / "app")

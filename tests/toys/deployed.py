@@ -1,7 +1,8 @@
 """Toys of four organisations: what they would name in their TOML files, and the same federations in one process."""
 
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -11,7 +12,8 @@ from heterophony.deploy.named_function import NamedFunction
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import Plan
 from heterophony.kernel.topology import complete, star, tree
-from heterophony.methods import FCCL, FML, FedAvg, FedH2L, fedmd_global, hierfavg
+from heterophony.methods import BHFL, FCCL, FML, FedAvg, FedH2L, fedmd_global, hierfavg
+from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.training import Training
 from toys import world
@@ -25,8 +27,9 @@ STEPS = Training(batch=16, lr=0.01, data="own", steps=3)
 
 # -- what organisations' files name ------------------------------------------------------------------------------
 def network(hidden: int = 12, pause: float = 0.0) -> nn.Module:
-    """With a pause before every pass, for tests that kill it in the middle."""
+    """With a pause before every pass, for tests that kill it in the middle: of this network, or of this process."""
     made = world.net(hidden)()
+    pause = pause or float(os.environ.get("TOY_PAUSE", "0"))
     if pause:
         made.register_forward_pre_hook(lambda *_: time.sleep(pause))
     return made
@@ -35,6 +38,11 @@ def network(hidden: int = 12, pause: float = 0.0) -> nn.Module:
 def rows(name: str) -> dict[str, Data]:
     own = world.private(list(NAMES))[name]
     return {"train": own["train"], "mine": own["mine"], "test": world.points(f"test {name}", 24)}
+
+
+def proxy(name: str) -> Data:
+    """What an inner node, or the root, trains on."""
+    return world.points(f"proxy {name}", 32, shift=0.1)
 
 
 def public() -> Data:
@@ -56,25 +64,33 @@ class Case:
     rounds: int = 2
     public: bool = False
     common: int | None = None
-    tree: bool = False
+    links: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = NAMES
+    held: dict[str, tuple[str, ...]] = field(default_factory=dict)  # inner nodes, by who holds them
+    own: dict[str, Any] = field(default_factory=dict)  # what stands in coordinator.toml
 
     def plan(self, **changes: Any) -> Plan:
         plain: dict[str, Any] = {"id": f"toy-of-{self.name}", "method": self.name, "rounds": self.rounds, "seed": 3}
-        plain |= {"address": "127.0.0.1:8000", "participants": NAMES, "options": self.options}
-        plain |= {"tests": "toys.deployed:tests", "homes": dict.fromkeys(NAMES, "here"), "pace": {"poll": 0.3}}
+        plain |= {"address": "127.0.0.1:8000", "participants": self.names, "options": self.options}
+        plain |= {"tests": "toys.deployed:tests", "homes": dict.fromkeys(self.names, "here"), "pace": {"poll": 0.3}}
         if self.public:
             plain["public"] = "toys.deployed:public"
         if self.common is not None:
             plain["networks"] = {"common": network_call(self.common)}
-        if self.tree:
-            plain["links"] = {"tree": TREE}
+        plain |= {"links": self.links, "organisations": self.held}
         return Plan.model_validate({**plain, **changes})
 
     def organisation(self, name: str, **changes: Any) -> Organisation:
-        data = {"call": "toys.deployed:rows", "arguments": {"name": name}}
-        plain = {"name": name, "federation": f"toy-of-{self.name}", "data": data, "model": network_call(HIDDEN[name])}
-        plain["modules"] = ["toys.deployed"]
+        plain: dict[str, Any] = {"name": name, "federation": f"toy-of-{self.name}", "modules": ["toys.deployed"]}
+        if name in self.names:
+            plain |= {"data": data_call("rows", name), "model": network_call(HIDDEN[name])}
+        trained = [node for node in self.held.get(name, ()) if node in self.links["proxy"]]
+        plain["nodes"] = {node: {"data": data_call("proxy", node)} for node in trained}
         return Organisation.model_validate({**plain, **changes})
+
+    def holder(self, node: str) -> str:
+        """Who holds a node of an organisation."""
+        return next((name for name, nodes in self.held.items() if node in nodes), node)
 
     def federation(self) -> Federation:
         """The same federation in one process."""
@@ -83,6 +99,10 @@ class Case:
 
 def network_call(hidden: int, **more: Any) -> dict[str, Any]:
     return NamedFunction(call="toys.deployed:network", arguments={"hidden": hidden, **more}).model_dump()
+
+
+def data_call(function: str, name: str) -> dict[str, Any]:
+    return NamedFunction(call=f"toys.deployed:{function}", arguments={"name": name}).model_dump()
 
 
 def _views(public: bool) -> dict[str, dict[str, Any]]:
@@ -132,6 +152,34 @@ def hierarchy(**options: Any) -> Federation:
     return Federation(method, tree(TREE), models, _views(False), **options)
 
 
+# Figure 1 of B-HFL: a central server with proxy data, an intermediary that only merges, edge servers with residual
+# links to the central one, persistent models and two optimisers with a state at every node. Beyond the figure, one edge
+# server has proxy data too, and the other does not wait: it has one client, so that real time decides nothing.
+FIGURE_TREE = {"root": {"region": {"coast": ["north", "south"], "inland": ["east"]}}}
+RESIDUALS = [("root", "coast"), ("root", "inland")]
+MOMENTUM, SLOWLY = {"kind": "momentum", "beta1": 0.5}, {"kind": "momentum", "beta1": 0.5, "rate": 0.5}
+FIGURE_OPTIONS = {
+    "up": MOMENTUM,
+    "down": SLOWLY,
+    "far_up": SLOWLY,
+    "far_down": SLOWLY,
+    **{part: {"batch": 16, "lr": 0.05} for part in ("local", "proxy")},
+    "buffer": {"inland": 1, "*": 0},
+}
+
+
+def figure(**options: Any) -> Federation:
+    models = {role: {"model": Model(world.net(12), common=True)} for role in ("root", "inner", "leaf")}
+    fast, slowly = NodeOptimiser("momentum", beta1=0.5), NodeOptimiser("momentum", rate=0.5, beta1=0.5)
+    train = Training(batch=16, lr=0.05)
+    method = BHFL(
+        up=fast, down=slowly, far_up=slowly, far_down=slowly, local=train, proxy=train, buffer={"inland": 1, "*": 0}
+    )
+    leaves = _views(False)
+    data = {**{n: leaves[n] for n in NAMES[:3]}, **{n: {"train": proxy(n)} for n in ("root", "coast")}}
+    return Federation(method, tree(FIGURE_TREE, RESIDUALS), models, data, **options)
+
+
 BATCH = {"local": {"batch": 16}}
 CASES = {
     case.name: case
@@ -163,6 +211,17 @@ CASES = {
             fedh2l,
             public=True,
         ),
-        Case("hierfavg", {**BATCH, "turns": 1}, hierarchy, common=12, tree=True),
+        Case("hierfavg", {**BATCH, "turns": 1}, hierarchy, common=12, links={"tree": TREE}),
     )
 }
+FIGURE = Case(
+    "bhfl",
+    FIGURE_OPTIONS,
+    figure,
+    rounds=3,
+    common=12,
+    links={"tree": FIGURE_TREE, "residuals": RESIDUALS, "proxy": ["root", "coast"]},
+    names=NAMES[:3],
+    held={"authority": ("region",), "harbour": ("coast",), "east": ("inland",)},
+    own={"nodes": {"root": {"data": data_call("proxy", "root")}}},
+)

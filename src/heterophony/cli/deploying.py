@@ -13,9 +13,10 @@ import typer
 from heterophony.cli.complaints import complaints
 
 if TYPE_CHECKING:
-    from heterophony.deploy.node_server import NodeServer
+    from heterophony.deploy.node_server import Household, NodeServer
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
+MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
 OneFolder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
 
 
@@ -30,6 +31,7 @@ def init(
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     common: Annotated[str | None, typer.Option(help="module:callable of the network that travels.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="key=value: an option of the method.")] = None,
+    plan: Annotated[Path | None, typer.Option("--plan", help=MORE)] = None,
 ) -> None:
     """Write a ready federation: certificates, keys, plan, start scripts, units, and a README for everyone.
 
@@ -49,7 +51,7 @@ def init(
                 inner = inner.setdefault(table, {})
             inner[last] = value
         names = [name.strip() for name in participants.split(",") if name.strip()]
-        plan = folders.write(
+        made = folders.write(
             folder,
             method,
             names,
@@ -59,8 +61,9 @@ def init(
             seed=seed,
             common=common,
             options=options,
+            more=plan,
         )
-    print(f"wrote {folder}: federation {plan.id}; {folder / 'README.md'} says how to go on")
+    print(f"wrote {folder}: federation {made.id}; {folder / 'README.md'} says how to go on")
 
 
 @app.command()
@@ -86,19 +89,32 @@ def node(folder: OneFolder) -> None:
 
 @app.command()
 def check(folder: OneFolder) -> None:
-    """Load a participant's model and data, and say what would leave it. Nothing is sent."""
+    """Load an organisation's models and data, and say what would leave it. Nothing is sent."""
     with complaints():
-        from heterophony.deploy.participant import node_server
+        from heterophony.deploy.participant import household
         from heterophony.deploy.plan import FILE, Plan
 
         for field, named in Plan.load(folder / FILE).functions().items():  # before any of them runs
             print(f"the plan runs {named.call} here ({field}), with {named.arguments or 'no arguments'}", flush=True)
-        for line in _holdings(node_server(folder.resolve())):
+        for line in _held(household(folder.resolve())):
             print(line)
 
 
+def _held(here: Household) -> Iterator[str]:
+    """Say what each node of an organisation holds; inner nodes by their names."""
+    for name, node in here.nodes.items():
+        links = node.federation.topology.static[name]
+        if links.children:
+            far = ", ".join((*links.ancestors, *links.descendants))
+            yield (
+                f"inner node {name!r}: below {links.parent[0]}, above {', '.join(links.children)}"
+                f"{'; residual links with ' + far if far else ''}"
+            )
+        yield from _holdings(node)
+
+
 def _holdings(here: NodeServer) -> Iterator[str]:
-    """Say what a participant holds, and what of it would leave it."""
+    """Say what a node holds, and what of it would leave it."""
     own = here.federation.node(here.name)
     for name, slot in own.slots.items():
         size = sum(tensor.numel() for tensor in slot.module.parameters())
@@ -115,7 +131,7 @@ def _holdings(here: NodeServer) -> Iterator[str]:
 
 
 def _messages(here: NodeServer) -> Iterator[str]:
-    """Say which kinds of message a participant may send."""
+    """Say which kinds of message a node may send."""
     allowed = here.egress.kinds
     links = here.federation.topology.static[here.name]
     for kind in here.federation.method.kinds:

@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from pydantic import Field
 
 from heterophony.base.disk import Disk
 from heterophony.deploy import keys, preflight
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import PAUSE, Program, Stopped, forked, stop_on_signals, wait_while
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
+from heterophony.federation import Federation
+from heterophony.kernel.compute import Compute
 from heterophony.runs.run import Run
 from heterophony.runs.summary import Summary, finish
-from heterophony.settings.setting import Strict
 
 FILE = "coordinator.toml"
 STATUS = "status.json"
@@ -36,21 +37,9 @@ SETTLED = 600.0  # seconds after which a run that ends does not count as one tha
 log = logging.getLogger("heterophony.coordinator")
 
 
-class Listen(Strict):
-    """`coordinator.toml`: where the SuperLink listens. On 127.0.0.1 it needs a proxy in front (nginx.conf)."""
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8000, ge=1, le=65535)
-
-    @property
-    def address(self) -> str:
-        """Return the address as it is seen from this machine."""
-        return f"{'127.0.0.1' if self.host in ('0.0.0.0', '::') else self.host}:{self.port}"
-
-
 def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
-    """Return the participants' public keys by name. Nodes are known by their keys alone, so no two may be the same."""
-    found = {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.participants}
+    """Return organisations' public keys by name. They are known by their keys alone, so no two may be the same."""
+    found = {name: keys.public(folder / "keys" / f"{name}.pub") for name in plan.everyone}
     owners: dict[bytes, str] = {}
     for name, key in found.items():
         other = owners.setdefault(keys.public_bytes(key), name)
@@ -59,7 +48,7 @@ def public_keys(folder: Path, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def superlink(folder: Path, listen: Listen, secret: Path) -> list[str]:
+def superlink(folder: Path, listen: CoordinatorsOwn, secret: Path) -> list[str]:
     """Return the command that starts a SuperLink: TLS only, registered nodes only, and nobody's code but ours."""
     from heterophony.deploy import flower
 
@@ -76,8 +65,8 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
 
     folder = folder.resolve()
     beside(folder)
-    plan, listen = Plan.load(folder / PLAN), parsed(Listen, folder / FILE)
-    plan.coordinator()  # what cannot be built is said before anything starts
+    plan, listen = Plan.load(folder / PLAN), parsed(CoordinatorsOwn, folder / FILE)
+    federation_of(plan, listen)  # what cannot be built is said before anything starts
     keys.check_server(folder)
     known = {name: flower.key_bytes(key) for name, key in public_keys(folder, plan).items()}
     lock = FileLock(str(folder / "running"), timeout=0)
@@ -106,7 +95,9 @@ def serve(folder: Path, poll: float = 0.3, attempts: int = 5) -> int:
 class _Service:
     """A SuperLink, the run that is submitted to it, and the child that works on the run."""
 
-    def __init__(self, folder: Path, listen: Listen, known: dict[str, bytes], secret: Path, attempts: int) -> None:
+    def __init__(
+        self, folder: Path, listen: CoordinatorsOwn, known: dict[str, bytes], secret: Path, attempts: int
+    ) -> None:
         from heterophony.deploy import flower
 
         self.folder, self.listen, self.known, self.attempts = folder, listen, known, attempts
@@ -191,10 +182,11 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     from heterophony.deploy import flower
 
     plan = Plan.load(folder / PLAN)
-    names = {flower.key_bytes(key): name for name, key in public_keys(folder, plan).items()}
+    held = {flower.key_bytes(key): plan.held_by(name) for name, key in public_keys(folder, plan).items()}
     try:
+        federation = federation_of(plan, parsed(CoordinatorsOwn, folder / FILE))
         with flower.grid_of(address, task, ca) as grid:
-            run(folder, plan, flower.Post(grid, names, plan.limit))
+            run(folder, plan, flower.Post(grid, held, plan.limit), federation)
     except (DeployError, Stalled, ValueError) as error:
         log.error("%s", one_line(str(error), 2000))  # it may quote what participants have sent
         return GIVE_UP
@@ -207,9 +199,15 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     return 0
 
 
-def run(folder: Path, plan: Plan, courier: Any) -> Summary:
+def federation_of(plan: Plan, own: CoordinatorsOwn) -> Federation:
+    """Build what the coordinator knows, with the data of its own nodes loaded."""
+    held = {node: given.views(node) for node, given in own.nodes.items()}
+    return plan.coordinator(held, compute=Compute(device=own.device, threads=own.threads))
+
+
+def run(folder: Path, plan: Plan, courier: Any, federation: Federation | None = None) -> Summary:
     """Run the federation from its start, or from its snapshot, to its end; return its summary."""
-    federation = plan.coordinator()
+    federation = federation or plan.coordinator()
     host = RemoteHost(plan, federation, courier)
     spec, place = federation.identity(), folder / "run"
     opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, plan.rounds)

@@ -153,16 +153,18 @@ def _joined(contents: dict[str, bytes], limit: int) -> bytes:
 
 
 class Post:
-    """The courier of `RemoteHost` over a Flower grid. Participants are known by their public keys."""
+    """The courier of `RemoteHost` over a Flower grid. Organisations are known by their public keys.
 
-    def __init__(self, grid: HttpGrid, keys: Mapping[bytes, str], limit: int) -> None:
+    `keys` has, by key, the nodes that its owner holds: their questions go to one SuperNode.
+    """
+
+    def __init__(self, grid: HttpGrid, keys: Mapping[bytes, Collection[str]], limit: int) -> None:
         self.grid, self.keys, self.limit = grid, keys, limit
         self.ids: dict[str, int] = {}
 
     def present(self) -> Collection[str]:
-        nodes = {
-            self.keys[node.public_key]: node.node_id for node in self.grid.get_nodes() if node.public_key in self.keys
-        }
+        there = self.grid.get_nodes()
+        nodes = {name: node.node_id for node in there for name in self.keys.get(node.public_key, ())}
         self.ids |= nodes
         return nodes.keys()
 

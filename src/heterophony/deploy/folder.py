@@ -1,4 +1,4 @@
-"""A ready federation folder: one for the coordinator, and one to hand to each participant."""
+"""A ready federation folder: one for the coordinator, and one to hand to each organisation."""
 
 from __future__ import annotations
 
@@ -53,17 +53,29 @@ def write(
     common: str | None = None,
     options: Mapping[str, Any] | None = None,
     ports: Sequence[int] | None = None,
+    more: Path | None = None,
 ) -> Plan:
-    """Write the folder; an existing one is refused."""
+    """Write the folder; an existing one is refused. `more` is a file of what else stands in the plan."""
     if folder.exists() and any(folder.iterdir()):
         raise DeployError(f"{folder} is not empty: choose a new folder")
     made: dict[str, Any] = {"id": f"{method}-{secrets.token_hex(8)}", "method": method, "rounds": rounds, "seed": seed}
     made |= {"address": address, "participants": list(participants), "options": dict(options or {})}
     if common is not None:
         made["networks"] = {"common": common}
-    plan = checked(made)
+    if more is not None:
+        made = _with_more(made, more)
+    plan = checked(made, more)
     prepare(folder, plan, ports, listen, made)
     return plan
+
+
+def _with_more(made: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return a plan with what else a file says of it. Nothing may be said twice."""
+    found = toml.parsed(toml.text(path, DeployError), path, DeployError)
+    said = [name for name, value in made.items() if name in found and value not in ({}, None)]
+    if said:
+        raise DeployError(f"{path}: {said[0]}: the command says that; leave it out of one of the two")
+    return {**made, **found}
 
 
 def prepare(
@@ -92,10 +104,10 @@ def prepare(
         "port": port,
         "kinds": kinds,
     }
-    words |= {"server": server, "outer": outer}
+    words |= {"server": server, "outer": outer, "tables": _tables(plan, _coordinators(plan))}
     _fill(coordinator, COORDINATOR, {**words, "folder": str(coordinator.resolve())})
     _app(coordinator, {**words, "folder": str(coordinator.resolve())})
-    for place, name in enumerate(plan.participants):
+    for place, name in enumerate(plan.everyone):
         here = folder / "participants" / name
         here.mkdir(parents=True, mode=0o700)
         keys.node(here)
@@ -103,8 +115,42 @@ def prepare(
         shutil.copy(coordinator / "ca.crt", here / "ca.crt")
         shutil.copy(coordinator / PLAN, here / PLAN)
         local = ports[place] if ports else 9094 + place
-        _fill(here, PARTICIPANT, {**words, "name": name, "local": str(local), "folder": f"{HOME}/{name}"})
+        own = {"name": name, "local": str(local), "folder": f"{HOME}/{name}", "own": _own_lines(plan, name)}
+        own["tables"] = _tables(plan, plan.held_by(name))
+        _fill(here, PARTICIPANT, {**words, **own})
     (folder / "README.md").write_text(_template("README.md", words))
+
+
+OWN = """\
+# Functions of your own, from modules in this folder or installed ones:
+data = "my_data:load"      # () -> heterophony.Data, or {"train": Data, "test": Data}; "test" is a private test
+# model = "my_model:build"   # () -> torch.nn.Module, where the method lets you have one of your own"""
+TABLE = """
+
+[nodes.$node]              # an inner node of the tree, which is held here
+data = "my_data:proxy"     # () -> heterophony.Data: it trains, as links.proxy in federation.toml says"""
+
+
+def _own_lines(plan: Plan, organisation: str) -> str:
+    """Return the lines of an organisation's file that name what is its own as a participant."""
+    return OWN if organisation in plan.participants else f"# Held here: {', '.join(plan.held_by(organisation))}."
+
+
+def _tables(plan: Plan, nodes: Sequence[str]) -> str:
+    """Return the tables of those nodes that train and are held at a place."""
+    if plan.links.tree is None:
+        return ""
+    roles = plan.topology(plan.build_method()).roles
+    proxy = {n for n, role in roles.items() if {n, role} & set(plan.links.proxy)}
+    return "".join(Template(TABLE).substitute(node=node) for node in nodes if node in proxy)
+
+
+def _coordinators(plan: Plan) -> list[str]:
+    """Return the nodes of a tree that the coordinator holds."""
+    if plan.links.tree is None:
+        return []
+    remote = set(plan.remote)
+    return [node for node in plan.topology(plan.build_method()).roles if node not in remote]
 
 
 def _place(name: str, address: str) -> tuple[str, str]:
@@ -119,17 +165,21 @@ def _place(name: str, address: str) -> tuple[str, str]:
     return host, port
 
 
-def checked(made: Mapping[str, Any]) -> Plan:
-    """Return a plan that makes sense as far as it goes: its method has these options, its participants a place."""
+def checked(made: Mapping[str, Any], more: Path | None = None) -> Plan:
+    """Return a plan that makes sense as far as it goes: its method has these options, its participants a place.
+
+    What is wrong with it is said of the file `more`, if some of it stands there.
+    """
     from pydantic import ValidationError
 
     try:
         plan = Plan.model_validate(made)
     except ValidationError as error:
         first = error.errors()[0]
-        raise DeployError(f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}") from None
+        said = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
+        raise DeployError(said if more is None else f"{more}: {said}") from None
     method = plan.build_method()
-    if form_of_roles(method.roles) != "tree":
+    if form_of_roles(method.roles) != "tree" or plan.links.tree is not None:
         plan.topology(method)
     return plan
 

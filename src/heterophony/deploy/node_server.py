@@ -33,8 +33,16 @@ OLD = "was an old state put back, or lost?"
 log = logging.getLogger("heterophony.node")
 
 
+def unpacked(data: bytes, limit: int) -> Any:
+    """Return what these bytes say, or the refusal of bytes that nobody here reads."""
+    try:
+        return codec.unpack(data, limit, HEADER_LIMIT)
+    except codec.Malformed as error:
+        return Refused(f"malformed: {error}")
+
+
 class NodeServer:
-    """A participant at home."""
+    """A node at home."""
 
     def __init__(
         self, plan: Plan, name: str, federation: Federation, store: NodeStore, egress: Egress | None = None
@@ -46,8 +54,12 @@ class NodeServer:
 
     def answer(self, data: bytes) -> bytes:
         """Answer a question; what is refused is logged here, and changes nothing."""
+        return self.answer_to(unpacked(data, self.plan.limit))
+
+    def answer_to(self, value: Any) -> bytes:
+        """Answer what was unpacked, or say why it could not be."""
         try:
-            question = self._question(data)
+            question = self._question(value)
             with self.store.locked():
                 if question["ask"] == "digest":
                     return codec.pack(self._digest())
@@ -67,11 +79,9 @@ class NodeServer:
         self.store.note(what, detail)
 
     # -- what comes in ---------------------------------------------------------------------------------------
-    def _question(self, data: bytes) -> dict[str, Any]:
-        try:
-            value = codec.unpack(data, self.plan.limit, HEADER_LIMIT)
-        except codec.Malformed as error:
-            raise Refused(f"malformed: {error}") from None
+    def _question(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Refused):
+            raise value
         match value:
             case {"format": int(form), "federation": str(id), "plan": str(plan), "node": str(node), "ask": str(ask)}:
                 pass
@@ -229,6 +239,22 @@ class NodeServer:
         station = Station(self.federation)
         station.restore(self.name, self.store.load().state)
         return {"digest": station.digest(self.name).hex()}
+
+
+class Household:
+    """The nodes that one organisation holds: each question goes to the one that it names."""
+
+    def __init__(self, nodes: Mapping[str, NodeServer]) -> None:
+        self.nodes = dict(nodes)
+        self.first = next(iter(self.nodes.values()))  # refuses, and notes, what is for none of them
+        self.limit = self.first.plan.limit
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer a question as the node does that it is for."""
+        value = unpacked(data, self.limit)
+        named = value.get("node") if isinstance(value, dict) else None
+        here = self.nodes.get(named, self.first) if isinstance(named, str) else self.first
+        return here.answer_to(value)
 
 
 def _hash_of(value: dict[str, Any]) -> str:

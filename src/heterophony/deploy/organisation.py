@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -10,6 +9,7 @@ from pydantic import Field
 from torch import nn
 
 from heterophony.data.table import Data
+from heterophony.deploy.holders import HeldData, views_of
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation
@@ -34,6 +34,12 @@ class Egress(Strict):
     reactions: int | None = Field(default=None, ge=1)
 
 
+class HeldNode(HeldData):
+    """`[nodes.NAME]` of an organisation: an inner node that it holds, with a policy of its own if it needs one."""
+
+    egress: Egress | None = None
+
+
 class Organisation(Strict):
     """`organisation.toml`."""
 
@@ -43,6 +49,7 @@ class Organisation(Strict):
     share: str | tuple[str, ...] = ""  # where the method averages a part of one's own model
     buffers: Literal["shared", "private"] = "shared"
     data: NamedFunction | None = None  # -> Data, or {"train": Data, "test": Data, ...}
+    nodes: dict[str, HeldNode] = {}  # inner nodes that are held here; those without data need not be named
     modules: tuple[str, ...] = ()  # installed ones whose functions the plan may name, beside those in this folder
     rehearsal: bool = False  # whether the plan may have a recipe, that brings networks and data of its own
     egress: Egress = Egress()
@@ -56,16 +63,42 @@ class Organisation(Strict):
         found: Organisation = parsed(cls, path)
         return found.model_copy(update={"folder": (path.parent / found.folder).resolve()})
 
-    def build(self, plan: Plan) -> Federation:
-        """Build this participant's side of the federation."""
+    def check(self, plan: Plan) -> None:
+        """Raise unless the plan knows this organisation as it says that it is."""
         if self.federation != plan.id:
             raise DeployError(f"{self.name}: federation = {self.federation!r}, but federation.toml is {plan.id!r}")
+        held = plan.held_by(self.name)
+        if not held:
+            raise DeployError(f"{self.name} holds no node in federation.toml; there are {', '.join(plan.everyone)}")
+        inner = [node for node in held if node not in plan.participants]
+        if strangers := [node for node in self.nodes if node not in inner]:
+            raise DeployError(
+                f"{self.name}: nodes.{strangers[0]}: it is no inner node that federation.toml gives to {self.name}"
+            )
+        if self.data is not None and held == tuple(inner):
+            raise DeployError(f"{self.name}: data are a participant's own; put them under [nodes.{inner[0]}]")
+
+    def policy(self, node: str) -> Egress:
+        """Return what may leave a node: as its own policy says, else as the organisation's does."""
+        named = self.nodes.get(node)
+        return self.egress if named is None or named.egress is None else named.egress
+
+    def place(self, node: str) -> Path:
+        """Return the folder of a node's state."""
+        return self.folder if node == self.name else self.folder / "nodes" / node
+
+    def build(self, plan: Plan, node: str = "") -> Federation:
+        """Build the federation as a node of this organisation's sees it; without a name, its own as a participant."""
+        self.check(plan)
         if plan.recipe is not None:
             return plan.rehearsed()
+        node = node or self.name
         own = Model(self._network, self.share, self.buffers)
         compute = Compute(device=self.device, threads=self.threads)
-        egress = {} if self.egress.kinds is None else {self.name: self.egress.kinds}
-        return plan.participant(self.name, own, self._views(), compute=compute, egress=egress)
+        kinds = self.policy(node).kinds
+        egress = {} if kinds is None else {node: kinds}
+        views = self._own_views() if node in plan.participants else self.nodes.get(node, HeldNode()).views(node)
+        return plan.organisation(node, own, views, compute=compute, egress=egress)
 
     def _network(self) -> nn.Module:
         if self.model is None:
@@ -75,11 +108,7 @@ class Organisation(Strict):
             raise DeployError(f"{self.name}: {self.model.call} gave a {type(made).__name__}, not a torch.nn.Module")
         return made
 
-    def _views(self) -> dict[str, Data]:
+    def _own_views(self) -> dict[str, Data]:
         if self.data is None:
             raise DeployError(f"{self.name}: set data, a function that loads them")
-        found = self.data()
-        views = {"train": found} if isinstance(found, Data) else found
-        if not isinstance(views, Mapping) or not all(isinstance(view, Data) for view in views.values()):
-            raise DeployError(f"{self.name}: {self.data.call} must give Data, or Data by name such as train and test")
-        return dict(views)
+        return views_of(self.data, self.name)

@@ -1,4 +1,4 @@
-"""A participant's process: keeps a SuperNode connected to the coordinator, and answers the questions that it brings."""
+"""An organisation's process: keeps a SuperNode connected to the coordinator, and answers the questions it brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.deploy import keys, preflight
 from heterophony.deploy.named_function import DeployError, beside, permit
-from heterophony.deploy.node_server import NodeServer
+from heterophony.deploy.node_server import Household, NodeServer
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
@@ -27,17 +27,22 @@ from heterophony.kernel.fields import Refused
 log = logging.getLogger("heterophony.node")
 
 
-def node_server(folder: Path) -> NodeServer:
-    """Build the node of the participant whose folder this is, with its data loaded."""
+def household(folder: Path) -> Household:
+    """Build the nodes of the organisation whose folder this is, with their data loaded."""
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
     if plan.recipe is not None and not own.rehearsal:
         raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
     permit(plan.functions(), own.modules, folder)
-    federation = own.build(plan)
+    own.check(plan)
+    return Household({node: _node_server(plan, own, node) for node in plan.held_by(own.name)})
+
+
+def _node_server(plan: Plan, own: Organisation, node: str) -> NodeServer:
+    federation = own.build(plan, node)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
-    federation.computed(device="cpu").node(own.name)
-    return NodeServer(plan, own.name, federation, NodeStore(own.folder, plan.id), own.egress)
+    federation.computed(device="cpu").node(node)
+    return NodeServer(plan, node, federation, NodeStore(own.place(node), plan.id), own.policy(node))
 
 
 def participate(folder: Path, poll: float = 0.3) -> None:
@@ -47,7 +52,8 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     own = Organisation.load(folder / FILE)
     key, ca = keys.private(folder / "node.key"), keys.certificate(folder / "ca.crt")  # before anything is loaded
     importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
-    here = node_server(folder)
+    here = household(folder)
+    plan = here.first.plan
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(str(own.folder / "running"), timeout=0)
     try:
@@ -58,18 +64,18 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     keys.write_secret(secret, secrets.token_bytes(32))
     command = [flower.program("flower-supernode"), "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(secret), "--host", "127.0.0.1", "--port", str(own.port)]
-    command += ["--superlink", here.plan.address, "--root-certificates", str(folder / "ca.crt")]
+    command += ["--superlink", plan.address, "--root-certificates", str(folder / "ca.crt")]
     command += ["--auth-supernode-private-key", str(folder / "node.key")]
     known = own.folder / "flower-node"
 
     def announce() -> None:
         """Tell the SuperLink that our SuperNode is gone: one that was killed has not said so itself."""
         with suppress(FileNotFoundError, ValueError):  # without its number the next one is let in after a minute
-            flower.deactivate(here.plan.address, ca, key, int(known.read_text()))
+            flower.deactivate(plan.address, ca, key, int(known.read_text()))
 
     def ended(code: int) -> None:
         announce()
-        why = preflight.complaint(here.plan.address, folder / "ca.crt")
+        why = preflight.complaint(plan.address, folder / "ca.crt")
         key_text = f"if this goes on, ask whether the coordinator has this node.pub as keys/{own.name}.pub"
         log.warning("%s: %s", own.name, why or key_text)
 
@@ -77,19 +83,17 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     address = f"127.0.0.1:{own.port}"
     executor = flower.TaskWorker(address, secret.read_bytes(), None, server=False)
     stop_on_signals()
-    child = None
+    busy: list[Any] = []  # children; as many as there are nodes, so that none waits for another's training
     try:
         wait_while(lambda: preflight.taken("127.0.0.1", own.port), log)  # `port` in organisation.toml
-        wait_while(lambda: preflight.complaint(here.plan.address, folder / "ca.crt"), log)
+        wait_while(lambda: preflight.complaint(plan.address, folder / "ca.crt"), log)
         announce()
         supernode.start()
         while True:
             supernode.tend()
-            if child is not None and not child.is_alive():
-                child.join()
-                child = None
-            if child is None and (task := executor.acquire()) is not None:
-                child = forked(_answer, address, task, here, known)
+            busy = [child for child in busy if child.is_alive()]  # which also joins those that have ended
+            if len(busy) < len(here.nodes) and (task := executor.acquire()) is not None:
+                busy.append(forked(_answer, address, task, here, known))
             time.sleep(poll)
     except Stopped:
         log.info("%s stops", own.name)
@@ -99,7 +103,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         lock.release()
 
 
-def _answer(address: str, task: Any, here: NodeServer, known: Path) -> int:
+def _answer(address: str, task: Any, here: Household, known: Path) -> int:
     from heterophony.deploy import flower
 
     def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
@@ -109,9 +113,9 @@ def _answer(address: str, task: Any, here: NodeServer, known: Path) -> int:
         if kind != flower.QUESTION:
             data = Refused("no question of ours")
         if isinstance(data, Refused):
-            here.store.note("refused", f"a message of type {kind!r:.60}: {data}")
+            here.first.store.note("refused", f"a message of type {kind!r:.60}: {data}")
             return codec.pack({"refused": str(data)})
         return here.answer(data)
 
-    flower.answer(address, task, here.plan.limit, reply)
+    flower.answer(address, task, here.limit, reply)
     return 0

@@ -20,6 +20,7 @@ from torch import nn
 from heterophony.base import toml
 from heterophony.catalogue import registry
 from heterophony.data.table import Data
+from heterophony.deploy.holders import COORDINATOR, check_data, check_holders, check_learners
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
@@ -56,12 +57,14 @@ class Networks(Strict):
 
 
 class LinkTable(Strict):
-    """Who is linked to whom, where the method leaves a choice. Who is no participant is the coordinator's own."""
+    """Who is linked to whom, where the method leaves a choice. `proxy` names the root, inner nodes, or roles, that
+    train on data of their own."""
 
     kind: Literal["complete", "ring", "pairs", "edges"] = "complete"
     edges: tuple[tuple[str, str], ...] = ()
     tree: dict[str, Any] | None = None
     residuals: tuple[tuple[str, str], ...] = ()
+    proxy: tuple[str, ...] = ()
 
 
 class Pace(Strict):
@@ -84,6 +87,7 @@ class Plan(Strict):
     evaluate: int = Field(default=1, ge=1)
     address: str = Field(pattern=r"^[^:/\s]+:\d+$")  # where nodes find the coordinator
     participants: tuple[str, ...] = Field(min_length=1)
+    organisations: dict[str, tuple[str, ...]] = {}  # who holds which inner nodes; empty: the coordinator holds all
     options: dict[str, Any] = {}  # of the method
     links: LinkTable = LinkTable()
     networks: Networks = Networks()
@@ -107,6 +111,12 @@ class Plan(Strict):
         check_names(names)  # before any topology is built: each becomes the name of a folder
         return names
 
+    @field_validator("organisations")
+    @classmethod
+    def _more_folders(cls, held: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        check_names(held)
+        return held
+
     @classmethod
     def load(cls, path: Path) -> Plan:
         found: Plan = parsed(cls, path)
@@ -117,6 +127,23 @@ class Plan(Strict):
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
+
+    # -- who holds what --------------------------------------------------------------------------------------
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """Return the organisations, each with a key: the participants, and who holds inner nodes only."""
+        others = [n for n, nodes in self.organisations.items() if n != COORDINATOR and nodes]
+        return tuple(dict.fromkeys((*self.participants, *others)))
+
+    def held_by(self, organisation: str) -> tuple[str, ...]:
+        """Return the nodes that an organisation holds: its own as a participant, then inner ones."""
+        own = (organisation,) if organisation in self.participants else ()
+        return (*own, *self.organisations.get(organisation, ()))
+
+    @property
+    def remote(self) -> tuple[str, ...]:
+        """Return the nodes that are not the coordinator's."""
+        return tuple(node for name in self.everyone for node in self.held_by(name))
 
     def functions(self) -> dict[str, NamedFunction]:
         """Return, by field, the functions that everyone runs who works with this plan."""
@@ -148,34 +175,49 @@ class Plan(Strict):
             made = {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](names)
         if strangers := [name for name in names if name not in made.roles]:
             raise DeployError(f"participants: {strangers[0]} has no place in the topology")
+        check_holders(made, names, self.organisations)
+        check_learners(method, made, part.proxy)
         by_level.check_known(method, made.roles, method.roles, max(map(made.level, made.roles)))
         return made
 
-    def coordinator(self) -> Federation:
-        """Build what the coordinator knows: its own nodes' models and data; of the participants, names only."""
+    def coordinator(self, held: Mapping[str, Mapping[str, Data]] | None = None, **options: Any) -> Federation:
+        """Build what the coordinator knows: its own nodes' models and data; of the organisations' nodes, names only.
+
+        `held` are data that nodes of its own train on.
+        """
         if self.recipe is not None:
             return self.rehearsed()
         method = self.build_method()
-        topology = self.topology(method)
-        own = [node for node in topology.roles if node not in self.participants]
+        topology, held = self.topology(method), held or {}
+        own = [node for node in topology.roles if node not in self.remote]
+        if strangers := [node for node in held if node not in own]:
+            raise DeployError(f"coordinator.toml: nodes.{strangers[0]}: the coordinator holds no such node")
+        for node in own:
+            check_data(topology, self.links.proxy, node, held.get(node, {}), "coordinator.toml")
         models = {node: self.slots(method, topology.roles[node], None) for node in own}
-        public = self.public_data(method)
-        data = {node: {"public": public} for node in own} if public is not None else {}
-        return self._federation(method, topology, models, data)
+        return self._federation(
+            method, topology, models, *self._views(method, {n: held.get(n, {}) for n in own}), **options
+        )
 
-    def participant(self, name: str, own: Model, data: Mapping[str, Data], **options: Any) -> Federation:
-        """Build what one participant knows: its own model and data beside the plan. `test` among its data is a test."""
+    def organisation(self, node: str, own: Model, data: Mapping[str, Data], **options: Any) -> Federation:
+        """Build what an organisation knows for a node that it holds: its model and data beside the plan."""
         method = self.build_method()
         topology = self.topology(method)
-        if name not in self.participants:
-            raise DeployError(f"{name} is no participant; they are {', '.join(self.participants)}")
-        views = {view: rows for view, rows in data.items() if view != "test"}
-        public = self.public_data(method)
-        if public is not None:
-            views = _with_public(views, public)
-        models = {name: self.slots(method, topology.roles[name], own)}
-        private = {name: data["test"]} if "test" in data else {}
-        return self._federation(method, topology, models, {name: views}, private_tests=private, **options)
+        if node not in self.remote:
+            raise DeployError(f"{node} is no participant; they are {', '.join(self.remote)}")
+        check_data(topology, self.links.proxy, node, data, "organisation.toml")
+        models = {node: self.slots(method, topology.roles[node], own)}
+        return self._federation(method, topology, models, *self._views(method, {node: data}), **options)
+
+    def _views(self, method: Method, held: Mapping[str, Mapping[str, Data]]) -> tuple[dict[str, Any], dict[str, Data]]:
+        """Return nodes' data by view, with the public ones; and their private tests: `test` among the data is one."""
+        public, data, tests = self.public_data(method), {}, {}
+        for node, views in held.items():
+            if "test" in views:
+                tests[node] = views["test"]
+            rows = {view: rows for view, rows in views.items() if view != "test"}
+            data[node] = rows if public is None else _with_public(rows, public)
+        return data, tests
 
     def rehearsed(self, **options: Any) -> Federation:
         """Build the whole federation of a setting, of which everyone builds its own node only."""
@@ -212,7 +254,9 @@ class Plan(Strict):
             return f"{self.method} needs every participant's network at the server, which is not told"
         return f"{self.method} has a network in common: set networks.common"
 
-    def _federation(self, method: Method, topology: Topology, models: Any, data: Any, **options: Any) -> Federation:
+    def _federation(
+        self, method: Method, topology: Topology, models: Any, data: Any, private_tests: Any, **options: Any
+    ) -> Federation:
         tests = {} if self.tests is None else dict(self.tests())
         homes = self.homes or {name: name for name in self.participants}
         same: dict[str, Any] = {
@@ -220,6 +264,7 @@ class Plan(Strict):
             "evaluate": self.evaluate,
             "profiles": {"": REAL_TIME},
             "homes": homes,
+            "private_tests": private_tests,
         }
         try:
             return Federation(method, topology, models, data, tests, **same, **options)

@@ -1,7 +1,7 @@
 """A rehearsal: a setting's federation on this machine as it would run between organisations.
 
-A SuperLink, and a SuperNode for each participant, over TLS with node keys, in folders that are removed afterwards.
-Every participant builds its own node from the setting, as an organisation would from its own files.
+A SuperLink, and a SuperNode for each participant and each inner node of a tree, over TLS with node keys, in folders
+that are removed afterwards. Each builds its own node from the setting, as an organisation would from its own files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from heterophony.base import toml
 from heterophony.compute.workers import die_with_parent
 from heterophony.deploy import folder as folders
 from heterophony.deploy import keys
-from heterophony.deploy.coordinator import Listen, public_keys, superlink
+from heterophony.deploy.coordinator import public_keys, superlink
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.organisation import FILE, SPLITS
 from heterophony.deploy.plan import REAL_TIME, Pace, Plan
@@ -33,7 +34,7 @@ from heterophony.engines.engine import Engine
 from heterophony.federation import Federation
 from heterophony.tables.result import Result
 
-MOST = 16  # participants: each takes two processes with torch or Flower in them
+MOST = 16  # organisations: each takes two processes with torch or Flower in them
 START = 300.0  # seconds until everyone must be there
 
 
@@ -58,14 +59,16 @@ class Rehearsal(Engine):
             raise DeployError("a rehearsal needs a federation from a setting: other processes must build it too")
         if options.get("record") is not None:
             raise DeployError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
-        own = [n for n, links in federation.topology.static.items() if not links.children]
-        if len(own) > MOST:
-            raise DeployError(
-                f"--engine flower starts two processes for each of {len(own)} participants; {MOST} at most"
-            )
-        ports = _free_ports(2 + len(own))
+        static = federation.topology.static
+        own = [n for n, links in static.items() if not links.children]
+        inner = [n for n, links in static.items() if links.children and links.parent]
+        if (count := len(own) + len(inner)) > MOST:
+            who = f"{count} participants{' and edge servers' if inner else ''}"
+            raise DeployError(f"--engine flower starts two processes for each of {who}; {MOST} at most")
+        ports = _free_ports(2 + count)
         about: dict[str, Any] = {"id": f"rehearsal-{secrets.token_hex(8)}", "method": federation.recipe["method"]}
         about |= {"rounds": 1, "seed": federation.seed, "participants": own, "address": f"127.0.0.1:{ports[0]}"}
+        about["organisations"] = {node: [node] for node in inner}  # each on its own
         self.plan = Plan.model_validate({**about, "recipe": json.dumps(federation.recipe), "pace": Pace(poll=0.2)})
         self.ports = ports
         made = replace(federation, profiles={"": REAL_TIME})
@@ -91,7 +94,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
 
     with ExitStack() as stack:
         folders.prepare(place, plan, ports[1:])
-        coordinator, listen = place / "coordinator", Listen(port=ports[0])
+        coordinator, listen = place / "coordinator", CoordinatorsOwn(port=ports[0])
         secret = coordinator / "executor.secret"
         keys.write_secret(secret, secrets.token_bytes(32))
         log = stack.enter_context(open(place / "log", "wb"))
@@ -103,7 +106,7 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
             stack.callback(_end, child)
 
         start(superlink(coordinator, listen, secret), flower.environment(coordinator / "flwr-home"))
-        for name, port in zip(plan.participants, ports[1:], strict=False):
+        for name, port in zip(plan.everyone, ports[1:], strict=False):
             home = place / "participants" / name
             own: dict[str, Any] = {"name": name, "federation": plan.id, "port": port, "rehearsal": True}
             own["egress"] = {"metrics": list(SPLITS)}
@@ -115,14 +118,13 @@ def _started(plan: Plan, place: Path, ports: list[int]) -> Iterator[Courier]:
         executor = flower.TaskWorker(listen.address, secret.read_bytes(), ca, server=True)
         stack.callback(executor.close)
         _wait(control.reachable, place)
-        names = {flower.key_bytes(key): name for name, key in public_keys(coordinator, plan).items()}
-        for key, name in names.items():
+        known = {name: flower.key_bytes(key) for name, key in public_keys(coordinator, plan).items()}
+        for name, key in known.items():
             control.register(name, key)
         control.submit(coordinator / "app")
-        post = flower.Post(
-            stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca)), names, plan.limit
-        )
-        _wait(lambda: len(post.present()) == len(names), place)
+        grid = stack.enter_context(flower.grid_of(listen.address, _wait(executor.acquire, place), ca))
+        post = flower.Post(grid, {key: plan.held_by(name) for name, key in known.items()}, plan.limit)
+        _wait(lambda: len(post.present()) == len(plan.remote), place)
         yield post
 
 

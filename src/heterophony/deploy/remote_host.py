@@ -1,4 +1,4 @@
-"""The coordinator's host: its own nodes react in this process, the participants' on their machines.
+"""The coordinator's host: its own nodes react in this process, the organisations' on their machines.
 
 What a participant is asked and what it answers are bytes; a courier carries them (`flower.py`; in tests a direct one).
 A question is asked again until it is answered, which is harmless because a node applies each one once. Time is real: a
@@ -74,7 +74,7 @@ class RemoteHost:
         self.plan, self.federation, self.courier, self.clock, self.sleep = plan, federation, courier, clock, sleep
         self.local = LocalHost(federation)
         self.door = Door(federation)
-        self.remote = self.others = frozenset(plan.participants)
+        self.remote = self.others = frozenset(plan.remote)
         self.origin = clock()
         self.asked: dict[str, Asked] = {}  # by node: a node is busy until it has answered
         self.trouble: dict[str, str] = {}  # what the last answer of a node that could not react was

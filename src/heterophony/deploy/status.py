@@ -10,6 +10,7 @@ from typing import Any
 
 from heterophony.base.amounts import counted, size
 from heterophony.deploy import coordinator
+from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, one_line
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE as ORGANISATION
@@ -30,20 +31,32 @@ def of(folder: Path) -> dict[str, Any]:
 
 
 def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
+    """Return an organisation's figures: of all its nodes together, and of each."""
     own = Organisation.load(folder / ORGANISATION)
-    store = NodeStore(own.folder, plan.id)
-    sent: Counter[str] = Counter()
-    for row in _rows(store, "ledger", "kind", "status", "payload"):
-        sent[f"{row['kind']} {row['status']}"] += row["payload"] if row["status"] == "sent" else 0
-    incidents = _rows(store, "incidents", "at", "incident", "detail")
-    applied = store.peek().applied if store.file.exists() else 0
+    nodes = {node: _node(NodeStore(own.place(node), plan.id), plan, node) for node in plan.held_by(own.name)}
+    left: Counter[str] = Counter()
+    for found in nodes.values():
+        left.update(found["left"])  # which keeps a kind that was only withheld
+    incidents = sorted((row for found in nodes.values() for row in found["incidents"]), key=lambda row: str(row["at"]))
     return {
         "who": own.name,
         "federation": plan.id,
-        "reactions": applied,
-        "left": dict(sent),
+        "reactions": sum(found["reactions"] for found in nodes.values()),
+        "left": dict(left),
         "incidents": incidents[-5:],
+        "nodes": nodes,
     }
+
+
+def _node(store: NodeStore, plan: Plan, node: str) -> dict[str, Any]:
+    """Return the figures of one node that is held here."""
+    sent: Counter[str] = Counter()
+    for row in _rows(store, "ledger", "kind", "status", "payload"):
+        sent[f"{row['kind']} {row['status']}"] += row["payload"] if row["status"] == "sent" else 0
+    incidents = [{**row, "node": node} for row in _rows(store, "incidents", "at", "incident", "detail")]
+    applied = store.peek().applied if store.file.exists() else 0
+    inner = node not in plan.participants
+    return {"inner": inner, "reactions": applied, "left": dict(sent), "incidents": incidents[-5:]}
 
 
 def _rows(store: NodeStore, table: str, *names: str) -> list[dict[str, Any]]:
@@ -74,16 +87,17 @@ def _coordinator(folder: Path, plan: Plan) -> dict[str, Any]:
         "who": "coordinator",
         "federation": plan.id,
         "nodes": _nodes(folder, plan),
+        "holders": {node: name for name in plan.everyone for node in plan.held_by(name) if node != name},
         "run": run,
         "result": result,
     }
 
 
 def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
-    """Return by participant: online, offline, or not known; nothing if there is no SuperLink to ask."""
+    """Return by node: online, offline, or not known; nothing if there is no SuperLink to ask."""
     from heterophony.deploy import flower
 
-    listen = parsed(coordinator.Listen, folder / coordinator.FILE)
+    listen = parsed(CoordinatorsOwn, folder / coordinator.FILE)
     control = flower.Control(listen.address, (folder / "ca.crt").read_bytes())
     try:
         if not control.reachable():
@@ -92,7 +106,8 @@ def _nodes(folder: Path, plan: Plan) -> dict[str, str]:
     finally:
         control.close()
     known = coordinator.public_keys(folder, plan)
-    return {name: there.get(flower.key_bytes(key), "not registered") for name, key in known.items()}
+    states = {name: there.get(flower.key_bytes(key), "not registered") for name, key in known.items()}
+    return {node: state for name, state in states.items() for node in plan.held_by(name)}
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -103,12 +118,18 @@ def lines(found: dict[str, Any]) -> list[str]:
 def _lines(found: dict[str, Any]) -> list[str]:
     text = [f"{found['who']} of federation {found['federation']}"]
     if found["who"] != "coordinator":
-        text.append(f"{counted(found['reactions'], 'reaction')} done")
-        text += [f"left: {what}, {size(n)}" for what, n in found["left"].items()]
-        return text + [f"{i['at']} {i['incident']}: {i['detail']}" for i in found["incidents"]]
+        for name, node in found["nodes"].items():
+            before = f"inner node {name}: " if node["inner"] else ""
+            text.append(f"{before}{counted(node['reactions'], 'reaction')} done")
+            text += [f"{before}left: {what}, {size(n)}" for what, n in node["left"].items()]
+        several = len(found["nodes"]) > 1
+        return text + [
+            f"{i['at']} {i['node'] + ': ' if several else ''}{i['incident']}: {i['detail']}" for i in found["incidents"]
+        ]
     if not found["nodes"]:
         text.append("no SuperLink is running here")
-    text += [f"{name}: {state}" for name, state in found["nodes"].items()]
+    holders = found.get("holders", {})
+    text += [f"{n}{f' at {holders[n]}' if n in holders else ''}: {state}" for n, state in found["nodes"].items()]
     if run := found["run"]:
         incidents = counted(run["incidents"], "incident")
         text.append(f"round {run['round']} of {run['rounds']}, {incidents}, as of {run['age']:g} s ago")
