@@ -19,6 +19,7 @@ BRINGS = {
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},
+    "vision": {"torchvision", "timm"},
     **{name: {{"mlflow": "mlflow-skinny"}.get(module, module)} for name, (_, module) in KINDS.items()},
 }
 

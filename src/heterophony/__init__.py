@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         members_of,
         within,
     )
+    from heterophony.kernel.freezing import freeze
     from heterophony.kernel.mailbox import Inbox
     from heterophony.kernel.message import Kind, Message, Send
     from heterophony.kernel.method import Method, MethodError, decides
@@ -74,6 +75,7 @@ _HOMES = {
         "members_of",
         "within",
     ),
+    "kernel.freezing": ("freeze",),
     "kernel.mailbox": ("Inbox",),
     "kernel.message": ("Kind", "Message", "Send"),
     "kernel.method": ("Method", "MethodError", "decides"),
@@ -161,6 +163,7 @@ __all__ = [
     "complete",
     "decides",
     "family",
+    "freeze",
     "members_of",
     "on",
     "pick",

@@ -84,7 +84,7 @@ def test_impossible_wide_resnets(name: str) -> None:
 def test_impossible_resnet() -> None:
     from heterophony.models.resnet import ResNet
 
-    with pytest.raises(ValueError, match="depths 10, 12, 18, 34, 50, got 20"):
+    with pytest.raises(ValueError, match="depths 4, 6, 8, 10, 12, 18, 34, 50, 101, 152, got 20"):
         ResNet(**SHAPE, depth=20)
 
 

@@ -21,11 +21,15 @@ out = terminal.console()
 
 
 def models(as_json: Json = False) -> None:
-    """List the networks. Any module:callable is one too, of a module in this folder or on PYTHONPATH: it is called with
-    in_channels, size (of an image's side) and classes, and returns a torch.nn.Module."""
+    """List the networks, and families of them. Any module:callable is one too, of a module in this folder or on
+    PYTHONPATH: it is told in_channels, size (of an image's side) and classes, or shape, and returns a
+    torch.nn.Module."""
     from heterophony.models import names
+    from heterophony.models.families import families
+    from heterophony.models.registry import OTHERS
 
-    listing.tell([{"name": name, "summary": summary} for name, summary in names()], as_json, ("name", "summary"))
+    found = [*names(), *families(), *OTHERS]
+    listing.tell([{"name": name, "summary": summary} for name, summary in found], as_json, ("name", "summary"))
 
 
 def methods(

@@ -37,6 +37,7 @@ from heterophony.compute.eager import (
 from heterophony.compute.fit_program import capacity
 from heterophony.data.augment import Augmentation
 from heterophony.data.table import Data
+from heterophony.kernel.freezing import frozen_names, in_training
 from heterophony.kernel.node import Node, Slot, copy_into, laid_out
 from heterophony.kernel.optimisers import Descent, Optimiser
 from heterophony.kernel.work import Fit, Fitted
@@ -207,7 +208,10 @@ class CapturedFit:
         self.nets = nets_of(work, ask)
 
     def _copies(self, modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-        copies = {name: deepcopy(module).train(name in self.work.names) for name, module in modules.items()}
+        copies = {
+            name: in_training(deepcopy(module)) if name in self.work.names else deepcopy(module).eval()
+            for name, module in modules.items()
+        }
         if self.work.only is not None:
             for parameter in untrained(self.work, copies[self.work.names[0]]):
                 parameter.requires_grad_(False)
@@ -372,7 +376,8 @@ class CapturedFit:
         if self.work.answer == "gradient":
             gradient = {n: self.seat(g, i).clone() for n, g in self.first.items()}
         elif self.work.answer == "displacement":
-            before = dict(job.node.models[first].named_parameters())
+            still = frozen_names(job.node.models[first])
+            before = {n: p for n, p in job.node.models[first].named_parameters() if n not in still}
             after = self.parameters[first]
             displacement = {n: p.detach() - self.seat(after[n], i).detach() for n, p in before.items()}
         return Fitted(losses, len(self.sizes), gradient, displacement)

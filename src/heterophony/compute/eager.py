@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from heterophony.base.fault import told
 from heterophony.base.seeds import generator, seeded
 from heterophony.data.table import Data
+from heterophony.kernel.freezing import frozen_names, in_training
 from heterophony.kernel.node import Node
 from heterophony.kernel.optimisers import Descent, clipped
 from heterophony.kernel.statistics import retaken, running
@@ -201,7 +202,7 @@ def fit(node: Node, work: Fit, precision: str = "fp32") -> Fitted:
     """Train a node's models in place, step by step, and return the answer."""
     models = {name: node.models[name] for name in work.names}
     for model in models.values():
-        model.train()
+        in_training(model)
     with _evaluating(*(node.models[teacher] for teacher in work.teachers)), _held(work, models):
         return _fit(node, work, models, precision)
 
@@ -230,6 +231,8 @@ def untrained(work: Fit, model: nn.Module) -> list[nn.Parameter]:
     if not any(work.trains(name) for name in named):
         has = ", ".join(name for name, _ in model.named_children())
         raise ValueError(f"only = {work.only}: the network has no such parameters; it has {has or 'none'}")
+    if not any(work.trains(name) and parameter.requires_grad for name, parameter in named.items()):
+        raise ValueError(f"only = {work.only}: all of it is frozen, so that there is nothing to train")
     return [parameter for name, parameter in named.items() if not work.trains(name)]
 
 
@@ -263,7 +266,8 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     first = parameters[work.names[0]]  # of the model whose gradient or displacement is answered
     start = gradient = displacement = None
     if work.answer == "displacement":
-        start = {name: p.detach().clone() for name, p in first.items()}
+        still = frozen_names(models[work.names[0]])
+        start = {name: p.detach().clone() for name, p in first.items() if name not in still}
     sums: dict[str, dict[str, Tensor]] = {}
     steps = 0
     for batch in _batches(node, work):
@@ -277,7 +281,7 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
     for name in (*models, *work.teachers):
         node.slots[name].settle()
     if start is not None:
-        displacement = {name: _answered(start[name] - p.detach()) for name, p in first.items()}
+        displacement = {name: _answered(before - first[name].detach()) for name, before in start.items()}
     _forget_gradients(parameters)
     return Fitted(_mean_losses(sums, steps), steps, gradient, displacement)
 

@@ -17,6 +17,7 @@ from heterophony.base.seeds import derive, generator
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
 from heterophony.kernel.fields import Copied, Form, Shape, form_of
+from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
 
@@ -26,7 +27,7 @@ class Slot:
     """A place for a model on a node: which module lives there and what of it may travel.
 
     `share` names the sub-modules whose weights may travel ("" is the whole). Float buffers (BatchNorm's statistics)
-    travel with them unless `buffers` is "private". Integer buffers never travel. With `norms`
+    travel with them unless `buffers` is "private". Integer buffers and frozen parts never travel. With `norms`
     "private" nothing of a BatchNorm layer does.
     """
 
@@ -81,14 +82,15 @@ class Slot:
         if self.norms == "private":
             own = norms(self.module)
             found = {name: tensor for name, tensor in found.items() if name.rpartition(".")[0] not in own}
-        if self.whole:
-            return found
+        still = frozen_names(self.module)
         kept: dict[str, Tensor] = {}
-        for part in self.share:
-            names = [name for name in found if name == part or name.startswith(f"{part}.")]
-            if not names:
+        for part in ("",) if self.whole else self.share:
+            names = [name for name in found if not part or name == part or name.startswith(f"{part}.")]
+            if part and not names:
                 raise ValueError(f"share names {part!r}, but the model has no such part with weights")
-            kept |= {name: found[name] for name in names}
+            kept |= {name: found[name] for name in names if name not in still}
+        if still and not kept:
+            raise ValueError("all that would travel of the model is frozen: freeze less of it, or share more")
         return kept
 
     @cached_property

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from heterophony.kernel.freezing import is_frozen
+
 
 def norms(network: nn.Module) -> frozenset[str]:
     """Return the names of all BatchNorm layers."""
@@ -15,8 +17,9 @@ def norms(network: nn.Module) -> frozenset[str]:
 
 
 def running(network: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers that keep running statistics."""
-    return [part for part in network.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
+    """Return the BatchNorm layers that keep running statistics, but for frozen ones."""
+    layers = [part for part in network.modules() if isinstance(part, _BatchNorm) and not is_frozen(part)]
+    return [layer for layer in layers if layer.running_mean is not None]
 
 
 def retaken(network: nn.Module, ask: Callable[[Tensor], Tensor], batches: Iterable[Tensor]) -> None:

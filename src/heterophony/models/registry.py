@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from heterophony.base import imported
+from heterophony.kernel.freezing import freeze
 
 # name: (module in this package, class, further arguments, summary); imported only when a network is made
 _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
@@ -41,6 +42,11 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
             (50, "FedH2L"),
         )
     },
+    **{
+        f"resnet{depth}": ("resnet", "ResNet", {"depth": depth}, f"ResNet of depth {depth} (HtFLlib)")
+        for depth in (4, 6, 8, 101, 152)
+    },
+    "fedavg-cnn": ("cnn", "FedAvgCNN", {}, "two 5x5 convolutions of 32 and 64 channels (FedAvg, HtFLlib)"),
     "mobilenetv2": ("mobilenet", "MobileNetV2", {}, "MobileNetV2 (FCCL)"),
     "efficientnet-b0": ("efficientnet", "EfficientNetB0", {}, "EfficientNet-B0 (FCCL)"),
     "googlenet": ("googlenet", "GoogLeNet", {}, "GoogLeNet with BatchNorm (FCCL)"),
@@ -52,6 +58,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "lstm": ("series", "Recurrent", {"cell": "lstm"}, "one LSTM layer over steps in time"),
     "gru": ("series", "Recurrent", {"cell": "gru"}, "one GRU layer over steps in time"),
     "vit-tiny": ("vit", "ViT", {}, "vision transformer of four blocks, 64 wide"),
+    "vit-small": ("vit", "ViT", {"width": 128, "depth": 6}, "vision transformer of six blocks, 128 wide"),
     "unet": ("unet", "UNet", {}, "U-Net of four levels, for the task `segmentation`"),
 }
 _READS = {
@@ -63,7 +70,18 @@ _READS = {
     "byte-cnn": "texts",
     "transformers-lm": "sequences",
     "transformers-classifier": "texts",
+    "torchvision": "images",
+    "timm": "images",
+    "transformers": "images",
 }
+OTHERS = [  # what can be named beside our own
+    ("torchvision:NAME", "a network of torchvision, where it is installed"),
+    ("timm:NAME", "a network of timm, where it is installed"),
+    ("transformers:TYPE|PATH", "an image classifier of transformers (extra text): a small one, or a config's"),
+    ("transformers-lm:TYPE|PATH", "a language model of transformers over bytes"),
+    ("transformers-classifier:TYPE|PATH", "a classifier of texts of transformers, over bytes"),
+]
+PACKAGES = ("torchvision", "timm", "transformers")  # whose networks have names of their own: PACKAGE:NAME
 
 
 def names() -> list[tuple[str, str]]:
@@ -76,13 +94,18 @@ def reads(name: str) -> str | None:
 
     None: it is not known.
     """
-    known = _READS.get(name.partition(":")[0])
+    known = _READS.get(_package(name))
     return known or (None if ":" in name else "images")
 
 
 def imports(name: str) -> list[str]:
     """Return what `create` would import for this name that is not ours."""
-    return [name] if ":" in name and not name.startswith("transformers-") else []
+    return [name] if ":" in name and _package(name) not in (*PACKAGES, *_READS) else []
+
+
+def _package(name: str) -> str:
+    """Return what stands before the colon."""
+    return name.partition(":")[0]
 
 
 def create(
@@ -93,6 +116,8 @@ def create(
     size: int = 0,
     shape: Sequence[int] | None = None,
     task: str = "classification",
+    weights: str | None = None,
+    frozen: Sequence[str] = (),
 ) -> nn.Module:
     """Build a new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 
@@ -102,9 +127,29 @@ def create(
     outputs, which may be targets or labels.
 
     `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
-    or `module:callable`, which is imported and called with those of these keyword arguments that it takes. Weights are
-    drawn from torch's generator: seed it first.
+    `torchvision:NAME`, `timm:NAME` or `transformers:NAME`, or `module:callable`, which is imported and called with
+    those of these keyword arguments that it takes. Weights are drawn from torch's generator: seed it first. Those of
+    a file (`weights`) take their place, but for a head of other shapes. Parts that are `frozen` are not trained.
     """
+    told: dict[str, Any] = {"in_channels": in_channels, "size": size, "shape": shape, "classes": classes, "task": task}
+    if _package(name) in PACKAGES:
+        from heterophony.models import packages
+
+        network = packages.build(name, tuple(shape or (in_channels, size, size)), classes, weights)
+    else:
+        network = _made(name, **told)
+        if weights is not None:
+            from heterophony.models.weights import fill
+
+            fill(network, weights, name)
+    try:
+        return freeze(network, frozen)
+    except ValueError as error:
+        raise ValueError(f"network {name!r}: {error}") from None
+
+
+def _made(name: str, *, classes: int, in_channels: int, size: int, shape: Sequence[int] | None, task: str) -> nn.Module:
+    """Build a network that is ours, or somebody's own."""
     square: dict[str, Any] = {"in_channels": in_channels, "size": size}
     row = (in_channels, size, size) if shape is None else tuple(shape)
     if shape is not None:

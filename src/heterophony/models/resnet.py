@@ -6,14 +6,28 @@ from torch import nn
 
 from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
 
-BLOCKS = {10: (1, 1, 1, 1), 12: (2, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
+BLOCKS: dict[int, tuple[int, ...]] = {
+    4: (1,),
+    6: (1, 1),
+    8: (1, 1, 1),
+    10: (1, 1, 1, 1),
+    12: (2, 1, 1, 1),
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}
 
 
 class ResNet(Halves):
-    """ResNet of depth 10, 12, 18, 34 or 50: four stages, 64 to 512 wide (the last, with bottlenecks, 2048).
+    """ResNet of depth 10, 12, 18, 34, 50, 101 or 152: four stages, 64 to 512 wide (from 50 on 256 to 2048).
 
-    Reference: He et al., "Deep Residual Learning for Image Recognition", 2016; depths 10 and 12: FCCL's code.
-    Parameters (3x32x32, 10 classes): 4,903,242 / 4,977,226 / 11,173,962 / 21,282,122 / 23,520,842.
+    The depths 4, 6 and 8 have one, two and three stages.
+    Reference: He et al., "Deep Residual Learning for Image Recognition", 2016; depths 10 and 12: FCCL's code; depths 4,
+    6 and 8: HtFLlib's.
+    Parameters (3x32x32, 10 classes): 76,490 / 307,274 / 1,227,594 / 4,903,242 / 4,977,226 / 11,173,962 / 21,282,122 /
+    23,520,842 / 42,512,970 / 58,156,618, from depth 4 on.
     Deviations: the first layer is 3x3 with stride 1 and no pooling follows it, as is usual for 32x32 images.
     """
 
@@ -21,7 +35,7 @@ class ResNet(Halves):
         if depth not in BLOCKS:
             raise ValueError(f"ResNet comes in the depths {', '.join(map(str, BLOCKS))}, got {depth}")
         check(f"ResNet{depth}", in_channels, size, classes, smallest=9)
-        make, expansion = (_bottleneck, 4) if depth == 50 else (_basic, 1)
+        make, expansion = (_bottleneck, 4) if depth >= 50 else (_basic, 1)
         layers: list[nn.Module] = [conv_bn(in_channels, 64)]
         channels = 64
         for stage, count in enumerate(BLOCKS[depth]):

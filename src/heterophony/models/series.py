@@ -69,7 +69,7 @@ class States(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         steps = x.transpose(1, 2)
         weights: list[Tensor] = [self.input_weight, self.state_weight, self.input_bias, self.state_bias]
-        start = steps.new_zeros(1, len(steps), self.hidden)
+        start = steps.new_zeros(1, steps.shape[0], self.hidden)  # `len` would fix the number of rows in a graph
         with_biases, layers, dropout, both_ways, rows_first = True, 1, 0.0, False, True
         how = (with_biases, layers, dropout, self.training, both_ways, rows_first)
         found = (

@@ -228,7 +228,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     for need in method.needs():
         if lacking := need.lacks(facts):
             raise SettingError(f"{name} {lacking}")
-    networks = fitting.networks(setting)
+    networks = setting.models.networks
     for network in networks:
         fitting.check_reads(network, setting, world)
     for network in networks:
@@ -303,7 +303,7 @@ def _offer(setting: Setting, world: worlds.World, own: str, classes: int) -> Off
     part = setting.models
 
     def model(network: str) -> Model:
-        build = partial(create, network, **world.told, classes=classes)
+        build = partial(create, network, **world.told, classes=classes, **part.start(network))
         return Model(build, part.share, part.buffers)
 
     architectures = {network: model(network) for network in dict.fromkeys(part.names)}

@@ -6,19 +6,12 @@ import torch
 from torch import Tensor, nn
 
 from heterophony.base.seeds import seeded
+from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.node import Slot
 from heterophony.models import create
 from heterophony.models.registry import reads
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.settings.world import World
-
-
-def networks(setting: Setting) -> list[str]:
-    """Return the networks that a setting names, each once."""
-    named = [*setting.models.names, setting.models.travelling]
-    if setting.models.same is not None:
-        named.append(setting.models.same)
-    return list(dict.fromkeys(named))
 
 
 def check_reads(network: str, setting: Setting, world: World) -> None:
@@ -33,6 +26,23 @@ def check_reads(network: str, setting: Setting, world: World) -> None:
 def check_built(network: str, setting: Setting, world: World) -> None:
     """Raise where a network cannot be built for the setting's data, or does not fit them."""
     _shared(setting, world, network)
+    if setting.models.start(network).get("frozen"):
+        _check_alike(setting, world, network)
+
+
+def _check_alike(setting: Setting, world: World, network: str) -> None:
+    """Raise where frozen parts begin differently on each node: they never travel, so that they would stay so."""
+    made = []
+    for draw in range(2):
+        with seeded("only to see what is drawn", draw):
+            made.append(create(network, **world.told, classes=world.outputs, **setting.models.start(network)))
+    states = [module.state_dict() for module in made]
+    for name in sorted(frozen_names(made[0])):
+        if name in states[0] and not torch.equal(states[0][name], states[1][name]):
+            raise SettingError(
+                f"models.frozen: {name} of {network} is drawn anew on each node, and nobody would train it: give its "
+                "values with models.weights, or freeze less"
+            )
 
 
 def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict[str, torch.Size]:
@@ -43,7 +53,7 @@ def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict
     classes = world.outputs
     share = setting.models.share
     with seeded("only to see that it can be built"):
-        module = create(network, **world.told, classes=classes + more)
+        module = create(network, **world.told, classes=classes + more, **setting.models.start(network))
     own = ":" in network and world.reads in ("images", "arrays")
     if own or world.reads == "arrays":  # somebody's own, or one that may be for another task
         _check_outputs(network, module, _blank(world), world, classes + more)

@@ -6,6 +6,7 @@ The text below a field is what docs/reference/settings-reference.md says of it (
 from __future__ import annotations
 
 import math
+import os
 import tomllib
 from dataclasses import MISSING, fields
 from importlib import resources
@@ -18,6 +19,7 @@ from heterophony.base import toml
 from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
+from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
 from heterophony.tasks.kinds import sized
@@ -385,23 +387,66 @@ class ModelPart(Strict):
     """Whose network is which: one for all, or a list that is dealt round."""
 
     participants: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    """A network for all, or a list that is dealt round (`heterophony models`, or `module:callable`)."""
+    """A network for all, or a list or family that is dealt round (`heterophony models`, or `module:callable`)."""
     global_: str | None = Field(default=None, alias="global")
     """The network that travels, or that a server has; the first participant's if not given."""
     same: str | None = None
     """The network of methods that average weights; the participants' own if not given, where what travels is alike."""
     share: str | tuple[str, ...] = ""
     """The part that travels: `body`, `head`, several such, or nothing for the whole."""
+    weights: str | dict[str, str] | None = None
+    """A file of pretrained weights (`.safetensors`, or a state dict `.pt`, `.pth`, `.bin`), or one for each network by
+    its name. A head of other shapes stays new."""
+    frozen: str | tuple[str, ...] | dict[str, str | tuple[str, ...]] = ()
+    """Parts that nobody trains and that do not travel, as `["body"]`, or such for each network by its name. They begin
+    alike everywhere: their values come from `weights`, or a function of one's own sets them."""
     buffers: Literal["shared", "private"] = "shared"
     """Whether the statistics of batch norm travel."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.participants,) if isinstance(self.participants, str) else self.participants
+        given = (self.participants,) if isinstance(self.participants, str) else self.participants
+        return tuple(name for each in given for name in members(each))
 
     @property
     def travelling(self) -> str:
         return self.global_ or self.names[0]
+
+    @property
+    def networks(self) -> list[str]:
+        """Return the networks that are named, each once."""
+        return list(dict.fromkeys([*self.names, self.travelling, *([self.same] if self.same else [])]))
+
+    @model_validator(mode="after")
+    def _named(self) -> ModelPart:
+        for field, given in (("weights", self.weights), ("frozen", self.frozen)):
+            for name in given if isinstance(given, dict) else ():
+                if name not in self.networks:
+                    known = ", ".join(self.networks)
+                    raise ValueError(
+                        f"{field} names the network {name!r}{meant(name, self.networks)}; there are {known}"
+                    )
+        return self
+
+    def start(self, network: str) -> dict[str, Any]:
+        """Return how a network of that name starts, as `create` takes it; nothing is said of what is drawn and free."""
+        weights = self.weights.get(network) if isinstance(self.weights, dict) else self.weights
+        given = self.frozen.get(network, ()) if isinstance(self.frozen, dict) else self.frozen
+        frozen = (given,) if isinstance(given, str) else given
+        return ({"weights": weights} if weights else {}) | ({"frozen": frozen} if frozen else {})
+
+    def located(self, *places: Path) -> ModelPart:
+        """Return it with absolute paths of weights: those in the first of these folders that has them."""
+
+        def moved(path: str) -> str:
+            whole = Path(os.path.expanduser(path))
+            return os.path.abspath(next((place / whole for place in places if (place / whole).exists()), whole))
+
+        found = self.weights
+        found = (
+            {name: moved(path) for name, path in found.items()} if isinstance(found, dict) else found and moved(found)
+        )
+        return self.model_copy(update={"weights": found})
 
 
 class DropoutPart(Strict):
@@ -556,13 +601,12 @@ class Setting(Strict):
 
     def imports(self) -> list[tuple[str, str]]:
         """Return what it names that is not ours and would be imported: what each is, and its name."""
-        networks = dict.fromkeys([*self.models.names, self.models.travelling, self.models.same or ""])
-        named = [("network", own) for network in networks for own in imported_by(network)]
+        named = [("network", own) for network in self.models.networks for own in imported_by(network)]
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:
         """Return it with absolute paths for data of one's own: those in the first of these folders that has them."""
-        return self.model_copy(update={"data": self.data.located(*places)})
+        return self.model_copy(update={"data": self.data.located(*places), "models": self.models.located(*places)})
 
     def changed(self, changes: dict[str, Any]) -> Setting:
         """Return it with some fields replaced: `{"data.clients": 4}`."""
