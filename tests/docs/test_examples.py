@@ -10,20 +10,32 @@ import pytest
 from typer.testing import CliRunner
 
 from heterophony.cli import app
+from heterophony.data import known
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def sensors(tmp_path, monkeypatch):
+def example(tmp_path, monkeypatch):
+    """Goes to a copy of an example's folder, and makes its data where a program does so."""
+
+    def go(name, program=None):
+        if not EXAMPLES.exists():
+            pytest.skip("not in a checkout")
+        shutil.copytree(EXAMPLES / name, tmp_path, dirs_exist_ok=True)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        if program:
+            runpy.run_path(program, run_name="__main__")
+        return tmp_path
+
+    return go
+
+
+@pytest.fixture
+def sensors(example):
     """A folder with the example of sensors and its data."""
-    if not EXAMPLES.exists():
-        pytest.skip("not in a checkout")
-    shutil.copytree(EXAMPLES / "sensors", tmp_path, dirs_exist_ok=True)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    runpy.run_path("make_sensors.py", run_name="__main__")
-    return tmp_path
+    return example("sensors", "make_sensors.py")
 
 
 def ran(*words):
@@ -55,3 +67,42 @@ def test_sensors_of_thirty_users_are_a_federation(sensors):
 def test_a_network_of_ones_own_is_told_the_shape_of_the_windows(sensors):
     words = ("run", "fedavg", "--on", "sensors.toml", "--rounds", "1", "--set", "models.participants=sensor_nets:conv")
     assert json.loads(ran(*words, "--json").stdout)["metrics"]["participants"]
+
+
+def metrics(*words):
+    return json.loads(ran("run", *words, "--json").stdout)["metrics"]
+
+
+def test_four_hospitals_learn_who_is_ill_and_how_fast_hearts_beat(example):
+    example("heart")
+    with open("heart.csv") as file:
+        hospitals = [line.split(",")[0] for line in file][1:]
+    assert [hospitals.count(name) for name in dict.fromkeys(hospitals)] == [303, 261, 46, 130]
+    found = metrics("fedadam", "--on", "heart.toml", "--out", "ill")
+    assert found["acc"] > 0.65  # of all patients, 55 % are ill
+    assert found["auroc"] > 0.7
+    assert all(own["private"] is not None for own in found["participants"].values())
+    rates = [metrics("fedavg", "--on", "rate.toml", "--rounds", rounds, "--out", f"rate-{rounds}") for rounds in "16"]
+    assert rates[1]["acc"] < rates[0]["acc"]  # beats a minute: less is better
+
+
+def test_the_patients_are_those_of_the_known_set(example):
+    if not any(each.found for each in known() if each.entry.name == "heart"):
+        pytest.skip("heart is not under the data folder")
+    shipped = (example("heart") / "heart.csv").read_bytes()
+    folder = next(each.where for each in known() if each.entry.name == "heart").parent
+    runpy.run_path("make_heart.py")["main"](folder)
+    assert Path("heart.csv").read_bytes() == shipped
+
+
+def test_twelve_sites_forecast_six_hours(example):
+    example("forecast", "make_sites.py")
+    first, later = (metrics("fedavg", "--on", "forecast.toml", "--rounds", n, "--out", f"run-{n}") for n in "13")
+    assert later["acc"] < first["acc"]
+    assert len(later["participants"]) == 12
+
+
+def test_five_cameras_find_discs_and_squares(example):
+    example("segments", "make_shapes.py")
+    words = ("fedavg", "--on", "shapes.toml", "--set", "models.participants=shape_nets:small")
+    assert metrics(*words, "--set", "lr=0.01")["acc"] > 0.2  # Dice; it is 0 where all is ground

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from heterophony import Data, Federation, Profile
+from heterophony import Data, Dropout, Federation, Profile
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
-from heterophony.methods import FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.methods import Cyclic, FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -37,6 +37,34 @@ def numbers(method, ys, speeds=None):
 
 def weight(method, ys, rounds, speeds=None):
     return server(local(numbers(method, ys, speeds)).run(rounds))["weight"].item()
+
+
+# -- Cyclic ----------------------------------------------------------------------------------------------------
+def test_cyclic_with_one_client_is_fedavg_with_one_client():
+    cyclic, plain = (numbers(make(local=STEP, loss=squared), [8]) for make in (Cyclic, FedAvg))
+    assert equal(server(local(cyclic).run(3)), server(local(plain).run(3)))
+
+
+def test_golden_cyclic_on_one_number():
+    """Each client halves the way to its target, in turn. 0 -> 4 (8), 4 -> 0 (-4), 0 -> 1 (2), then 8 again: 4.5."""
+    method = Cyclic(local=STEP, loss=squared)
+    assert [weight(method, [8, -4, 2], rounds) for rounds in (1, 2, 3, 4)] == [4.0, 0.0, 1.0, 4.5]
+
+
+def test_each_cycle_asks_everyone_once_shuffled_or_not():
+    rounds, clients = 12, ["c0", "c1", "c2"]
+    for shuffle in (False, True):
+        result = local(numbers(Cyclic(local=STEP, loss=squared, shuffle=shuffle), [8, -4, 2])).run(rounds)
+        asked = [row["to"] for row in result.ledger.messages if row["kind"] == "global"]
+        cycles = [asked[at : at + 3] for at in range(0, rounds, 3)]
+        assert [sorted(cycle) for cycle in cycles] == [clients] * 4
+        assert (cycles == [clients] * 4) != shuffle
+
+
+def test_a_client_that_is_out_is_passed_over():
+    """8 and -4 alone are left: 0 -> 4, out, 4 -> 0, 0 -> 4."""
+    made = replace(numbers(Cyclic(local=STEP, loss=squared), [8, 2, -4]), dropout=Dropout(always=("c1",)))
+    assert [server(local(made).run(rounds))["weight"].item() for rounds in (1, 2, 3, 4)] == [4.0, 4.0, 0.0, 4.0]
 
 
 # -- FedOPT ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ NAMES = [name for name in ALL if name not in ("resnet101", "resnet152")]  # whic
 
 # The least image side each family can take.
 SMALLEST = {
+    "linear": 1,
     "mlp": 1,
     "lenet5": 16,
     "cnn1": 16,
@@ -73,7 +74,8 @@ def test_nothing_but_body_and_head_and_the_body_does_not_depend_on_the_classes(n
     with torch.device("meta"):
         ten, hundred = (create(name, in_channels=3, size=32, classes=c) for c in (10, 100))
     assert [child for child, _ in ten.named_children()] == ["body", "head"]
-    assert {key.split(".")[0] for key in ten.state_dict()} == {"body", "head"}
+    halves = {"head"} if name == "linear" else {"body", "head"}  # its body only flattens
+    assert {key.split(".")[0] for key in ten.state_dict()} == halves
     shapes = [{k: v.shape for k, v in net.body.state_dict().items()} for net in (ten, hundred)]
     assert shapes[0] == shapes[1]
 
@@ -170,6 +172,8 @@ def test_wide_resnet_counted_by_hand() -> None:
 
 
 BY_HAND = [
+    # 784*10 + 10
+    ("linear", 1, 28, 7_850),
     # 784*200 + 200, 200*200 + 200, 200*10 + 10
     ("mlp", 1, 28, 156_800 + 200 + 40_000 + 200 + 2_010),
     # 3072*200 + 200, then the same

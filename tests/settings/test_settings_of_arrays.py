@@ -283,3 +283,48 @@ def test_what_is_said_of_arrays_comes_back_from_a_run_folder(file):
     assert again == made
     assert again.data.layout == made.data.layout
     assert again.data.layout.group == "user"
+
+
+# -- known sets of arrays ---------------------------------------------------------------------------------------
+@pytest.fixture
+def hospitals(tmp_path):
+    """The files of the heart data, with made-up patients."""
+    draw = np.random.default_rng(0)
+    for name in ("cleveland", "hungarian", "switzerland", "va"):
+        lines = []
+        for _ in range(30):
+            ill = draw.integers(0, 3)
+            pain, ecg = draw.integers(1, 5), draw.integers(0, 3)
+            numbers = [40 + 5 * ill + draw.integers(9), 1, pain, 120, 200, 0, ecg, 150, 0, 1.5, -9, -9, -9, ill]
+            lines.append(",".join(map(str, numbers)))
+        (tmp_path / f"processed.{name}.data").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_two_classes_of_a_known_set_can_be_one_label_by_one_logit(hospitals):
+    setting = Setting.load("heart")
+    result = assemble("fedavg", setting, root=hospitals, changes={"steps": 5}).run(2)
+    assert list(result.metrics().participants) == ["cleveland", "hungarian", "switzerland", "va"]
+    assert result.metrics().scores["auroc"] is not None
+    plain = assemble("fedavg", setting.changed({"data.task": {"kind": "classification"}}), root=hospitals)
+    assert plain.run(1).metrics().acc is not None
+    for kind in ("regression", "segmentation"):
+        with pytest.raises(DataError, match=f"{kind} is for data of one's own; heart/cleveland has a class"):
+            assemble("fedavg", setting.changed({"data.task": {"kind": kind}}), root=hospitals)
+
+
+def test_the_hospitals_of_the_whole_set_are_its_groups(hospitals):
+    spec = {"source": "heart", "partition": {"kind": "natural"}, "private_test": True}
+    made = build(DataPart.model_validate(spec), 0, hospitals)
+    assert [len(own["train"]()) for own in made.views.values()] == [19] * 4
+    assert [len(data) for data in made.private_tests.values()] == [11] * 4
+
+
+def test_a_table_is_the_value_of_an_option_also_by_its_last_name(hospitals):
+    setting = Setting.load("heart").changed({"methods.fedavg": {"lr": {"start": 0.1, "stop": 0.01, "over": 3}}})
+    method = assemble("fedavg", setting, root=hospitals).method
+    assert (method.local.lr.start, method.local.lr.over) == (0.1, 3)
+    solo = assemble("solo", setting, root=hospitals).method
+    assert solo.local.steps == {"cleveland": 2500, "hungarian": 2150, "switzerland": 400, "va": 1100}
+    with pytest.raises(SettingError, match="fedavg has no option 'rates'"):
+        assemble("fedavg", setting.changed({"methods.fedavg": {"rates": {"start": 0.1}}}), root=hospitals)

@@ -26,7 +26,7 @@ from toys.compared import call, refused, said
 NAMES = (
     *("fedh2l-table2", "fedh2l-ablation", "fedh2l-interval", "fedh2l-pacs", "fml-table1", "fml-personal", "fml-models"),
     *("fml-tasks", "fml-catfish", "fml-schedules", "fedmd-global-table2", "fedmd-global-table3", "fccl-digits"),
-    *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-async"),
+    *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-async", "flamby-heart"),
 )
 FILE = """
 title = "A toy"
@@ -473,3 +473,16 @@ def test_settings_of_experiments_are_shipped():
         experiment = Experiment.load(name)
         for setting in {experiment.setting, *(g.setting for g in experiment.groups if g.setting)}:
             assert Setting.load(setting).name == setting
+
+
+def test_a_figure_can_be_of_some_domains_alone_also_of_those_that_take_no_part(small, tmp_path):
+    answer = call("run", "solo", "--on", small, "--set", 'data.unseen=["b"]', "--out", tmp_path / "run")
+    assert answer.exit_code == 0, answer.stderr
+    folder = Folder(tmp_path / "run")
+    for domain in ("a", "b"):
+        tested = [r for r in folder.table if r["split"] in ("test", "unseen")]
+        rows = [r for r in tested if (r["set"], r["quantity"]) == (domain, "accuracy")]
+        assert rows
+        last = [r for r in rows if r["round"] == max(row["round"] for row in rows)]
+        by_hand = sum(r["sum"] / r["n"] for r in last) / len(last)
+        assert measured_column(Column(sets=(domain,)), folder).value == pytest.approx(by_hand, abs=1e-12)

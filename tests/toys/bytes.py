@@ -21,6 +21,7 @@ from heterophony.methods import (
     IFCA,
     RCFL,
     Cronus,
+    Cyclic,
     Ditto,
     FCCLCode,
     FedAsync,
@@ -75,6 +76,11 @@ def weights_both_ways(down, up, more=0):
         return {down: sent * model, up: sent * (model + more)}
 
     return both
+
+
+def cyclic(federation, rounds):
+    """One client a round."""
+    return dict.fromkeys(("global", "update"), rounds * federation.first("server").payload())
 
 
 def scaffold(federation, rounds):
@@ -288,6 +294,7 @@ def tree_messages(topology, rounds, *, turns, fraction, buffer, residuals):
 
 averaged = weights_both_ways("global", "update", SCALAR)
 FORMULAS = {
+    Cyclic: cyclic,
     Solo: nothing,
     **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg), averaged),
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),

@@ -21,6 +21,7 @@ from heterophony.methods import (
     IFCA,
     RCFL,
     Cronus,
+    Cyclic,
     Ditto,
     FCCLCode,
     FedAsync,
@@ -387,6 +388,8 @@ METHODS = [
         ),
         rounds=4,
     ),
+    Row("cyclic", lambda **o: weights_star(Cyclic(local=B16), **o), rounds=4),
+    Row("cyclic-shuffled", lambda **o: weights_star(Cyclic(local=B16, shuffle=True), **o), rounds=5),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),
     Row(
         "scaffold-normed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import UserDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -254,8 +254,12 @@ class Node:
             # What random.sample costs goes by how many it draws, not by how many there are.
             draw = random.Random(derive(self.seed, self.id, self.round, name))
             members = tuple(members[i] for i in sorted(draw.sample(range(len(members)), size)))
-        self.groups[name] = members
-        return members
+        return self.group(members, name)
+
+    def group(self, members: Sequence[str], name: str = "cohort") -> tuple[str, ...]:
+        """Make these members of a link a group that `Every` can wait for."""
+        self.groups[name] = tuple(members)
+        return self.groups[name]
 
     # -- models ----------------------------------------------------------------------------------------------
     @property

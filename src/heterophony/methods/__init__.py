@@ -22,6 +22,7 @@ NAMES = {
     "fedadam": "fedadam:fedadam",
     "fedyogi": "fedyogi:fedyogi",
     "fedadagrad": "fedadagrad:fedadagrad",
+    "cyclic": "cyclic:Cyclic",
     "fedasync": "fedasync:FedAsync",
     "fedbuff": "fedbuff:FedBuff",
     "hierfavg": "hierfavg:hierfavg",

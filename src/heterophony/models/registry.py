@@ -18,6 +18,7 @@ from heterophony.kernel.freezing import freeze
 
 # name: (module in this package, class, further arguments, summary); imported only when a network is made
 _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "linear": ("linear", "Linear", {}, "one linear layer: logistic or linear regression, for rows of any shape"),
     "mlp": ("mlp", "MLP", {}, "perceptron with two hidden layers of 200 (FedAvg, FML)"),
     "lenet5": ("lenet", "LeNet5", {}, "LeNet-5 with ReLU and max pooling (FML, FedH2L)"),
     "cnn1": ("cnn", "CNN1", {}, "two 5x5 convolutions of 6 and 16 channels (FML)"),
@@ -122,9 +123,9 @@ def create(
     """Build a new network for square images: `create("wrn-16-1", in_channels=3, size=32, classes=10)`.
 
     Of texts, `size` is the number of bytes and there is one channel. For arrays give their `shape` instead. The
-    perceptron reads every shape, `cnn1d`, `lstm` and `gru` read (channels, steps), `unet` and `vit-tiny` images of any
-    sides, and the others arrays of the shape of square images. `task` is the kind of the task; `classes` are its
-    outputs, which may be targets or labels.
+    perceptron and `linear` read every shape, `cnn1d`, `lstm` and `gru` read (channels, steps), `unet` and `vit-tiny`
+    images of any sides, and the others arrays of the shape of square images. `task` is the kind of the task; `classes`
+    are its outputs, which may be targets or labels.
 
     `name` is one of `names()`, a `wrn-d-k` (with `-fan-out` behind it, which begins as the network's authors have it),
     `torchvision:NAME`, `timm:NAME` or `transformers:NAME`, or `module:callable`, which is imported and called with

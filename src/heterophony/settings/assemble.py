@@ -195,11 +195,12 @@ def reassemble(
 def flat(options: Mapping[str, Any], known: Collection[str], before: str = "") -> dict[str, Any]:
     """Return options by their whole names: `{"distil": {"epochs": 5}}` becomes `{"distil.epochs": 5}`.
 
-    TOML reads `distil.epochs = 5` as such tables. The table of a `known` option stays whole.
+    TOML reads `distil.epochs = 5` as such tables. Other tables are the values of an option, such as a schedule, also
+    where it is called by its last name.
     """
     found: dict[str, Any] = {}
     for key, value in options.items():
-        inner = isinstance(value, Mapping) and before + key not in known
+        inner = isinstance(value, Mapping) and any(name.startswith(f"{before}{key}.") for name in known)
         found |= flat(value, known, f"{before}{key}.") if inner else {before + key: value}
     return found
 

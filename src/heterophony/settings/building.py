@@ -67,7 +67,12 @@ def _load(spec: DataPart, root: str | Path | None) -> tuple[dict[str, Source], S
 
 
 def _meant(spec: DataPart, source: Source) -> Source:
-    """Return a source whose task has the options that the setting gives it."""
+    """Return a source whose task has the options that the setting gives it.
+
+    Of a known set, two classes can also be one yes-or-no label.
+    """
+    if source.task is None and spec.task.kind == "multilabel" and len(source.classes) == 2:
+        return replace(source, task=spec.task.build(1))
     if source.task is None:
         return source
     return replace(source, task=spec.task.build(source.task.outputs or 1))
@@ -82,7 +87,7 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     if len(kinds) > 1:
         raise DataError(f"all data must be of one kind, got {' and '.join(sorted(kinds))}")
     (kind,) = kinds
-    _check_meant_for(spec, kind)
+    _check_meant_for(spec, kind, sources)
     if kind == "images":
         _check_square(spec, sources)
         return kind
@@ -94,22 +99,24 @@ def _kind(spec: DataPart, domains: Mapping[str, Source], outside: Source | None)
     return kind
 
 
-def _check_meant_for(spec: DataPart, kind: str) -> None:
+def _check_meant_for(spec: DataPart, kind: str, sources: Mapping[str, Source]) -> None:
     """Raise where a setting has a field that is for data of another kind."""
     if kind in ("images", "arrays") and spec.length is not None:
         raise DataError(f"data.length is for texts; {kind} have {'a side' if kind == 'images' else 'a shape'}")
     if spec.task.kind != "classification":
-        _check_targets(spec, kind)
+        _check_targets(spec, kind, sources)
     if spec.standardise is not None and kind != "arrays":
         raise DataError(f"data.standardise is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}")
 
 
-def _check_targets(spec: DataPart, kind: str) -> None:
+def _check_targets(spec: DataPart, kind: str, sources: Mapping[str, Source]) -> None:
     """Raise where other targets than classes are asked of what has none, or with what needs classes."""
     if kind != "arrays":
         raise DataError(
             f"data.task: {spec.task.kind} is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}"
         )
+    if classed := [name for name, source in sources.items() if source.task is None]:
+        raise DataError(f"data.task: {spec.task.kind} is for data of one's own; {classed[0]} has a class for each row")
     asked = {
         "data.public": spec.public is not None,
         "label_noise": any(own.label_noise for own in spec.participants.values()),

@@ -81,7 +81,8 @@ def known(root: Folder | None = None) -> list[Listing]:
 
 def lookup(name: str, layout: ArrayLayout | None = None) -> KnownSet:
     """Return the set of that name. `PATH.npz`, `folder:PATH`, `module:callable` and the like are data of one's own."""
-    if name in KNOWN_SETS and layout is not None:
+    # That a task is asked for is no layout: whoever builds the data knows whether a set goes with it.
+    if name in KNOWN_SETS and layout is not None and not _asks_for_a_task(layout):
         raise DataError(f"data.arrays is for files of one's own; {name} is a known data set")
     if name in KNOWN_SETS:
         return KNOWN_SETS[name]
@@ -94,6 +95,11 @@ def lookup(name: str, layout: ArrayLayout | None = None) -> KnownSet:
         f"there is no data set {name!r}{meant(name, KNOWN_SETS)}; `heterophony data` lists those that are known, and "
         f"your own are {own.FORMS}"
     )
+
+
+def _asks_for_a_task(layout: ArrayLayout) -> bool:
+    """Return whether a layout says what the targets are, and nothing else."""
+    return layout.task != "classification" and replace(layout, task="classification") == ArrayLayout()
 
 
 def _placed(name: str, root: Folder | None, layout: ArrayLayout | None = None) -> KnownSet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heterophony.data.digits import Embedded
 from heterophony.data.sources.cifar import Cifar
 from heterophony.data.sources.folders import Domains, Listed, TrainAndTest
+from heterophony.data.sources.heart import CLASSES, FILES, HOSPITALS, Heart
 from heterophony.data.sources.idx import Idx
 from heterophony.data.sources.known_set import File, KnownSet, PackedFile
 from heterophony.data.sources.libsvm import Libsvm
@@ -28,6 +29,7 @@ _SIB = (
 _TOPICS = ("entertainment", "geography", "health", "politics", "science/technology", "sports", "travel")
 
 _MNIST_TERMS = "LeCun, Cortes, Burges; usually quoted as CC BY-SA 3.0"
+_HEART_TERMS = "CC BY 4.0 (UCI Machine Learning Repository, Heart Disease: Janosi et al. 1988)"
 _CIFAR_TERMS = "no formal licence; cite Krizhevsky 2009"
 
 
@@ -274,6 +276,32 @@ _ALL = [
             domains=_SIB,
         )
         for language in _SIB
+    ),
+    KnownSet(
+        name="heart",
+        summary="patients of four hospitals, 13 numbers each: who has a heart disease; prepared as FLamby does",
+        terms=_HEART_TERMS,
+        readers=(Heart(),),
+        folders=("heart", "."),
+        files=FILES,
+        classes=CLASSES,
+        counts=(486, 254),
+    ),
+    *(
+        KnownSet(
+            name=f"heart/{hospital}",
+            summary=f"the patients of one hospital, {hospital}",
+            terms=_HEART_TERMS,
+            readers=(Heart(),),
+            base="heart",
+            folders=("heart", "."),
+            files=(file,),
+            classes=CLASSES,
+            counts=counts,
+            domain=hospital,
+            domains=HOSPITALS,
+        )
+        for hospital, file, counts in zip(HOSPITALS, FILES, ((199, 104), (172, 89), (30, 16), (85, 45)), strict=True)
     ),
 ]
 

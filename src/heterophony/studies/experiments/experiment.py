@@ -25,6 +25,7 @@ class Column(Strict):
     product: str | None = None  # None: the method's headline
     minus: str | None = None  # the same figure of another product, which is taken away
     participants: tuple[str, ...] = ()  # the mean of these alone
+    sets: tuple[str, ...] = ()  # on these domains together, whether they take part or not: the mean over all models
     level: str | None = None  # of a tree: leaf, level 1, ..., root; then the figure is own, subtree, union or proxy
     at: float | None = None  # the last value that was known by so many virtual seconds
     deviation: int | None = Field(default=None, ge=2)  # not the value: how it varies over the last so many evaluations

@@ -9,6 +9,7 @@ from heterophony.runs.folder import Folder
 from heterophony.studies.experiments.experiment import Arm, Column, Experiment
 from heterophony.tables.levels import levels
 from heterophony.tables.metrics import best_rounds, curve, measure
+from heterophony.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
     if column.level is not None:
         return _at_level(column, folder)
     product = column.product or folder.headline
+    if column.sets:
+        return _on_sets(column, folder, product)
     if column.at is not None or column.deviation is not None:
         return _along(column, folder, product)
     first = _of(column, folder, product, keep)
@@ -53,6 +56,19 @@ def _at_level(column: Column, folder: Folder) -> Measured:
         if row["level"] == column.level:
             return Measured(row.get(column.figure))
     return Measured(None)
+
+
+def _on_sets(column: Column, folder: Folder, product: str) -> Measured:
+    """Return a figure on some domains alone: the mean over all models of the product, whoever has them."""
+    here = Table(
+        (
+            {**row, "split": "test"}
+            for row in folder.table
+            if row["set"] in column.sets and row["split"] in ("test", "unseen")
+        ),
+        folder.table.task,
+    )
+    return Measured(measure(here, {}, product).get(column.figure))
 
 
 def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
