@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -91,6 +91,13 @@ class Field(Protocol):
 
     def payload(self, value: Any) -> int:
         """Return the bytes of the value itself, without headers."""
+
+
+@runtime_checkable
+class Paired(Protocol):
+    """A field whose rows another field of the message names, or counts; None: no other."""
+
+    rows: str | None
 
 
 @dataclass(frozen=True)

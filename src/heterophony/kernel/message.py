@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heterophony.base import codec
-from heterophony.kernel.fields import LARGEST, Copied, Field, Refused, Shape, Weights, total
+from heterophony.kernel.fields import LARGEST, Copied, Field, Paired, Refused, Shape, Weights, total
 
 HEADER_LIMIT = 2**20  # of an encoded message: names of tensors, mostly
 
@@ -69,6 +69,7 @@ class Kind:
     to: str
     fields: Mapping[str, Field]
     limit: int
+    pairs: Mapping[str, str]  # by field, the other field that names its rows
 
     def __init__(self, name: str, *, to: str, limit: int = 2**30, **fields: Field | type[Field] | type[Any]) -> None:
         if to not in LINKS:
@@ -78,11 +79,11 @@ class Kind:
         if taken := fields.keys() & RESERVED:
             raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
         made = {key: field() if isinstance(field, type) else field for key, field in fields.items()}
-        for key, field in made.items():
-            other = getattr(field, "rows", None)
-            if other is not None and other not in made:
+        pairs = {key: field.rows for key, field in made.items() if isinstance(field, Paired) and field.rows is not None}
+        for key, other in pairs.items():
+            if other not in made:
                 raise ValueError(f"kind {name!r}: {key} are of the rows in {other!r}, which is no field")
-        for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit)):
+        for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit), ("pairs", pairs)):
             object.__setattr__(self, attribute, value)
 
     def __repr__(self) -> str:
@@ -124,9 +125,8 @@ class Kind:
                 _refusing(key, part.sound, body[key])
             except Refused as error:
                 return str(error)
-        for key, part in self.fields.items():
-            other = getattr(part, "rows", None)
-            if other is not None and len(body[key]) != len(body[other]):
+        for key, other in self.pairs.items():
+            if len(body[key]) != len(body[other]):
                 return f"{key}: {len(body[key])} rows, but {other} names {len(body[other])}"
         size = self.payload(body)
         if size > self.limit:
