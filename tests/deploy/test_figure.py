@@ -4,6 +4,7 @@ Without a network first; the slow tests do the same over TLS, and kill."""
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -11,23 +12,42 @@ from deploy.direct import Direct, at_coordinator, engine, node_server, node_serv
 from deploy.loopback import Loopback
 from deploy.test_folder import deploy
 from deploy.test_node_server import changed
+from deploy.test_remote import Clock, Stubborn
 from heterophony.base import codec
 from heterophony.base.toml import written
+from heterophony.deploy import coordinator
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.node_server import Household
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.rehearsal import Rehearsal as flower
 from heterophony.engines import local
+from heterophony.engines.question import Question
+from heterophony.kernel.fields import Refused
 from heterophony.runs.run import Run
 from heterophony.settings import assemble
-from toys.deployed import CASES, FIGURE, data_call
+from toys.deployed import CASES, FIGURE, RESIDUALS, data_call
 
 INNER = ("region", "coast", "inland")
 
 
-def here():
-    return local(FIGURE.federation()).run(FIGURE.rounds)
+LONGER = replace(FIGURE, rounds=3)
+
+
+def here(case=FIGURE):
+    return local(case.federation()).run(case.rounds)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """The courier of an undisturbed run, with all questions that there were."""
+    courier = Direct(node_servers(FIGURE, tmp_path_factory.mktemp("calm")))
+    engine(FIGURE, courier).run(FIGURE.rounds)
+    return courier
+
+
+def questions(calm, node):
+    return [data for to, data in calm.questions if to == node]
 
 
 # -- who holds what ----------------------------------------------------------------------------------------------
@@ -53,9 +73,8 @@ def test_the_coordinator_has_neither_model_nor_data_nor_state_of_an_edge_server(
     assert codec.unpack(ran.encode_node("root"))["node"]["models"]
 
 
-def test_an_edge_servers_model_and_the_states_of_its_optimisers_are_on_its_own_disk(tmp_path):
-    nodes = node_servers(FIGURE, tmp_path)
-    engine(FIGURE, Direct(nodes)).run(FIGURE.rounds)
+def test_an_edge_servers_model_and_the_states_of_its_optimisers_are_on_its_own_disk(calm):
+    nodes = calm.node_servers
     whole = local(FIGURE.federation())
     whole.run(FIGURE.rounds)
     for node in INNER:
@@ -75,7 +94,7 @@ def test_all_die_in_the_middle_and_go_on(tmp_path):
 
     class Doomed(Direct):
         def collect(self, tickets):
-            if len(self.questions) > 12:
+            if len(self.questions) > 8:
                 raise Dead
             return super().collect(tickets)
 
@@ -90,10 +109,8 @@ def test_all_die_in_the_middle_and_go_on(tmp_path):
     assert [len(node.store.rows("ledger")) for node in nodes.values()] == sent
 
 
-def test_residual_links_are_checked_at_an_edge_servers_door(tmp_path):
-    courier = Direct(node_servers(FIGURE, tmp_path / "calm"))
-    engine(FIGURE, courier).run(FIGURE.rounds)
-    (question, *_) = [data for to, data in courier.questions if to == "coast"]
+def test_residual_links_are_checked_at_an_edge_servers_door(calm, tmp_path):
+    question = questions(calm, "coast")[0]
     value = codec.unpack(question)
     (far,) = value["mail"]["also"]
     assert (far["kind"], far["sender"]) == ("far-down", "root")
@@ -122,20 +139,53 @@ def test_a_policy_of_an_inner_node_is_its_own_or_that_of_its_organisation():
     assert own.policy("coast").metrics == ("test",)
 
 
-def test_one_organisation_answers_for_all_its_nodes_and_for_no_other(tmp_path):
-    courier = Direct(node_servers(FIGURE, tmp_path / "calm"))
-    engine(FIGURE, courier).run(FIGURE.rounds)
+def test_one_organisation_answers_for_all_its_nodes_and_for_no_other(calm, tmp_path):
     nodes = {name: node_server(FIGURE, name, tmp_path / "east") for name in FIGURE.plan().held_by("east")}
     both = Household(nodes)
-    for to, question in courier.questions:
+    for to, question in calm.questions:
         if to in nodes:
             assert "outcome" in codec.unpack(both.answer(question)) or "digest" in codec.unpack(both.answer(question))
-    assert {name: node.store.peek().applied for name, node in nodes.items()} == {"east": 3, "inland": 6}
-    strange = next(data for to, data in courier.questions if to == "north")
+    assert {name: node.store.peek().applied for name, node in nodes.items()} == {"east": 2, "inland": 4}
+    strange = questions(calm, "north")[0]
     assert codec.unpack(both.answer(strange))["refused"].startswith("a question to north")
     assert "malformed" in codec.unpack(both.answer(b"nonsense"))["refused"]
     assert "malformed" in codec.unpack(both.answer(changed(strange, node=3)))["refused"]
     assert len(nodes["east"].store.rows("incidents")) == 3
+
+
+def test_an_edge_server_that_only_refuses_is_absent_with_its_subtree(tmp_path):
+    """After the federation's patience; nobody stands in for it, and its clients are not asked."""
+    time = Clock()
+    courier = Stubborn(node_servers(FIGURE, tmp_path), "coast", codec.pack({"refused": "no"}))
+    plan = FIGURE.plan(pace={"poll": 0.5, "patience": 60.0})
+    result = engine(FIGURE, courier, plan, clock=time, sleep=time.sleep).run(FIGURE.rounds)
+    assert result.rounds == FIGURE.rounds
+    absent = [row for row in result.ledger.incidents if row["incident"] == "absent"]
+    assert {row["node"] for row in absent} == {"region"}
+    assert all("from coast: it has only refused and failed" in row["detail"] for row in absent)
+    assert not [row for row in result.ledger.messages if row["from"] in ("coast", "north", "south")]
+
+
+@pytest.mark.parametrize("buffer", [{"coast": 1, "*": 0}, {"root": 1, "*": 1}], ids=["an-edge-server", "everyone"])
+def test_inner_nodes_that_do_not_wait_come_to_the_end(buffer, tmp_path):
+    """What they merge with what depends on real time; how often, and what is sent, does not."""
+    case = replace(FIGURE, options={**FIGURE.options, "buffer": buffer})
+    result = engine(case, Direct(node_servers(case, tmp_path))).run(case.rounds)
+    assert result.rounds == case.rounds
+    assert not result.ledger.incidents
+    pushed = {row["from"] for row in result.ledger.messages if row["kind"] == "push"}
+    assert pushed >= {"north", "south"}
+
+
+def test_an_edge_server_that_sends_past_its_links_is_refused(calm, tmp_path):
+    made, asked = engine(FIGURE, calm), questions(calm, "coast")[0]
+    answer = codec.unpack(node_server(FIGURE, "coast", tmp_path / "again").answer(asked))
+    question = Question.of({**codec.unpack(asked), "outside": [], "wave": 0})
+    assert made.host._answer(question, codec.pack(answer)).sends[0].to == ("north", "south")
+    ((kind, _, round, body),) = answer["outcome"]["sends"]
+    answer["outcome"]["sends"] = [(kind, ("north", "east"), round, body)]
+    with pytest.raises(Refused, match="'down' goes to the node's children; 'east' is none of them"):
+        made.host._answer(question, codec.pack(answer))
 
 
 # -- what is wrong is said in one line ---------------------------------------------------------------------------
@@ -288,6 +338,31 @@ def test_check_names_inner_nodes_and_what_they_hold(ward):
     assert "inner node 'region': below root, above coast, inland\n" in done.output
 
 
+def test_check_at_the_coordinator_says_who_holds_what_and_loads_its_own_data(ward):
+    filled(ward)
+    place = ward / "coordinator"
+    done = deploy("check", place)
+    assert done.exit_code == 2
+    assert (
+        done.output.strip().splitlines()[-1].endswith("my_data:proxy: ModuleNotFoundError: No module named 'my_data'")
+    )
+    (place / "coordinator.toml").write_text(written({**FIGURE.own, "device": "cuda"}))
+    assert coordinator.loaded(place).compute.device == "cuda"
+    (place / "coordinator.toml").write_text(written(FIGURE.own))
+    done = deploy("check", place)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[2:] == [
+        "north holds north",
+        "south holds south",
+        "east holds east, inland",
+        "authority holds region",
+        "harbour holds coast",
+        "root node 'root': above region; residual links with coast, inland",
+        "model 'model': 160 parameters; its weights are 640 bytes of a message that has them",
+        "data 'train': 32 rows",
+    ]
+
+
 def test_status_names_inner_nodes(ward):
     plan = filled(ward)
     done = deploy("status", ward / "participants" / "east")
@@ -321,12 +396,12 @@ def test_what_a_file_of_more_says_wrongly_is_one_line_and_writes_nothing(more, t
 # -- over TLS, with kills ----------------------------------------------------------------------------------------
 def settled(ring, result):
     """What a calm run in one process ends with; every message left its node once."""
-    calm = here()
-    assert result["digest"] == calm.digest
-    assert result["rounds"] == FIGURE.rounds
-    assert json.loads((ring.coordinator / "digests.json").read_text()).keys() == set(calm.nodes)
+    alone = here(ring.case)
+    assert result["digest"] == alone.digest
+    assert result["rounds"] == ring.case.rounds
+    assert json.loads((ring.coordinator / "digests.json").read_text()).keys() == set(alone.nodes)
     for node in ring.plan.remote:
-        sent = [(row["kind"], row["round"], row["to"]) for row in calm.ledger.messages if row["from"] == node]
+        sent = [(row["kind"], row["round"], row["to"]) for row in alone.ledger.messages if row["from"] == node]
         assert [(row["kind"], row["round"], row["to"]) for row in ring.ledger(node)] == sent
     assert {row["hops"] for row in ring.rows() if row.get("kind") == "far-up"} == {2}
     for node in INNER:  # nobody else has its state
@@ -350,7 +425,7 @@ def work_begun(ring, node, round):
 
 @pytest.mark.slow
 def test_an_edge_server_and_the_coordinator_are_killed_and_cost_time_and_nothing_else(tmp_path):
-    with Loopback(FIGURE, tmp_path, pauses={"harbour": 0.7}, pace={"poll": 0.2, "again": 10.0}) as ring:
+    with Loopback(LONGER, tmp_path, pauses={"harbour": 0.7}, pace={"poll": 0.2, "again": 10.0}) as ring:
         ring.start("serve", *ring.homes)
         work_begun(ring, "coast", 0)  # it trains on its proxy data
         ring.kill("harbour")
@@ -365,14 +440,25 @@ def test_an_edge_server_and_the_coordinator_are_killed_and_cost_time_and_nothing
         settled(ring, ring.finish(500))
 
 
+def rotated():
+    """The figure as a setting: three rotations of digits are the clients."""
+    below = {"region": {"coast": ["M0", "M20"], "inland": ["M40"]}}
+    changes = {"models.same": "mlp", "local.steps": 2, "proxy.steps": 2, "data.rotations": [0, 20, 40]}
+    changes |= {"topology.tree": {"root": below}, "topology.residuals": RESIDUALS}
+    changes |= {"topology.proxy": ["root", "coast"], "buffer": {"inland": 1, "*": 0}}
+    return assemble("bhfl", "rotated-mnist", changes=changes)
+
+
+def test_a_rehearsal_has_an_organisation_for_each_edge_server():
+    plan = flower(rotated()).plan
+    assert plan.organisations == {node: (node,) for node in INNER}
+    assert plan.everyone == ("M0", "M20", "M40", *INNER)
+    assert {node for node in plan.coordinator().topology.roles if node not in plan.remote} == {"root"}
+
+
 @pytest.mark.slow
-def test_a_rehearsal_has_a_machine_for_each_edge_server_and_ends_with_the_local_digest():
-    changes = {"models.same": "mlp", "local.steps": 2, "proxy.steps": 2, "data.rotations": [0.0, 20.0]}
-    changes |= {"topology.residuals": [["root", "M0.0"]]}
-    made = lambda: assemble("bhfl", "rotated-mnist", changes=changes)  # noqa: E731
-    rehearsed = flower(made())
-    inner = [n for n, links in made().topology.static.items() if links.children and links.parent]
-    assert rehearsed.plan.organisations == {node: (node,) for node in inner}
-    result, calm = rehearsed.run(2), local(made()).run(2)
-    assert result.digest == calm.digest
-    assert result.ledger.bytes() == calm.ledger.bytes()
+def test_a_rehearsal_of_the_figure_ends_with_the_local_digest():
+    result, alone = flower(rotated()).run(2), local(rotated()).run(2)
+    assert result.digest == alone.digest
+    assert result.ledger.bytes() == alone.ledger.bytes()
+    assert {row["node"] for row in result.table} == {row["node"] for row in alone.table} >= {"root", *INNER}

@@ -218,7 +218,6 @@ FIGURE = Case(
     "bhfl",
     FIGURE_OPTIONS,
     figure,
-    rounds=3,
     common=12,
     links={"tree": FIGURE_TREE, "residuals": RESIDUALS, "proxy": ["root", "coast"]},
     names=NAMES[:3],

@@ -14,6 +14,8 @@ from heterophony.cli.complaints import complaints
 
 if TYPE_CHECKING:
     from heterophony.deploy.node_server import Household, NodeServer
+    from heterophony.deploy.plan import Plan
+    from heterophony.federation import Federation
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
@@ -89,45 +91,65 @@ def node(folder: OneFolder) -> None:
 
 @app.command()
 def check(folder: OneFolder) -> None:
-    """Load an organisation's models and data, and say what would leave it. Nothing is sent."""
+    """Load the models and data of an organisation, or the coordinator, and say what would leave. Nothing is sent."""
     with complaints():
+        from heterophony.deploy import coordinator
+        from heterophony.deploy.organisation import FILE as ORGANISATION
         from heterophony.deploy.participant import household
         from heterophony.deploy.plan import FILE, Plan
 
-        for field, named in Plan.load(folder / FILE).functions().items():  # before any of them runs
+        plan = Plan.load(folder / FILE)
+        for field, named in plan.functions().items():  # before any of them runs
             print(f"the plan runs {named.call} here ({field}), with {named.arguments or 'no arguments'}", flush=True)
-        for line in _held(household(folder.resolve())):
+        if (folder / coordinator.FILE).exists() and not (folder / ORGANISATION).exists():
+            found = _coordinators(plan, coordinator.loaded(folder.resolve()))
+        else:
+            found = _held(household(folder.resolve()))
+        for line in found:
             print(line)
+
+
+def _coordinators(plan: Plan, federation: Federation) -> Iterator[str]:
+    """Say who holds which nodes; of the coordinator's own, what they hold."""
+    for name in plan.everyone:
+        yield f"{name} holds {', '.join(plan.held_by(name))}"
+    for name in federation.models:
+        yield from _place(federation, name)
+        yield from _owned(federation, name)
 
 
 def _held(here: Household) -> Iterator[str]:
     """Say what each node of an organisation holds; inner nodes by their names."""
     for name, node in here.nodes.items():
-        links = node.federation.topology.static[name]
-        if links.children:
-            far = ", ".join((*links.ancestors, *links.descendants))
-            yield (
-                f"inner node {name!r}: below {links.parent[0]}, above {', '.join(links.children)}"
-                f"{'; residual links with ' + far if far else ''}"
-            )
-        yield from _holdings(node)
+        yield from _place(node.federation, name)
+        yield from _owned(node.federation, name)
+        yield from _messages(node)
+        yield f"figures told: {', '.join(node.egress.metrics) or 'none'}; hashes of models: {node.egress.digest}"
+        yield f"reactions: {node.egress.reactions or 'as many as the coordinator asks for'}"
 
 
-def _holdings(here: NodeServer) -> Iterator[str]:
-    """Say what a node holds, and what of it would leave it."""
-    own = here.federation.node(here.name)
+def _place(federation: Federation, name: str) -> Iterator[str]:
+    """Say where a node stands that has others below it."""
+    links = federation.topology.static[name]
+    if links.children:
+        above = f"below {links.parent[0]}, above" if links.parent else "above"
+        far = ", ".join((*links.ancestors, *links.descendants))
+        residual = f"; residual links with {far}" if far else ""
+        yield f"{federation.topology.roles[name]} node {name!r}: {above} {', '.join(links.children)}{residual}"
+
+
+def _owned(federation: Federation, name: str) -> Iterator[str]:
+    """Say which models and data a node has."""
+    own = federation.node(name)
     for name, slot in own.slots.items():
         size = sum(tensor.numel() for tensor in slot.module.parameters())
         sent = sum(tensor.nbytes for tensor in slot.shared().values())
         yield f"model {name!r}: {size:,} parameters; its weights are {sent:,} bytes of a message that has them"
     for name in own.data:
         yield f"data {name!r}: {len(own.data[name]):,} rows"
-    test = here.federation.private_tests.get(here.name)
+    test = federation.private_tests.get(name)
     if test is not None:
         yield f"private test: {len(test):,} rows"
-    yield from _messages(here)
-    yield f"figures told: {', '.join(here.egress.metrics) or 'none'}; hashes of models: {here.egress.digest}"
-    yield f"reactions: {here.egress.reactions or 'as many as the coordinator asks for'}"
 
 
 def _messages(here: NodeServer) -> Iterator[str]:

@@ -205,6 +205,12 @@ def federation_of(plan: Plan, own: CoordinatorsOwn) -> Federation:
     return plan.coordinator(held, compute=Compute(device=own.device, threads=own.threads))
 
 
+def loaded(folder: Path) -> Federation:
+    """Build what the coordinator knows whose folder this is."""
+    beside(folder)
+    return federation_of(Plan.load(folder / PLAN), parsed(CoordinatorsOwn, folder / FILE))
+
+
 def run(folder: Path, plan: Plan, courier: Any, federation: Federation | None = None) -> Summary:
     """Run the federation from its start, or from its snapshot, to its end; return its summary."""
     federation = federation or plan.coordinator()
