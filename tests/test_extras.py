@@ -20,6 +20,7 @@ BRINGS = {
     "flower": {"flwr"},
     "text": {"transformers"},
     "vision": {"torchvision", "timm"},
+    "onnx": {"onnx", "onnxscript"},
     **{name: {{"mlflow": "mlflow-skinny"}.get(module, module)} for name, (_, module) in KINDS.items()},
 }
 

@@ -21,13 +21,19 @@ def export(
     node: Annotated[str, typer.Option(help="Whose model.")],
     to: Annotated[Path, typer.Option(help="File to write (.safetensors).")],
     model: Annotated[str | None, typer.Option(help="Which of its models; the first if not given.")] = None,
+    format: Annotated[
+        list[str] | None,
+        typer.Option(help="Write a graph beside it that runs without heterophony: pt2 (torch), onnx. Repeatable."),
+    ] = None,
+    trust: Trust = False,
 ) -> None:
     """Write a model, as it was after the last round, to a file, with what is needed to load it."""
     from heterophony.runs import exported
 
     with complaints():
-        exported.save(folder, node, to, model)
-    print(f"wrote {to}", file=sys.stderr)
+        written = exported.save(folder, node, to, model, format or (), trust)
+    for path in written:
+        print(f"wrote {path}", file=sys.stderr)
 
 
 def predict(
@@ -46,6 +52,9 @@ def predict(
         found = exported.predict(model, images, trust)
     if as_json:
         print(json.dumps(found))
+    elif "values" in found:
+        for place, values in enumerate(found["values"]):
+            print(f"{place}: {json.dumps(values)}")
     else:
         for place, (name, sure) in enumerate(zip(found["names"], found["confidence"], strict=True)):
             out.print(f"{place}: {name} ({100 * sure:.1f} %)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import nn
 
 from heterophony.base import imported
 from heterophony.base.disk import Disk
+from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, DataError, to_tensor
 from heterophony.data.moments import Moments
 from heterophony.data.sources import npz
@@ -23,6 +24,7 @@ from heterophony.data.sources.arrays import values
 from heterophony.data.sources.files import late, reading
 from heterophony.data.sources.stored import SUFFIXES, opened
 from heterophony.models.description import imports, reads, rebuild, shown
+from heterophony.runs import portable
 from heterophony.runs.folder import inside
 from heterophony.runs.run import Run, RunError
 
@@ -30,8 +32,20 @@ FORMAT = "heterophony-model-3"
 UNSUMMED = "heterophony-model-2"  # of before there were checksums
 
 
-def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
-    """Write one of a node's models, as the run's last snapshot holds it."""
+def save(
+    folder: Path,
+    node: str,
+    to: Path,
+    model: str | None = None,
+    formats: Sequence[str] = (),
+    trust: bool = False,
+) -> list[Path]:
+    """Write one of a node's models, as the run's last snapshot holds it, and return the files.
+
+    `formats` are graphs that are written beside it and run without this library (`portable.FORMATS`). For these the
+    network is built; one that is not ours is imported with `trust` only.
+    """
+    beside = _beside(to, formats)
     spec = Run.spec(folder)
     if not spec.get("recipe"):
         raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
@@ -58,7 +72,24 @@ def save(folder: Path, node: str, to: Path, model: str | None = None) -> None:
     tensors = {k: v.contiguous().clone() for k, v in weights.items()}
     text = json.dumps(about)
     data = safetensors.torch.save(tensors, {"heterophony": text, "sha256": _sum(text, tensors)})
-    Disk(private=inside(to)).replace(to, data)
+    found = {to: data}
+    if formats:  # all are made before the first is written
+        module = _rebuilt(about, tensors, str(folder), trust)
+        made = portable.written(module, about, tuple(formats))
+        found |= {path: made[name] for name, path in beside.items()}
+    for path, whole in found.items():
+        Disk(private=inside(path)).replace(path, whole)
+    return list(found)
+
+
+def _beside(to: Path, formats: Sequence[str]) -> dict[str, Path]:
+    """Return the files of these formats beside the one of weights, by format."""
+    for name in formats:
+        if name not in portable.FORMATS:
+            raise RunError(f"there is no format {name!r}{meant(name, portable.FORMATS)}; there are pt2 and onnx")
+    if to.suffix in (".pt2", ".onnx"):
+        raise RunError(f"{to}: name the file of weights (.safetensors); --format {to.suffix[1:]} writes beside it")
+    return {name: to.with_suffix(f".{name}") for name in formats}
 
 
 def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
@@ -68,16 +99,21 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
     """
     try:
         about, weights = _read(path)
-        network = dict(about["network"])
-        name = network.pop("name")
-        named = [("network", each) for each in imports(name)]
+        imports(about["network"]["name"])
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except DataError:
         raise
     except (KeyError, ValueError, TypeError, RuntimeError, OSError, safetensors.SafetensorError):
         raise DataError(f"{path} is no model that `heterophony export` wrote") from None
-    imported.permit(named, str(path), trust)
+    return _rebuilt(about, weights, str(path), trust), about
+
+
+def _rebuilt(about: Mapping[str, Any], weights: Mapping[str, torch.Tensor], path: str, trust: bool) -> nn.Module:
+    """Return the network that is described, with these weights, in evaluation mode. `path` is the file in errors."""
+    network = dict(about["network"])
+    name = network.pop("name")
+    imported.permit([("network", each) for each in imports(name)], path, trust)
     try:
         module = rebuild(name, **network)
         module.load_state_dict(weights)
@@ -86,7 +122,7 @@ def load(path: Path, trust: bool = False) -> tuple[nn.Module, dict[str, Any]]:
     except RuntimeError as error:
         line = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
         raise DataError(f"{path}: the network {shown(name)!r} is not the one that was exported: {line}") from None
-    return module.eval(), about
+    return module.eval()
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -113,17 +149,24 @@ def _sum(text: str, tensors: Mapping[str, torch.Tensor]) -> str:
 
 
 def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
-    """Return labels, their names and confidences for the images, or arrays, in a file."""
+    """Return labels, their names and confidences for the images, or arrays, in a file.
+
+    For tasks other than classification these are `values`: numbers, or the probabilities of labels, pixels or places.
+    """
     module, about = load(path, trust)
     network = about["network"]
-    if (wanted := reads(network["name"])) not in (None, "images"):
+    if (wanted := reads(network["name"])) not in (None, "images") and "shape" not in network:
         raise DataError(f"{path}: {shown(network['name'])} reads {wanted}; `predict` reads images")
     if "shape" in network:
         x = _rows(images, tuple(network["shape"]), about["arrays"])
     else:
         x = to_tensor(_images(images), side=network["size"], channels=network["in_channels"], **about["pixels"])
     with torch.no_grad():
-        probabilities = torch.cat([module(part) for part in torch.split(x, 256)]).softmax(-1)
+        outputs = torch.cat([module(part) for part in torch.split(x, 256)])
+    kind = portable.kind_of(about)
+    probabilities = portable.answer(kind, outputs)
+    if kind != "classification":
+        return {"values": probabilities.tolist()}
     sure, labels = probabilities.max(-1)
     known = dict(enumerate(about["labels"]))  # public classes of a joint head have no name here
     return {
