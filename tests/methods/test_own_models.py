@@ -1,4 +1,4 @@
-"""FedBN, Reptile, Per-FedAvg and pFedMe: the limits that they must equal, and their steps taken by plain loops."""
+"""FedBN, Reptile, Per-FedAvg, pFedMe, APFL and MAPPER: limits, golden toys, and steps taken by plain loops."""
 
 from dataclasses import replace
 
@@ -7,19 +7,21 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from heterophony import Data, Federation, Model
+from heterophony import Data, Federation, Model, Regression
 from heterophony.engines import local
-from heterophony.kernel.topology import star
-from heterophony.methods import FedAvg, FineTune, PerFedAvg, PFedMe, fedbn, reptile
+from heterophony.kernel.topology import complete, star
+from heterophony.methods import APFL, FedAvg, FineTune, Mapper, PerFedAvg, PFedMe, Solo, fedbn, reptile
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.mixtures import MixedOutputs, MixedWeights
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared
-from toys.federations import B16, CLIENTS, personal_star, weights_star
-from toys.world import certain, net
+from toys.federations import B16, CLIENTS, mixed_star, personal_star, weights_star
+from toys.world import certain, net, private
 
 WHOLE = Training(batch=None, lr=0.2)
 STEP = Training(batch=None, lr=0.5)
+QUARTER = Training(batch=None, lr=0.25)
 PLAIN = Cohort(weighted=False)
 
 
@@ -152,3 +154,68 @@ def test_golden_pfedme_on_one_number():
     found = number(PFedMe(server=NodeOptimiser(rate=0.5), **options))
     assert server(found, "c0")["weight"].item() == 5.0
     assert server(found)["weight"].item() == 1.75
+
+
+# -- APFL and MAPPER -------------------------------------------------------------------------------------------
+def own(result, client, part="own"):
+    """Return the weights of one of a client's two models."""
+    found = server(result, client)
+    return {n.removeprefix(f"{part}."): t for n, t in found.items() if n.startswith(f"{part}.")}
+
+
+def pairs(method, kind, ys):
+    """Return clients that hold (x = 1, y); both of their models are one number, from zero on. The loss is (w - y)^2."""
+    targets = {f"c{i}": torch.full((1, 1), y) for i, y in enumerate(ys)}
+    data = {c: {"train": Data(x=torch.ones(1, 1), y=y, task=Regression())} for c, y in targets.items()}
+    pair = Model(lambda: kind(scalar_net(), scalar_net()), share="common")
+    models = {"server": {"model": scalar_net}, "client": {"model": pair}}
+    return Federation(method, star(list(data)), models, data)
+
+
+def test_apfl_at_its_ends_is_solo_and_fedavg():
+    """The global model is FedAvg's whatever alpha is; with alpha = 1 own models are solo's, from the same start."""
+    common = {"model": Model(net(), common=True)}
+    plain = local(weights_star(FedAvg(local=B16), common["model"])).run(3)
+    alone = local(Federation(Solo(local=B16), complete(CLIENTS), {"peer": common}, private(CLIENTS))).run(3)
+    for alpha in (0.0, 0.3, 1.0):
+        found = local(mixed_star(APFL(alpha=alpha, local=B16))).run(3)
+        assert equal(server(found), server(plain))
+        for client in CLIENTS:
+            assert equal(own(found, client, "common"), server(plain, client))
+            assert equal(own(found, client), server(alone, client)) == (alpha == 1.0)
+
+
+def test_golden_apfl_on_one_number():
+    """alpha = 0.5, and a step halves the way to 8. From 0: w = 4; v moves by alpha times the mixture's gradient, to 2.
+    The mixture is 3. Then w = 6, v = 2 + 0.5 * 0.5 * 5 = 3.25."""
+    made = pairs(APFL(local=QUARTER), MixedWeights, [8.0])
+    for rounds, w, v in ((1, 4.0, 2.0), (2, 6.0, 3.25)):
+        found = local(made).run(rounds)
+        assert (server(found)["weight"].item(), own(found, "c0")["weight"].item()) == (w, v)
+    # The second round's gradient of alpha, at v = 2, w = 4, is 2 (3 - 8) (2 - 4) = 20: far beyond 0.
+    learnt = local(replace(made, method=APFL(local=QUARTER, adaptive=True))).run(2)
+    assert [row["sum"] for row in learnt.table.select(quantity="alpha")] == [0.5, 0.0]
+
+
+def test_mapper_at_its_ends_is_solo_and_fedavg():
+    common = {"model": Model(net(), common=True)}
+    plain = local(weights_star(FedAvg(local=WHOLE), common["model"])).run(3)
+    alone = local(Federation(Solo(local=WHOLE), complete(CLIENTS), {"peer": common}, private(CLIENTS))).run(3)
+    assert near(server(local(mixed_star(Mapper(share=0.0, local=WHOLE))).run(3)), server(plain))
+    found = local(mixed_star(Mapper(share=1.0, local=WHOLE))).run(3)
+    for client in CLIENTS:
+        assert near(own(found, client), server(alone, client))
+
+
+def test_golden_mapper_on_one_number():
+    """lambda = 0.5, and a step goes half of 8 less what is predicted, times lambda. From 0 the own model goes to 2.
+    Then the sum is 1, and the global model goes 0.5 * 0.5 * 7 = 1.75."""
+    found = local(pairs(Mapper(share=0.5, local=QUARTER), MixedOutputs, [8.0])).run(1)
+    assert (own(found, "c0")["weight"].item(), server(found)["weight"].item()) == (2.0, 1.75)
+
+
+def test_mapper_chooses_the_own_model_where_clients_want_opposite_things():
+    found = local(pairs(Mapper(local=QUARTER), MixedOutputs, [-8.0, 8.0])).run(8)
+    chosen = [row["sum"] for row in found.table.select(quantity="lambda")]
+    assert chosen[:2] == [0.1, 0.1]  # both models are the same at first
+    assert chosen[-2:] == [0.9, 0.9]

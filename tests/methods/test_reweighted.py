@@ -1,26 +1,35 @@
 """FedNova and other methods that are FedAvg with another mean: limits, and numbers that can be checked by hand."""
 
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from heterophony import Data, Federation
+from heterophony import Data, Federation, Regression
 from heterophony.engines import local
 from heterophony.kernel.topology import star
-from heterophony.methods import FedAvg, FedNova
+from heterophony.methods import QFFL, TERM, DataSharing, FedAvg, FedCurv, FedNova
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
-from toys.by_hand import scalar_net, server, squared
-from toys.federations import weights_star
+from toys.by_hand import equal, scalar_net, server, squared
+from toys.federations import B16, shared_star, weights_star
+from toys.world import PUBLIC, normed
 
 STEP = Training(batch=None, lr=0.5)
+QUARTER = Training(batch=None, lr=0.25)
 PLAIN = Cohort(weighted=False)
 
 
-def numbers(method, ys, rounds=1):
-    """Return the server's number; client k holds one (x = 1, y = y_k), so a step at 0.5 halves the way to y_k."""
-    data = {f"c{i}": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), float(y)))} for i, y in enumerate(ys)}
+def numbers(method, ys, rounds=1, **more):
+    """Return the server's number; client k holds one (x = 1, y = y_k), so a step at 0.5 halves the way to y_k.
+
+    With `task=Regression()` the loss is (w - y_k)^2, without the half, and it is a step at 0.25 that does so.
+    """
+    data = {
+        f"c{i}": {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), float(y)), **more)} for i, y in enumerate(ys)
+    }
     models = {role: {"model": scalar_net} for role in ("server", "client")}
     return server(local(Federation(method, star(list(data)), models, data)).run(rounds))["weight"].item()
 
@@ -53,3 +62,93 @@ def test_fednova_refuses_what_is_no_sum_of_gradients():
     for how in (Training(optimiser="adam"), Training(clip=1.0)):
         with pytest.raises(ValueError, match=r"local\.optimiser=sgd"):
             FedNova(local=how)
+
+
+# -- q-FFL and TERM --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", [QFFL(q=0.0, local=B16), TERM(tilt=0.0, local=B16), FedCurv(pull=0.0, local=B16)])
+def test_without_its_term_a_method_is_fedavg(method):
+    assert equal(server(local(weights_star(method)).run(3)), server(local(weights_star(FedAvg(local=B16))).run(3)))
+
+
+def test_golden_q_ffl_on_one_number():
+    """Targets 4 and 8 from 0: losses 16 and 64, models 2 and 4, L = 4, so dw is -8 and -16. With q = 1, the h are
+    64 + 4 * 16 = 128 and 256 + 4 * 64 = 512. The server goes (16 * 8 + 64 * 16) / (128 + 512) = 1.8.
+    With q = 2: F^2 = 256 and 4096, h = 2 * 16 * 64 + 4 * 256 = 3072 and 2 * 64 * 256 + 4 * 4096 = 49152.
+    """
+    for q, expected in ((1.0, 1.8), (2.0, (256 * 8 + 4096 * 16) / (3072 + 49152))):
+        assert numbers(QFFL(q=q, local=QUARTER), [4, 8], task=Regression()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_high_q_counts_only_the_worst_client_and_overflows_nowhere():
+    """It is a step towards the second client alone: F dw over q |dw|^2 + L F."""
+    found = numbers(QFFL(q=1e4, local=QUARTER), [4, 8], task=Regression())
+    assert found == pytest.approx(64 * 16 / (1e4 * 256 + 4 * 64), rel=1e-6)
+
+
+def test_golden_term_on_one_number():
+    """Losses are 16 and 64. With t = log(2) / 48 the second counts twice: (2 + 2 * 4) / 3. Far tilts take one alone."""
+    for tilt, expected in ((math.log(2) / 48, 10 / 3), (1e6, 4.0), (-1e6, 2.0)):
+        found = numbers(TERM(tilt=tilt, local=QUARTER), [4, 8], task=Regression())
+        assert found == pytest.approx(expected, rel=1e-6)
+
+
+# -- FedCurv ---------------------------------------------------------------------------------------------------
+def test_golden_fedcurv_on_one_number():
+    """The first round is FedAvg's: 2 and 4, so 3. Gradients there are -2 and -4, the Fisher information 4 and 16.
+    With lambda = 1/16 the first then steps by (3 - 4) + 2/16 * 16 * (3 - 4) = -3, to 4.5, the second by
+    (3 - 8) + 2/16 * 4 * (3 - 2) = -4.5, to 5.25.
+    """
+    assert numbers(FedCurv(pull=1 / 16, local=STEP, loss=squared), [4, 8], rounds=1) == 3.0
+    assert numbers(FedCurv(pull=1 / 16, local=STEP, loss=squared), [4, 8], rounds=2) == 4.875
+
+
+def test_fedcurvs_pull_is_never_stiffer_than_its_limit():
+    """A stiffness of 32 is lowered to 10: the first steps by -1 + 10 * (3 - 4) = -11, the second by -5 + 8."""
+    assert numbers(FedCurv(pull=1.0, local=STEP, loss=squared), [4, 8], rounds=2) == (8.5 + 1.5) / 2
+
+
+def test_looking_for_fisher_information_changes_neither_statistics_nor_orders():
+    still = nodropout()
+    curved = local(weights_star(FedCurv(pull=0.0, local=B16), still)).run(3)
+    plain = local(weights_star(FedAvg(local=B16), still)).run(3)
+    for node in ("server", "c0"):
+        assert equal(server(curved, node), server(plain, node))
+
+
+def nodropout():
+    """Return a network with BatchNorm whose dropout drops nothing."""
+
+    def build():
+        module = normed()
+        module[3].p = 0.0
+        return module
+
+    return build
+
+
+# -- data sharing ----------------------------------------------------------------------------------------------
+def test_sharing_all_public_rows_is_fedavg_on_all_rows():
+    found = local(shared_star(DataSharing(portion=1.0, warm=0, local=B16))).run(2)
+    plain = local(shared_star(FedAvg(local=replace(B16, data="all")))).run(2)
+    assert equal(server(found), server(plain))
+
+
+def test_sharing_nothing_is_fedavg():
+    whole = Training(batch=None)
+    found = server(local(shared_star(DataSharing(portion=0.0, warm=0, local=whole))).run(2))
+    plain = server(local(shared_star(FedAvg(local=whole))).run(2))
+    assert all(torch.allclose(found[n], t, atol=1e-6) for n, t in plain.items())
+
+
+def test_a_client_keeps_its_portion_and_the_server_begins_with_the_public_rows():
+    """Clients take no step here; the server takes two with all public rows."""
+    federation = shared_star(DataSharing(portion=0.25, warm=2, local=Training(batch=None, epochs=0)))
+    found, module = local(federation).run(3), federation.node("server").models["model"]
+    for _ in range(2):
+        module.zero_grad()
+        F.cross_entropy(module(PUBLIC.x), PUBLIC.y).backward()
+        torch.optim.SGD(module.parameters(), 0.1).step()
+    assert all(torch.allclose(server(found)[n], t, atol=1e-6) for n, t in module.state_dict().items())
+    given = [found.state(c)["vars"]["given"].tolist() for c in ("c0", "c1", "c2")]
+    assert [len(set(rows)) for rows in given] == [8, 8, 8]
+    assert given[0] != given[1]

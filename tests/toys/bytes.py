@@ -12,6 +12,7 @@ import torch
 from heterophony.kernel.by_level import pick
 from heterophony.methods import (
     AFL,
+    APFL,
     BHFL,
     CFL,
     DSFL,
@@ -19,14 +20,18 @@ from heterophony.methods import (
     FD,
     FML,
     IFCA,
+    QFFL,
     RCFL,
+    TERM,
     Cronus,
     Cyclic,
+    DataSharing,
     Ditto,
     FCCLCode,
     FedAsync,
     FedAvg,
     FedBuff,
+    FedCurv,
     FedDF,
     FedGH,
     FedH2L,
@@ -40,6 +45,7 @@ from heterophony.methods import (
     FedProto,
     FineTune,
     KTpFL,
+    Mapper,
     Moon,
     PerFedAvg,
     PFedMe,
@@ -86,6 +92,12 @@ def cyclic(federation, rounds):
 def scaffold(federation, rounds):
     model, sent = federation.first("server").payload(), rounds * asked(federation)
     return {"global": sent * (2 * model + SCALAR), "update": sent * 2 * model}
+
+
+def fedcurv(federation, rounds):
+    """Weights and two sums down, weights and Fisher information up."""
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    return {"global": sent * 3 * model, "update": sent * (2 * model + SCALAR)}
 
 
 def fedmatch(federation, rounds):
@@ -296,7 +308,10 @@ averaged = weights_both_ways("global", "update", SCALAR)
 FORMULAS = {
     Cyclic: cyclic,
     Solo: nothing,
-    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg), averaged),
+    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg, APFL, Mapper, DataSharing), averaged),
+    QFFL: weights_both_ways("global", "update", 3 * SCALAR),
+    TERM: weights_both_ways("global", "update", 2 * SCALAR),
+    FedCurv: fedcurv,
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),
     Scaffold: scaffold,
     FedMatch: fedmatch,

@@ -12,6 +12,7 @@ from heterophony.engines import Network
 from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
 from heterophony.methods import (
     AFL,
+    APFL,
     BHFL,
     CFL,
     DSFL,
@@ -19,14 +20,18 @@ from heterophony.methods import (
     FD,
     FML,
     IFCA,
+    QFFL,
     RCFL,
+    TERM,
     Cronus,
     Cyclic,
+    DataSharing,
     Ditto,
     FCCLCode,
     FedAsync,
     FedAvg,
     FedBuff,
+    FedCurv,
     FedDF,
     FedGH,
     FedH2L,
@@ -40,6 +45,7 @@ from heterophony.methods import (
     FedProto,
     FineTune,
     KTpFL,
+    Mapper,
     Moon,
     PerFedAvg,
     PFedMe,
@@ -64,6 +70,7 @@ from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
+from heterophony.parts.mixtures import MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
@@ -177,6 +184,20 @@ def spliced_star(method, **options):
         for c, h in zip(CLIENTS, (4, 12, 16), strict=True)
     }
     return Federation(method, star(CLIENTS), {**models, "server": {"model": small}}, private(CLIENTS), TESTS, **options)
+
+
+def mixed_star(method, build=None, **options):
+    """One network for all; each client has one of its own beside its copy of the common one."""
+    build, kind = build or net(), MixedWeights if isinstance(method, APFL) else MixedOutputs
+    pair = Model(lambda: kind(build(), build()), share="common")
+    models = {"server": {"model": Model(build, common=True)}, "client": {"model": pair}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def shared_star(method, factory=None, **options):
+    """A star whose server has the labelled public points too."""
+    made = weights_star(method, factory, **options)
+    return replace(made, data={**made.data, "server": {"public": PUBLIC}})
 
 
 def own_star(method, build=net, **options):
@@ -397,6 +418,10 @@ METHODS = [
     ),
     Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
     Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, cohort=SOME), **o), rounds=4),
+    Row("q-ffl", lambda **o: weights_star(QFFL(local=B16, cohort=SOME), normed, **o), rounds=4),
+    Row("term", lambda **o: weights_star(TERM(local=B16, tilt=-2.0), **o), crash_rounds=1),
+    Row("fedcurv", lambda **o: weights_star(FedCurv(local=B16, cohort=SOME), normed, **o), rounds=4),
+    Row("data-sharing", lambda **o: shared_star(DataSharing(local=B16), **o), crash_rounds=1),
     Row("moon", lambda **o: contrasted(Moon(local=B16, cohort=SOME), **o), rounds=4),
     Row("fedmatch", lambda **o: matched(FedMatch(local=B16, distil=GENTLE, confidence=0.3), normed, **o)),
     Row(
@@ -504,6 +529,8 @@ METHODS = [
         rounds=2,
         crash_rounds=1,
     ),
+    Row("apfl", lambda **o: mixed_star(APFL(local=Training(batch=16, momentum=0.9), adaptive=True), normed, **o)),
+    Row("mapper", lambda **o: mixed_star(Mapper(local=B16, cohort=SOME), **o), rounds=4, crash_rounds=1),
     Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),

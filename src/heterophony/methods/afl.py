@@ -27,7 +27,6 @@ from heterophony import (
     Method,
     Node,
     Note,
-    Predict,
     Round,
     Same,
     Scalar,
@@ -36,7 +35,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Training, answers, onto_simplex, task_loss
+from heterophony.parts import Cohort, Training, answers, loss_on, onto_simplex, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), loss=Scalar(low=0, high=1e30))  # sums stay finite
@@ -101,11 +100,7 @@ class AFL(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        data = client.data[self.local.data]
-        loss = 0.0
-        if len(data):
-            outputs = yield Predict("model", self.local.data)
-            loss = float(data.task.loss(outputs, data.y))
+        loss = yield from loss_on(client, self.local.data)
         yield self.local.fit("model", task_loss)
         return UPDATE(weights=client.weights(), loss=loss)
 

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from heterophony.parts.lowrank import restored as restored
     from heterophony.parts.merging import Merge as Merge
     from heterophony.parts.merging import train_beside as train_beside
+    from heterophony.parts.mixtures import MixedOutputs as MixedOutputs
+    from heterophony.parts.mixtures import MixedWeights as MixedWeights
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
     from heterophony.parts.mutual import Signal as Signal
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from heterophony.parts.node_optimiser import update_of as update_of
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
+    from heterophony.parts.own_loss import loss_on as loss_on
     from heterophony.parts.own_value import own_value as own_value
     from heterophony.parts.public import PublicRows as PublicRows
     from heterophony.parts.public import as_sent as as_sent
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from heterophony.parts.residual import follow as follow
     from heterophony.parts.residual import longest as longest
     from heterophony.parts.retention import Retention as Retention
+    from heterophony.parts.retention import information as information
     from heterophony.parts.schedules import Ramp as Ramp
     from heterophony.parts.schedules import Scheduled as Scheduled
     from heterophony.parts.schedules import Stairs as Stairs
@@ -93,6 +97,7 @@ if TYPE_CHECKING:
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
     from heterophony.parts.training import Training as Training
+    from heterophony.parts.transforms import Curved as Curved
     from heterophony.parts.transforms import Gem as Gem
     from heterophony.parts.transforms import PCGrad as PCGrad
     from heterophony.parts.transforms import Project as Project
@@ -136,19 +141,21 @@ _NAMES = {
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
+    "mixtures": ("MixedOutputs", "MixedWeights"),
     "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
+    "own_loss": ("loss_on",),
     "own_value": ("own_value",),
     "public": ("PublicRows", "as_sent", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
-    "retention": ("Retention",),
+    "retention": ("Retention", "information"),
     "schedules": ("Ramp", "Scheduled", "Stairs", "Warmup"),
     "simplex": ("onto_simplex",),
     "spliced": ("Spliced",),
     "staleness": ("Staleness",),
     "training": ("Training",),
-    "transforms": ("Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "transforms": ("Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
     "updates": ("norm", "observe"),
 }
 

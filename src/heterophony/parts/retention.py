@@ -72,24 +72,33 @@ class Retention:
         return answer
 
     def consolidate(self, node: Node, how: Training, loss: Loss) -> Steps:
-        """Keep what matters now for the next round. Looking changes nothing: neither statistics nor orders."""
-        rows, size = len(node.data[how.data]), how.at(node).batch
-        epochs, module = dict(node.epochs), node.models["model"]
-        buffers = [buffer.clone() for buffer in module.buffers()]
-        gradients, sizes = [], []
-        for number in range(self.batches):
-            some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[:size]
-            look = Fit("model", Watched(loss), how.data, rows=some, optimiser=sgd(0.0), answer="gradient")
-            gradients.append((yield look).gradient)
-            sizes.append(len(some))
-        node.epochs = epochs
-        copy_into(module.buffers(), buffers)
-        if not rows:
+        """Keep what matters now for the next round."""
+        new = yield from information(node, how, loss, self.batches)
+        if new is None:
             return
         old = node.vars.get("retained", {}).get("fisher")
-        matters = faded(old, fisher(gradients, sizes), self.decay)
-        centre = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-        node.vars["retained"] = {"fisher": matters, "centre": centre}
+        named = node.models["model"].named_parameters()
+        centre = {name: parameter.detach().clone() for name, parameter in named}
+        node.vars["retained"] = {"fisher": faded(old, new, self.decay), "centre": centre}
+
+
+def information(node: Node, how: Training, loss: Loss, count: int) -> Steps:
+    """Return the diagonal of the Fisher information of the model "model", from so many batches; None without rows.
+
+    Looking changes nothing: neither statistics nor orders.
+    """
+    rows, size = len(node.data[how.data]), how.at(node).batch
+    epochs, module = dict(node.epochs), node.models["model"]
+    buffers = [buffer.clone() for buffer in module.buffers()]
+    gradients, sizes = [], []
+    for number in range(count):
+        some = torch.randperm(rows, generator=node.rng(f"fisher {number}"))[:size]
+        look = Fit("model", Watched(loss), how.data, rows=some, optimiser=sgd(0.0), answer="gradient")
+        gradients.append((yield look).gradient)
+        sizes.append(len(some))
+    node.epochs = epochs
+    copy_into(module.buffers(), buffers)
+    return fisher(gradients, sizes) if rows else None
 
 
 def _with(ewc: Ewc, known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

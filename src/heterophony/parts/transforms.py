@@ -41,6 +41,26 @@ class Shifted:
 
 
 @dataclass(frozen=True)
+class Curved:
+    """Add the gradient of strength * sum_j (w - c_j)^T F_j (w - c_j), from the sums of F_j and of F_j c_j (FedCurv).
+
+    A stiffness above `limit` is lowered to it: at a rate of 1/limit, a step then goes all the way back.
+    """
+
+    strength: float
+    limit: float = 10.0
+
+    def __call__(self, gradients: Named, parameters: Named, *, stiffness: Named, centres: Named) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for name, gradient in gradients.items():
+            stiff = 2 * self.strength * stiffness[name]
+            lowered = self.limit / stiff.clamp_min(self.limit)
+            pull = stiff * parameters[name] - 2 * self.strength * centres[name]
+            found[name] = gradient + lowered * pull
+        return found
+
+
+@dataclass(frozen=True)
 class Sparse:
     """Add the gradient of l1 |psi|_1 + l2 |sigma - psi|^2; of weights sigma + psi, only psi moves (FedMatch)."""
 
