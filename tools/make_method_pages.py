@@ -42,6 +42,8 @@ def pages() -> dict[str, str]:
     rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
     head = ["# Methods", "", "Made by `tools/make_method_pages.py` from the methods themselves.", ""]
     made["README.md"] = "\n".join([*head, "| method | in one line | what travels |", "|---|---|---|", *rows]) + "\n"
+    words = PAGES / "words" / "README.md"  # what is said of methods that are not here
+    made["README.md"] += "\n" + words.read_text() if words.exists() else ""
     return made
 
 

@@ -1,4 +1,4 @@
-"""FedBN, Reptile, Per-FedAvg, pFedMe, APFL and MAPPER: limits, golden toys, and steps taken by plain loops."""
+"""FedBN, Reptile, Per-FedAvg, pFedMe, APFL, MAPPER and FedFomo: limits, golden toys, and steps taken by plain loops."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from torch import nn
 from heterophony import Data, Federation, Model, Regression
 from heterophony.engines import local
 from heterophony.kernel.topology import complete, star
-from heterophony.methods import APFL, FedAvg, FineTune, Mapper, PerFedAvg, PFedMe, Solo, fedbn, reptile
+from heterophony.methods import APFL, FedAvg, FedFomo, FineTune, Mapper, PerFedAvg, PFedMe, Solo, fedbn, reptile
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.mixtures import MixedOutputs, MixedWeights
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -219,3 +219,38 @@ def test_mapper_chooses_the_own_model_where_clients_want_opposite_things():
     chosen = [row["sum"] for row in found.table.select(quantity="lambda")]
     assert chosen[:2] == [0.1, 0.1]  # both models are the same at first
     assert chosen[-2:] == [0.9, 0.9]
+
+
+# -- FedFomo ---------------------------------------------------------------------------------------------------
+def test_fedfomo_without_downloads_is_solo():
+    found = local(weights_star(FedFomo(downloads=0, local=B16), common := Model(net(), common=True))).run(3)
+    peers = {"peer": {"model": common}}
+    alone = local(Federation(Solo(local=B16), complete(CLIENTS), peers, private(CLIENTS))).run(3)
+    for client in CLIENTS:
+        assert equal(server(found, client), server(alone, client))
+
+
+def test_golden_fedfomo_on_one_number():
+    """Targets 4, 6 and 8; a step halves the way. After a round the models are 2, 3 and 4. At 2 the first client's loss
+    is 4. That of 3 is 1 and that of 4 is 0, so weights are 3 / 1 and 4 / 2, and shares 0.6 and 0.4: 2.6 + 0.8 = 3.4.
+    Training halves the way to 4. The last one's losses grow towards 2 and 3, so that it only trains: 6.
+    """
+    ys = {"c0": 4.0, "c1": 6.0, "c2": 8.0}
+    data = {c: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y), task=Regression())} for c, y in ys.items()}
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    found = local(Federation(FedFomo(local=QUARTER), star(list(ys)), models, data)).run(2)
+    assert server(found, "c0")["weight"].item() == pytest.approx(3.7, rel=1e-6)
+    assert server(found, "c2")["weight"].item() == 6.0
+    liked = found.state("server")["vars"]["liked"]
+    assert liked["c0"] == pytest.approx({"c1": 0.6, "c2": 0.4}, rel=1e-6)
+    assert liked["c2"] == {"c0": 0.0, "c1": 0.0}
+
+
+def test_fedfomo_sends_what_was_liked_or_anything():
+    node = weights_star(FedFomo()).node("server")
+    others, liked = ["a", "b", "c", "d"], {"c": 2.0, "a": 1.0}
+    assert FedFomo(downloads=2, explore=0.0).chosen(node, "x", others, liked) == ["c", "a"]
+    drawn = set()
+    for node.round in range(40):
+        drawn.add(tuple(FedFomo(downloads=2, explore=1.0).chosen(node, "x", others, liked)))
+    assert len(drawn) > 6

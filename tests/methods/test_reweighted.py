@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from heterophony import Data, Federation, Regression
 from heterophony.engines import local
 from heterophony.kernel.topology import star
-from heterophony.methods import QFFL, TERM, DataSharing, FedAvg, FedCurv, FedNova
+from heterophony.methods import QFFL, TERM, DataSharing, FedAvg, FedCS, FedCurv, FedNova
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared
@@ -152,3 +152,28 @@ def test_a_client_keeps_its_portion_and_the_server_begins_with_the_public_rows()
     given = [found.state(c)["vars"]["given"].tolist() for c in ("c0", "c1", "c2")]
     assert [len(set(rows)) for rows in given] == [8, 8, 8]
     assert given[0] != given[1]
+
+
+# -- FedCS -----------------------------------------------------------------------------------------------------
+def test_fedcs_without_a_budget_is_fedavg():
+    found, plain = local(weights_star(FedCS(local=B16))).run(3), local(weights_star(FedAvg(local=B16))).run(3)
+    assert equal(server(found), server(plain))
+
+
+def test_golden_selection_of_fedcs():
+    """Alone, a is done at 1 + 2 = 3, b at 2 + 2 = 4, c at 0 + 6 = 6, d at 5 + 1 = 6. So a comes first. Then b could
+    be done at 3 + 2 = 5, c at 9, d at 5 + 1 = 6: b. Then c at 11, d at 6: d. Last c, at 12.
+    """
+    told = {"c": (0.0, 6.0), "a": (1.0, 2.0), "d": (5.0, 1.0), "b": (2.0, 2.0)}
+    for budget, expected in ((2.9, ""), (3, "a"), (5, "ab"), (6, "adb"), (11.9, "adb"), (12, "cadb"), (None, "cadb")):
+        assert FedCS(budget=budget).selected(told) == tuple(expected)
+
+
+def test_only_those_whom_fedcs_chooses_are_sent_the_model():
+    """c0 says 40 ms and 80 ms, c1 96 + 300, c2 112 + 80: c0 is done at 120, c2 at 200. A tenth of a second is too
+    little for anyone: rounds are skipped, and the model stays as it is."""
+    told = {"seconds": {"c0": 1e-3, "*": 2e-3}, "upload": {"c1": 0.3, "*": 0.08}}
+    found = local(weights_star(FedCS(local=B16, budget=0.2, **told))).run(2)
+    assert {m["to"] for m in found.ledger.messages if m["kind"] == "global"} == {"c0", "c2"}
+    hurried = weights_star(FedCS(local=B16, budget=0.1, **told))
+    assert equal(server(local(hurried).run(2)), hurried.node("server").weights())

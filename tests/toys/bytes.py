@@ -31,8 +31,10 @@ from heterophony.methods import (
     FedAsync,
     FedAvg,
     FedBuff,
+    FedCS,
     FedCurv,
     FedDF,
+    FedFomo,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -98,6 +100,35 @@ def fedcurv(federation, rounds):
     """Weights and two sums down, weights and Fisher information up."""
     model, sent = federation.first("server").payload(), rounds * asked(federation)
     return {"global": sent * 3 * model, "update": sent * (2 * model + SCALAR)}
+
+
+def fedcs(federation, rounds):
+    """A question and two numbers for each that is asked; models for those who fit, by what they say."""
+    server, method = federation.first("server"), federation.method
+    model, asked_all, chosen = server.payload(), 0, 0
+    for server.round in range(rounds):
+        clients = [federation.node(name) for name in method.cohort.draw(server)]
+        rows = {c.id: method.local.epochs * len(c.data["train"]) for c in clients}
+        told = {name: (pick(method.seconds, name) * n, pick(method.upload, name)) for name, n in rows.items()}
+        asked_all, chosen = asked_all + len(clients), chosen + len(method.selected(told))
+    return {
+        "ask": 0,
+        "resources": asked_all * 2 * SCALAR,
+        "global": chosen * model,
+        "update": chosen * (model + SCALAR),
+    }
+
+
+def fedfomo(federation, rounds):
+    """Models of others who have been heard, as many as may be sent, and for each a share on the way back."""
+    server, method = federation.first("server"), federation.method
+    model, heard, sent, others = server.payload(), set(), 0, 0
+    for server.round in range(rounds):
+        cohort = set(method.cohort.draw(server))
+        sent += len(cohort)
+        others += sum(min(method.downloads, len(heard - {client})) for client in cohort)
+        heard |= cohort
+    return {"models": others * model, "update": sent * model + others * 4}
 
 
 def fedmatch(federation, rounds):
@@ -312,6 +343,8 @@ FORMULAS = {
     QFFL: weights_both_ways("global", "update", 3 * SCALAR),
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,
+    FedCS: fedcs,
+    FedFomo: fedfomo,
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),
     Scaffold: scaffold,
     FedMatch: fedmatch,

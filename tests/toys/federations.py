@@ -31,8 +31,10 @@ from heterophony.methods import (
     FedAsync,
     FedAvg,
     FedBuff,
+    FedCS,
     FedCurv,
     FedDF,
+    FedFomo,
     FedGH,
     FedH2L,
     FedH2LAsync,
@@ -99,6 +101,7 @@ class Row:
 
 
 B16 = Training(batch=16)
+TOLD = {"seconds": {"c0": 1e-3, "*": 2e-3}, "upload": {"c1": 0.3, "*": 0.08}}
 SOME = Cohort(fraction=0.67)
 HALF = NodeOptimiser(rate=0.5)
 TWENTY = PublicRows(sample=20)
@@ -422,6 +425,7 @@ METHODS = [
     Row("term", lambda **o: weights_star(TERM(local=B16, tilt=-2.0), **o), crash_rounds=1),
     Row("fedcurv", lambda **o: weights_star(FedCurv(local=B16, cohort=SOME), normed, **o), rounds=4),
     Row("data-sharing", lambda **o: shared_star(DataSharing(local=B16), **o), crash_rounds=1),
+    Row("fedcs", lambda **o: weights_star(FedCS(local=B16, budget=0.2, **TOLD), **o), rounds=4, crash_rounds=1),
     Row("moon", lambda **o: contrasted(Moon(local=B16, cohort=SOME), **o), rounds=4),
     Row("fedmatch", lambda **o: matched(FedMatch(local=B16, distil=GENTLE, confidence=0.3), normed, **o)),
     Row(
@@ -532,6 +536,7 @@ METHODS = [
     Row("apfl", lambda **o: mixed_star(APFL(local=Training(batch=16, momentum=0.9), adaptive=True), normed, **o)),
     Row("mapper", lambda **o: mixed_star(Mapper(local=B16, cohort=SOME), **o), rounds=4, crash_rounds=1),
     Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
+    Row("fedfomo", lambda **o: weights_star(FedFomo(local=B16, cohort=SOME, downloads=1), normed, **o), rounds=4),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
     Row(
