@@ -261,3 +261,47 @@ def test_layouts_are_for_files_of_ones_own(tmp_path):
     (tmp_path / "photos").mkdir()
     with pytest.raises(DataError, match=r"say in data\.arrays\.files which files are read"):
         load(f"folder:{tmp_path / 'photos'}", layout=ArrayLayout())
+
+
+# -- tables as people save them ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"age;weight;ill\n51,3;66,07;1\n", "line 1: values are separated by semicolons: save it with commas"),
+        (b"age\tweight\till\n51.3\t66.07\t1\n", "line 1: values are separated by tabs: save it with commas"),
+        (b"51.3,66.07,1\n48.2,70.1,0\n", "line 1: 51.3 is a number: the first line must name the columns"),
+        (b"age,town,ill\n51,Bonn,1\n48,K\xf6ln,0\n", "line 3 is not UTF-8: save the file as UTF-8"),
+        (b"age,weight,ill\n51,,1\n48,70,0\n", "line 2, column 'weight': there is no value"),
+        (b"age,weight,ill\n51,NA,1\n48,70,0\n", "line 2, column 'weight': 'NA' is no number"),
+        (b"age,weight,ill\n51,66,1\n48,70,\n", "line 3, column 'ill': there is no label"),
+        (b"age,weight,ill\n51,66,1,\n", "line 2: there are 4 values for 3 columns"),
+    ],
+)
+def test_a_table_that_is_saved_otherwise_is_refused_in_one_line(tmp_path, text, said):
+    path = tmp_path / "people.csv"
+    path.write_bytes(text)
+    with pytest.raises(DataError) as caught:
+        load(str(path), layout=ArrayLayout(y="ill"))
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mark_of_byte_order_and_spaces_behind_commas_change_nothing(tmp_path):
+    plain = "age,weight,ill\n51,66.5,yes\n48,70.25,no\n"
+    (tmp_path / "plain.csv").write_text(plain)
+    (tmp_path / "spaced.csv").write_text("\ufeff" + plain.replace(",", ", "), encoding="utf-8")
+    one, other = (load(str(tmp_path / f"{name}.csv"), layout=ArrayLayout(y="ill")) for name in ("plain", "spaced"))
+    assert np.array_equal(one.train.x, other.train.x)
+    assert one.classes == other.classes == ("no", "yes")
+    assert np.array_equal(one.train.y, other.train.y)
+
+
+def test_masks_of_grey_values_are_refused_unless_their_classes_are_named(tmp_path):
+    masks = np.zeros((4, 5, 5), np.uint8)
+    masks[:, 2:] = 255
+    np.savez(tmp_path / "m.npz", x=np.ones((4, 1, 5, 5), np.float32), y=masks)
+    with pytest.raises(DataError, match="'y' has the labels 0, 255 up to 255: number the classes from 0, or name"):
+        load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation"))
+    names = tuple(map(str, range(256)))
+    assert load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation", classes=names)).classes == names

@@ -69,6 +69,11 @@ def test_a_network_of_ones_own_is_told_the_shape_of_the_windows(sensors):
     assert json.loads(ran(*words, "--json").stdout)["metrics"]["participants"]
 
 
+def predicted(run, node, file, *words):
+    ran("export", run, "--node", node, "--to", f"{run}.safetensors")
+    return json.loads(ran("predict", f"{run}.safetensors", file, "--json", *words).stdout)
+
+
 def metrics(*words):
     return json.loads(ran("run", *words, "--json").stdout)["metrics"]
 
@@ -84,6 +89,18 @@ def test_four_hospitals_learn_who_is_ill_and_how_fast_hearts_beat(example):
     assert all(own["private"] is not None for own in found["participants"].values())
     rates = [metrics("fedavg", "--on", "rate.toml", "--rounds", rounds, "--out", f"rate-{rounds}") for rounds in "16"]
     assert rates[1]["acc"] < rates[0]["acc"]  # beats a minute: less is better
+    refused = CliRunner().invoke(app, ["export", "ill", "--node", "server", "--to", "no.safetensors"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "rows are standardised by its own, and server has none: export the model of one of c0" in refused.stderr
+    ill, rate = predicted("ill", "c0", "heart.csv"), predicted("rate-6", "c0", "heart.csv")
+    with open("heart.csv") as file:
+        table = [line.strip().split(",") for line in file]
+    right = [int(row[-1]) == label for row, (label,) in zip(table[1:], ill["labels"], strict=True)]
+    assert np.mean(right[:303]) > 0.65  # hospital 0's own patients
+    assert all(
+        (label == 1) == (yes > 0.5) for (label,), (yes,) in zip(ill["labels"], ill["probabilities"], strict=True)
+    )
+    assert 100 < np.mean(rate["values"][:303]) < 180
 
 
 def test_the_patients_are_those_of_the_known_set(example):
@@ -100,9 +117,13 @@ def test_twelve_sites_forecast_six_hours(example):
     first, later = (metrics("fedavg", "--on", "forecast.toml", "--rounds", n, "--out", f"run-{n}") for n in "13")
     assert later["acc"] < first["acc"]
     assert len(later["participants"]) == 12
+    assert np.shape(predicted("run-3", "c0", "sites.npz")["values"]) == (144, 6)
 
 
 def test_five_cameras_find_discs_and_squares(example):
     example("segments", "make_shapes.py")
     words = ("fedavg", "--on", "shapes.toml", "--set", "models.participants=shape_nets:small")
-    assert metrics(*words, "--set", "lr=0.01")["acc"] > 0.2  # Dice; it is 0 where all is ground
+    assert metrics(*words, "--set", "lr=0.01", "--out", "run")["acc"] > 0.2  # Dice; it is 0 where all is ground
+    masks = predicted("run", "server", "shapes.npz", "--trust")
+    assert masks["classes"] == ["ground", "disc", "square"]
+    assert np.mean(np.array(masks["labels"]) == np.load("shapes.npz")["masks"]) > 0.9

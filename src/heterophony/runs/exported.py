@@ -68,6 +68,11 @@ def save(
     about["run"] = spec["recipe"]
     if arrays := spec["recipe"].get("arrays"):
         by = arrays["standardised"]
+        if by and not by.keys() & {node, ""}:
+            raise RunError(
+                f"each participant's rows are standardised by its own, and {node} has none: export the model of one of "
+                f"{', '.join(by)}"
+            )
         about["arrays"] = {"layout": arrays["layout"], "standardised": by.get(node, by.get(""))}
     tensors = {k: v.contiguous().clone() for k, v in weights.items()}
     text = json.dumps(about)

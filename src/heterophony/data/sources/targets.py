@@ -33,6 +33,8 @@ def targets(halves: Sequence[Half], kind: str, names: tuple[str, ...]) -> Found:
     found = [_READ[kind](half) for half in halves]
     if kind in ("segmentation", "sequence"):
         highest = max(int(column.max(initial=0)) for column in found)
+        if kind == "segmentation" and not names:
+            _check_dense(halves[0], np.unique(np.concatenate([np.unique(column) for column in found])))
         classes = names or tuple(str(label) for label in range(max(2, highest + 1)))
         if highest >= len(classes):
             where = f"{halves[0].file.path}: {halves[0].y_key!r}"
@@ -43,6 +45,16 @@ def targets(halves: Sequence[Half], kind: str, names: tuple[str, ...]) -> Found:
         wide = " and ".join(map(str, sorted(widths)))
         raise DataError(f"{halves[0].file.path}: {halves[0].y_key!r} has {wide} targets a row in its two halves")
     return found, (), sized(kind, widths.pop())
+
+
+def _check_dense(half: Half, there: Column) -> None:
+    """Raise where masks leave out most numbers, as those do that hold grey values such as 0 and 255."""
+    if len(there) and 2 * len(there) < int(there.max()) + 1:
+        few = ", ".join(map(str, there[:4])) + (", ..." if len(there) > 4 else "")
+        raise DataError(
+            f"{half.file.path}: {half.y_key!r} has the labels {few} up to {there.max()}: number the classes from 0, or "
+            "name all of them in data.arrays.classes"
+        )
 
 
 def _width(column: Column) -> int:
