@@ -74,8 +74,13 @@ def maps(
 
 
 def _map(federation: Federation, name: str, model: nn.Module) -> dict[str, Any] | None:
-    """Return the map of one participant's network; None where it has no features, or some are no numbers."""
+    """Return the map of one participant's network.
+
+    None where it has no features, or some are no numbers, or rows have no class each, by which they are coloured.
+    """
     sets = [(domain, data) for domain, split, data in federation.test_sets(name) if split == "test"]
+    if any(data.task.kind != "classification" for _, data in sets):
+        return None
     seen: list[Tensor] = []
     labels: list[int] = []
     domains: list[str] = []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from heterophony.base.amounts import size
+from heterophony.base.wording import sentence
 from heterophony.report import ticks
 from heterophony.report.chapters import ArmRuns, Chapter, lost
 from heterophony.report.figure import Curve, Figure, Panel
@@ -22,9 +23,9 @@ def draw(chapter: Chapter) -> list[Figure]:
     seeds = {arm.seeds[0] for arm in chapter.arms}
     seed = f"seed {min(seeds)}" if len(seeds) == 1 else "each one's first seed"
     caption = (
-        f"Accuracy on all domains, {seed}, against every byte of every message, on each link it used, and against "
-        "the virtual clock of the simulated devices. Who sends nothing is a dashed line." + lost(chapter)
-    )
+        f"{sentence(chapter.score.label)} on all domains, {seed}, against every byte of every message, on each link it "
+        "used, and against the virtual clock of the simulated devices. Who sends nothing is a dashed line."
+    ) + lost(chapter)
     return [Figure("cost", "What it costs", caption, "In all, " + ", ".join(totals) + ".", panels, chapter.legend)]
 
 
