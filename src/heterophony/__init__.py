@@ -1,5 +1,6 @@
 """Federated learning between participants that differ: in model, data, task, hardware and place in the network."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.reaction import Count, Each, Every, Round, on
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
+    from heterophony.settings.participants import Participants
     from heterophony.tables.result import Result
     from heterophony.tasks.classification import Classification
     from heterophony.tasks.multilabel import MultiLabel
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from heterophony.tasks.task import Task
 
 __version__ = "0.1.0"
+
+logging.getLogger("heterophony").addHandler(logging.NullHandler())  # a library says nothing that nobody asked for
 
 # Where each public name lives. They are imported when first used, because torch takes a second.
 _HOMES = {
@@ -87,6 +91,7 @@ _HOMES = {
     "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
+    "settings.participants": ("Participants",),
     "tables.result": ("Result",),
     "tasks.classification": ("Classification",),
     "tasks.multilabel": ("MultiLabel",),
@@ -137,6 +142,7 @@ __all__ = [
     "Optimiser",
     "Own",
     "Part",
+    "Participants",
     "PerClass",
     "Predict",
     "Probabilities",

@@ -42,9 +42,24 @@ def test_what_is_described_is_built_again():
         assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_what_is_not_made_of_names_has_no_description():
-    with pytest.raises(TypeError, match="was not made of names"):
-        describe(lambda: nn.Linear(1, 1))
+def linear(width=2):
+    return nn.Linear(width, 1)
+
+
+def test_a_factory_at_the_top_of_a_module_is_described_by_its_name_and_plain_arguments():
+    for build, told in ((linear, {}), (partial(linear, width=5), {"width": 5})):
+        found = describe(build)
+        assert json.loads(json.dumps(found)) == {"make": f"{__name__}:linear", "of": {}, "with": told}
+        assert (imports(found), reads(found), shown(found)) == ([f"{__name__}:linear"], None, "linear")
+        assert rebuild(found, **SHAPE).in_features == told.get("width", 2)
+
+
+def test_what_has_no_name_cannot_be_built_again():
+    for build in (lambda: nn.Linear(1, 1), partial(linear, width=torch.tensor(3))):
+        found = describe(build)
+        assert shown(found) in ("<lambda>", "linear")
+        with pytest.raises(ValueError, match="has no name by which it can be built again"):
+            rebuild(found, **SHAPE)
 
 
 def test_what_a_description_says():

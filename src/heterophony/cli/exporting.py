@@ -45,7 +45,7 @@ def predict(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Classify images, or rows of arrays, with an exported model."""
+    """Classify images, or rows of arrays, with an exported model; of another task, print its outputs."""
     from heterophony.runs import exported
 
     with complaints():

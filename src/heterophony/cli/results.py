@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def compare(
     methods: Annotated[list[str], typer.Argument(help="Methods (see `heterophony methods`), or module:callable.")],
-    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name, a TOML file or module:callable.")],
     seeds: Annotated[int, typer.Option(min=1, help="How many: 0, 1, ...")] = 3,
     rounds: Annotated[int | None, typer.Option(min=1, help="For all; as the setting says if not given.")] = None,
     options: Annotated[Path | None, typer.Option(help="A TOML file with a table of options a method.")] = None,
@@ -60,7 +60,7 @@ def compare(
     """
     with complaints():
         from heterophony.catalogue import registry
-        from heterophony.settings import Setting
+        from heterophony.settings import Setting, task_of
         from heterophony.studies import campaign, comparison
 
         setting = Setting.load(on)
@@ -69,7 +69,7 @@ def compare(
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:  # what was found; a file of options wins, and --set over both
             given = {name: tuned_changes(tuned, setting.name, name, given.get(name, {})) for name in methods}
-        metric = comparison.metric_of(metric, setting.data.task.build(2))
+        metric = comparison.metric_of(metric, task_of(setting))
         wanted = comparison.planned_runs(
             methods,
             setting,

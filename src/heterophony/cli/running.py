@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def run(
     method: Annotated[str, typer.Argument(help="A method (`heterophony methods` lists them), or module:callable.")],
-    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name or a TOML file.")],
+    on: Annotated[str, typer.Option("--on", help="A setting: a shipped name, a TOML file or module:callable.")],
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds; as the setting says if not given.")] = None,
     seed: Annotated[int, typer.Option(help="Everything random follows from it.")] = 0,
     set_: options.Set = None,

@@ -17,7 +17,7 @@ from heterophony.cli.running import execute
 
 def tune(
     method: Annotated[str, typer.Argument(help="A method; `heterophony methods` lists them.")],
-    on: Annotated[str, typer.Option("--on", help="A setting with validation data: a shipped name or a TOML file.")],
+    on: Annotated[str, typer.Option("--on", help="A setting with validation data: name, TOML file, module:callable.")],
     grid: Annotated[list[str], typer.Option(help="key=value,value,...: an option and what to try. Repeatable.")],
     budget: Annotated[int, typer.Option(min=1, help="Trials; of a larger grid so many are drawn. The same for all.")],
     seeds: Annotated[str, typer.Option(help="Every trial is run with each of these: 0,1,2.")] = "0",

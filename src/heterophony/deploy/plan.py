@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from pydantic import Field, ValidationError, field_validator
 from torch import nn
 
 from heterophony.base import toml
 from heterophony.catalogue import registry
 from heterophony.data.table import Data
+from heterophony.data.views import whole
 from heterophony.deploy.holders import COORDINATOR, check_data, check_holders, check_learners
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
@@ -216,7 +216,7 @@ class Plan(Strict):
             if "test" in views:
                 tests[node] = views["test"]
             rows = {view: rows for view, rows in views.items() if view != "test"}
-            data[node] = rows if public is None else _with_public(rows, public)
+            data[node] = rows if public is None else whole({"public": public, **rows})
         return data, tests
 
     def rehearsed(self, **options: Any) -> Federation:
@@ -293,23 +293,3 @@ def _network(named: NamedFunction) -> Any:
         return made
 
     return build
-
-
-def _with_public(views: dict[str, Any], public: Data) -> dict[str, Any]:
-    """Return a participant's views with the public rows: "public", and what training may see, "own" and "all"."""
-    found: dict[str, Any] = {"public": public, **views}
-    if "train" in views:
-        found.setdefault("all", lambda: _joined(views["train"], public))
-        if "y" in public.columns:
-            mine = public.take(views["mine"].row) if "mine" in views else public
-            found.setdefault("own", lambda: _joined(views["train"], mine))
-        else:
-            found.setdefault("own", views["train"])
-    return found
-
-
-def _joined(first: Data, second: Data) -> Data:
-    """Return the rows of both; without labels, where the second has none."""
-    names = [name for name in ("x", "y") if name in second.columns]
-    columns: dict[str, torch.Tensor] = {name: torch.cat([first.columns[name], second.columns[name]]) for name in names}
-    return Data.of_columns(columns, first.task).augmented(first.augment)

@@ -45,11 +45,13 @@ def _said(value: Any) -> str:
 
 
 def name(folder: Folder) -> str:
-    """Return the setting's name if the package ships it like that, else the name of a file."""
+    """Return the setting's name if the package ships it like that, the function that it is, or the name of a file."""
     from heterophony.settings import Setting, shipped
 
     used = folder.recipe["setting"]
-    title = str(used["name"])
+    title, world = str(used["name"]), used["data"].get("world")
+    if world is not None and used == Setting.load(world).plain():
+        return str(world)
     if title in shipped() and json.loads(json.dumps(Setting.load(title).plain())) == used:
         return title
     return f"{title}.toml"

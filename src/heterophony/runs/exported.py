@@ -23,7 +23,7 @@ from heterophony.data.sources import npz
 from heterophony.data.sources.arrays import values
 from heterophony.data.sources.files import late, reading
 from heterophony.data.sources.stored import SUFFIXES, opened
-from heterophony.models.description import imports, reads, rebuild, shown
+from heterophony.models.description import buildable, imports, reads, rebuild, shown
 from heterophony.runs import portable
 from heterophony.runs.folder import inside
 from heterophony.runs.run import Run, RunError
@@ -55,6 +55,7 @@ def save(
     name = model or next(iter(networks), None)
     if name is None or name not in networks:
         raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
+    buildable(networks[name])
     if not to.parent.is_dir():
         raise RunError(f"{to}: there is no folder {to.parent}")
     with Run.reading(folder) as run:

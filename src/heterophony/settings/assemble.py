@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from heterophony.base.wording import meant
 from heterophony.catalogue import registry
 from heterophony.data import ArrayLayout
 from heterophony.data.root import folder
+from heterophony.data.views import View
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
@@ -21,13 +21,15 @@ from heterophony.kernel.needs import DataFacts
 from heterophony.kernel.networks import Model, Offer, checked, choose
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.topology import Topology, form_of_roles
-from heterophony.models import create
 from heterophony.models.description import describe
 from heterophony.parts.training import Training
 from heterophony.settings import building, fitting, topologies
 from heterophony.settings import world as worlds
+from heterophony.settings.networks import Networks, called, factory
+from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
-from heterophony.tasks.task import packed
+from heterophony.tasks.score import Score
+from heterophony.tasks.task import Task, packed
 
 # Keys of `--set` that change the setting; all others are options of the method.
 PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
@@ -52,6 +54,7 @@ def assemble(
     _check(method, made, chosen, world)
     topology = topologies.build(method, made, chosen, world, seed)
     models = _models(made, chosen, world, topology)
+    profiles = {name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()}
     recipe = {
         "method": method,
         "setting": chosen.plain(),
@@ -72,7 +75,7 @@ def assemble(
         evaluate=chosen.plan(method)[1],
         compute=compute,
         dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
-        profiles={name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()},
+        profiles={**world.profiles, **profiles},
         joins=chosen.joins,
         egress=chosen.egress,
         homes=world.homes,
@@ -81,7 +84,7 @@ def assemble(
         leaks=tuple(str(overlap) for overlap in world.coverage.overlaps if overlap.first != overlap.second),
         untrained=world.coverage.untrained(),
     )
-    _check_alike(method, federation, chosen)
+    _check_alike(method, federation, chosen, world)
     return federation
 
 
@@ -141,6 +144,20 @@ def resolve(
         _check_option(key, value)
         options[entry.full_name(key)] = value
     return entry.build(options), chosen
+
+
+def task_of(setting: Setting) -> Task:
+    """Return the task of a setting, for two classes, labels or targets; where Python gives the data, as they are."""
+    spec = setting.data
+    return spec.task.build(2) if spec.world is None else building.build(spec, seed=0).task
+
+
+def score_of(setting: Setting, name: str = "") -> Score:
+    """Return the score by which the task judges models, or another of its scores by name."""
+    found = {score.name: score for score in task_of(setting).scores}
+    if name and name not in found:
+        raise SettingError(f"there is no score {name!r}; it is all, own or one of {', '.join(list(found)[1:])}")
+    return found[name] if name else next(iter(found.values()))
 
 
 def _changed(method: str, setting: Setting, changes: Mapping[str, Any] | None, root: str | Path | None) -> Setting:
@@ -221,7 +238,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         name=setting.name,
         public=world.public is not None,
         labelled=world.labelled,
-        validation=bool(setting.data.validation),
+        validation=world.validation,
         stream=setting.data.stream is not None,
         task=world.task.kind,
         label_spaces=world.label_spaces if world.tasks else "",
@@ -229,7 +246,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     for need in method.needs():
         if lacking := need.lacks(facts):
             raise SettingError(f"{name} {lacking}")
-    networks = setting.models.networks
+    networks = Networks.of(setting, world).all
     for network in networks:
         fitting.check_reads(network, setting, world)
     for network in networks:
@@ -240,11 +257,12 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
         fitting.check_whole(name, setting, world)
 
 
-def _check_alike(name: str, federation: Federation, setting: Setting) -> None:
+def _check_alike(name: str, federation: Federation, setting: Setting, world: worlds.World) -> None:
     """Raise where what is averaged is not of one shape. Where that is a part, the rest of the networks may differ."""
     if (found := federation.unlike) is None:
         return
-    different, one = ", ".join(sorted(set(setting.models.names))), "set models.same or models.participants to one"
+    different = ", ".join(sorted(set(map(called, Networks.of(setting, world).own))))
+    one = "set models.same or models.participants to one"
     if found.width:
         raise SettingError(
             f"{name} averages heads of one shape; {setting.name} has {different}, and {found.line}: set width to at "
@@ -261,10 +279,10 @@ def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
     out = setting.dropout.always
     if not setting.dropout.weakest:
         return out
-    names, sizes = setting.models.names, {}
+    own, sizes = Networks.of(setting, world).own, {}
     for place, (participant, home) in enumerate(world.homes.items()):
         with seeded("only to be counted"):
-            made = create(names[place % len(names)], **world.told, classes=world.classes[home])
+            made = factory(own[place % len(own)], world.told, world.classes[home])()
         sizes[participant] = sum(parameter.numel() for parameter in made.parameters())
     weak = sorted(sizes, key=sizes.__getitem__)[: round(setting.dropout.weakest * len(sizes))]  # sorting keeps ties
     return tuple(dict.fromkeys((*out, *weak)))
@@ -289,36 +307,34 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
         raise SettingError(
             f'{type(method).__name__} does not say which networks it needs: models = {{"client": {{"model": Own()}}}}'
         )
-    names, first = setting.models.names, world.outputs
+    networks, first = Networks.of(setting, world), world.outputs
     places = {participant: place for place, participant in enumerate(world.homes)}
     found = {}
     for node in [*places, *(node for node in topology.roles if node not in places)]:
-        own = names[places.get(node, 0) % len(names)]
+        own = networks.own[places.get(node, 0) % len(networks.own)]
         classes = world.classes[world.homes[node]] if node in places else first
-        found[node] = choose(needed.get(topology.roles[node], {}), _offer(setting, world, own, classes))
+        found[node] = choose(needed.get(topology.roles[node], {}), _offer(setting, world, networks, own, classes))
     return found
 
 
-def _offer(setting: Setting, world: worlds.World, own: str, classes: int) -> Offer:
-    """Return the networks that a setting has for a node whose own is this one, with so many classes."""
-    part = setting.models
+def _offer(setting: Setting, world: worlds.World, networks: Networks, own: Network, classes: int) -> Offer:
+    """Return the networks that there are for a node whose own is this one, with so many classes."""
 
-    def model(network: str) -> Model:
-        build = partial(create, network, **world.told, classes=classes, **part.start(network))
+    def model(network: Network) -> Model:
+        part = setting.models
+        build = factory(network, world.told, classes, part.start(called(network)))
         return Model(build, part.share, part.buffers)
 
-    architectures = {network: model(network) for network in dict.fromkeys(part.names)}
-    return Offer(model(own), model(part.travelling), model(part.same or own), architectures)
+    architectures = {called(network): model(network) for network in networks.own}
+    return Offer(model(own), model(networks.travelling), model(networks.same or own), architectures)
 
 
-def _servers(
-    method: Method, setting: Setting, world: worlds.World, topology: Topology
-) -> dict[str, dict[str, worlds.View]]:
+def _servers(method: Method, setting: Setting, world: worlds.World, topology: Topology) -> dict[str, dict[str, View]]:
     """Return what nodes hold that are no participants: the public data, and in a tree the right to train on them."""
     if world.public is None:
         return {}
     form = form_of_roles(method.roles)
-    held: dict[str, dict[str, worlds.View]] = {"server": {"public": world.public}} if form == "star" else {}
+    held: dict[str, dict[str, View]] = {"server": {"public": world.public}} if form == "star" else {}
     if form == "tree" and world.labelled:
         for name in setting.topology.proxy:
             nodes = [n for n, role in topology.roles.items() if name in (n, role) and n not in world.homes]

@@ -9,7 +9,7 @@ from pathlib import Path
 from heterophony.data import DataError, Source, load
 from heterophony.data.sources import own, require
 from heterophony.settings import allocation as rows
-from heterophony.settings import views
+from heterophony.settings import given, views
 from heterophony.settings.allocation import Allocation
 from heterophony.settings.setting import DataPart
 from heterophony.settings.standardised import standardised
@@ -21,6 +21,8 @@ Labels = dict[str, tuple[str, ...]]  # domain -> its classes' names
 
 def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Build the world that a setting's data make with a seed. `root` is the folder of data sets."""
+    if spec.world is not None:
+        return given.world(spec.world, seed, spec.validation)
     sources, outside = _load(spec, root)
     reads = _kind(spec, sources, outside)
     labels = {name: sources[domain.source].classes for name, domain in spec.all_domains().items()}
@@ -122,8 +124,8 @@ def _check_targets(spec: DataPart, kind: str, sources: Mapping[str, Source]) -> 
         "label_noise": any(own.label_noise for own in spec.participants.values()),
         "data.stream.concepts.labels": spec.stream is not None and any(each.labels for each in spec.stream.concepts),
     }
-    for name, given in asked.items():
-        if given:
+    for name, wanted in asked.items():
+        if wanted:
             raise DataError(f"{name} needs one class a row; the domains are {spec.task.kind}")
 
 

@@ -2,50 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
+from heterophony.base import fault
 from heterophony.base.seeds import seeded
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.node import Slot
-from heterophony.models import create
 from heterophony.models.registry import reads
+from heterophony.settings.networks import Networks, called, factory
+from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.settings.world import World
 
 
-def check_reads(network: str, setting: Setting, world: World) -> None:
+def check_reads(network: Network, setting: Setting, world: World) -> None:
     """Raise where a network reads something else than the setting's data are, texts instead of images, say."""
-    wanted = reads(network)
+    wanted = reads(network) if isinstance(network, str) else None
     if wanted == "images" and world.reads == "arrays":  # which may have the shape of images: `create` looks at it
         return
     if wanted is not None and wanted != world.reads:
         raise SettingError(f"models: {network} reads {wanted}; {setting.name} has {world.reads}")
 
 
-def check_built(network: str, setting: Setting, world: World) -> None:
+def check_built(network: Network, setting: Setting, world: World) -> None:
     """Raise where a network cannot be built for the setting's data, or does not fit them."""
     _shared(setting, world, network)
-    if setting.models.start(network).get("frozen"):
+    if setting.models.start(called(network)).get("frozen"):
         _check_alike(setting, world, network)
 
 
-def _check_alike(setting: Setting, world: World, network: str) -> None:
+def _check_alike(setting: Setting, world: World, network: Network) -> None:
     """Raise where frozen parts begin differently on each node: they never travel, so that they would stay so."""
     made = []
     for draw in range(2):
         with seeded("only to see what is drawn", draw):
-            made.append(create(network, **world.told, classes=world.outputs, **setting.models.start(network)))
+            made.append(factory(network, world.told, world.outputs, setting.models.start(called(network)))())
     states = [module.state_dict() for module in made]
     for name in sorted(frozen_names(made[0])):
         if name in states[0] and not torch.equal(states[0][name], states[1][name]):
             raise SettingError(
-                f"models.frozen: {name} of {network} is drawn anew on each node, and nobody would train it: give its "
+                f"models.frozen: {name} of {called(network)} is drawn anew on each node, and nobody would train it: give its "
                 "values with models.weights, or freeze less"
             )
 
 
-def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict[str, torch.Size]:
+def _shared(setting: Setting, world: World, network: Network, more: int = 0) -> dict[str, torch.Size]:
     """Return the shapes of what travels of a network; raise if it cannot be built.
 
     `more` is how many classes it has beyond those that there are.
@@ -53,12 +57,25 @@ def _shared(setting: Setting, world: World, network: str, more: int = 0) -> dict
     classes = world.outputs
     share = setting.models.share
     with seeded("only to see that it can be built"):
-        module = create(network, **world.told, classes=classes + more, **setting.models.start(network))
-    own = ":" in network and world.reads in ("images", "arrays")
+        module = _module(network, factory(network, world.told, classes + more, setting.models.start(called(network))))
+    own = not isinstance(network, str) or (":" in network and world.reads in ("images", "arrays"))
     if own or world.reads == "arrays":  # somebody's own, or one that may be for another task
-        _check_outputs(network, module, _blank(world), world, classes + more)
+        _check_outputs(called(network), module, _blank(world), world, classes + more)
     shared = Slot(module, (share,) if isinstance(share, str) else share).shared()
     return {name: tensor.shape for name, tensor in shared.items()}
+
+
+def _module(network: Network, build: Callable[[], nn.Module]) -> nn.Module:
+    """Return what a factory makes; raise where it makes something else, or cannot be called."""
+    if isinstance(network, str):
+        return build()
+    try:
+        made = build()
+    except Exception as error:
+        raise SettingError(f"network {called(network)!r} cannot be built: {fault.told(error)}") from error
+    if not isinstance(made, nn.Module):
+        raise SettingError(f"network {called(network)!r} gives a {type(made).__name__}, not a torch.nn.Module")
+    return made
 
 
 def _blank(world: World) -> Tensor:
@@ -86,7 +103,8 @@ def check_whole(name: str, setting: Setting, world: World) -> None:
     """Raise where a part of the server's model, which is the method's result, would never be learnt."""
     share = setting.models.share
     everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
-    network = setting.models.same or setting.models.travelling
+    chosen = Networks.of(setting, world)
+    network = chosen.same or chosen.travelling
     if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
         raise SettingError(
             f"{name}: models.share = {share!r} leaves the rest of the server's model, which is its result, as it was "
@@ -96,9 +114,13 @@ def check_whole(name: str, setting: Setting, world: World) -> None:
 
 def check_adaptors(name: str, setting: Setting, world: World) -> None:
     """Raise where what travels between different tasks depends on how many classes there are."""
-    network = setting.models.travelling
+    network = Networks.of(setting, world).travelling
     if _shared(setting, world, network) != _shared(setting, world, network, more=1):
-        part = f"{setting.models.share!r} of {network}" if setting.models.share else f"the whole of {network}"
+        part = (
+            f"{setting.models.share!r} of {called(network)}"
+            if setting.models.share
+            else f"the whole of {called(network)}"
+        )
         raise SettingError(
             f"{name}: {part} cannot be shared, as {world.label_spaces}: set models.share to a part without the "
             'outputs, such as "body"'

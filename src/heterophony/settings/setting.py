@@ -23,7 +23,6 @@ from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
 from heterophony.tasks.kinds import sized
-from heterophony.tasks.score import Score
 from heterophony.tasks.task import Task
 
 
@@ -269,6 +268,8 @@ class DataPart(Strict):
     """By name, kinds of data of their own; or a `source`."""
     source: str | None = None
     """One data set for all (as `source` of a domain): one domain, or one for each of the `rotations`."""
+    world: str | None = None
+    """`module:callable` that gives `Participants`: everyone's rows, networks and tests, made in Python."""
     rotations: tuple[float, ...] = ()
     """Degrees; a domain `M0`, `M20`, ... for each."""
     rows: int | None = Field(default=None, ge=1)
@@ -321,6 +322,8 @@ class DataPart(Strict):
 
     @model_validator(mode="after")
     def _somewhere(self) -> DataPart:
+        if self.world is not None:
+            return self._only_world(self.world)
         if bool(self.domains) == bool(self.source):
             raise ValueError("give either domains or a source")
         if self.rotations and not self.source:
@@ -343,8 +346,17 @@ class DataPart(Strict):
             raise ValueError(f"{texts} leave no rows to train on: together they must be less than 1")
         return self
 
+    def _only_world(self, world: str) -> DataPart:
+        """Raise where something else is said of rows that Python gives."""
+        if ":" not in world:
+            raise ValueError(f"world is module:callable, got {world!r}")
+        given = self.model_fields_set - {"world", "validation"}
+        if wrong := [name for name in sorted(given) if getattr(self, name) != type(self).model_fields[name].default]:
+            raise ValueError(f"{wrong[0]} means nothing beside world: {world} gives everyone's rows itself")
+        return self
+
     def all_domains(self) -> dict[str, DomainPart]:
-        if self.domains:
+        if self.domains or self.world is not None:
             return self.domains
         assert self.source is not None
         if not self.rotations:
@@ -386,8 +398,9 @@ class DataPart(Strict):
 class ModelPart(Strict):
     """Whose network is which: one for all, or a list that is dealt round."""
 
-    participants: str | Annotated[tuple[str, ...], Field(min_length=1)]
-    """A network for all, or a list or family that is dealt round (`heterophony models`, or `module:callable`)."""
+    participants: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """A network for all, or a list or family that is dealt round (`heterophony models`, or `module:callable`). It is
+    needed, unless `data.world` gives networks."""
     global_: str | None = Field(default=None, alias="global")
     """The network that travels, or that a server has; the first participant's if not given."""
     same: str | None = None
@@ -405,23 +418,23 @@ class ModelPart(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        given = (self.participants,) if isinstance(self.participants, str) else self.participants
+        given = (self.participants,) if isinstance(self.participants, str) else self.participants or ()
         return tuple(name for each in given for name in members(each))
 
     @property
-    def travelling(self) -> str:
-        return self.global_ or self.names[0]
+    def travelling(self) -> str | None:
+        return self.global_ or next(iter(self.names), None)
 
     @property
     def networks(self) -> list[str]:
         """Return the networks that are named, each once."""
-        return list(dict.fromkeys([*self.names, self.travelling, *([self.same] if self.same else [])]))
+        return list(dict.fromkeys(name for name in (*self.names, self.travelling, self.same) if name))
 
     @model_validator(mode="after")
     def _named(self) -> ModelPart:
         for field, given in (("weights", self.weights), ("frozen", self.frozen)):
             for name in given if isinstance(given, dict) else ():
-                if name not in self.networks:
+                if self.networks and name not in self.networks:
                     known = ", ".join(self.networks)
                     raise ValueError(
                         f"{field} names the network {name!r}{meant(name, self.networks)}; there are {known}"
@@ -527,7 +540,7 @@ class Setting(Strict):
     """Every so many rounds, and in the last; participants who miss rounds, in each that they take part in."""
     data: DataPart
     """Where data come from and who gets what."""
-    models: ModelPart
+    models: ModelPart = ModelPart()
     """Whose network is which."""
     local: dict[str, Any] = {}
     """Every method's local training."""
@@ -551,6 +564,12 @@ class Setting(Strict):
         return self
 
     @model_validator(mode="after")
+    def _networks(self) -> Setting:
+        if self.models.participants is None and self.data.world is None:
+            raise ValueError("models.participants: field required")
+        return self
+
+    @model_validator(mode="after")
     def _own_plans(self) -> Setting:
         for name, own in self.methods.items():
             for key in ("rounds", "evaluate"):
@@ -559,14 +578,6 @@ class Setting(Strict):
                     raise ValueError(f"methods.{name}.{key} is a whole number of at least 1, got {value!r}")
         return self
 
-    def score(self, name: str = "") -> Score:
-        """Return the score by which the task judges models, or another of its scores by name."""
-        scores = self.data.task.build(2).scores
-        found = {score.name: score for score in scores}
-        if name and name not in found:
-            raise SettingError(f"there is no score {name!r}; it is all, own or one of {', '.join(list(found)[1:])}")
-        return found[name] if name else scores[0]
-
     def plan(self, method: str) -> tuple[int, int]:
         """Return the rounds of a method, and after how many of them it is evaluated."""
         own = self.methods.get(method, {})
@@ -574,7 +585,12 @@ class Setting(Strict):
 
     @classmethod
     def load(cls, name: str) -> Setting:
-        """Load a shipped setting by name, or a TOML file by path. Data of one's own may lie beside the file."""
+        """Load a shipped setting by name, a TOML file by path, or make one of a `module:callable` (`data.world`).
+
+        Data of one's own may lie beside the file.
+        """
+        if ":" in name and not _is_file(name):
+            return cls.of({"name": name.replace(":", "."), "data": {"world": name}})
         made = cls.read(text(name), Path(name).stem if _is_file(name) else name, name)
         return made.located(Path(name).parent) if _is_file(name) else made
 
@@ -602,6 +618,8 @@ class Setting(Strict):
     def imports(self) -> list[tuple[str, str]]:
         """Return what it names that is not ours and would be imported: what each is, and its name."""
         named = [("network", own) for network in self.models.networks for own in imported_by(network)]
+        if self.data.world is not None:
+            named.append(("world", self.data.world))
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:

@@ -17,6 +17,8 @@ from heterophony.settings.world import World
 
 def grow(part: TopologyPart, world: World, seed: int = 0) -> Topology:
     """Return a tree whose leaves are the participants. The seed deals them where that is to be at random."""
+    if world.tree is not None and part.tree is None and part.clusters is None:
+        part = part.model_copy(update={"tree": world.tree})
     try:
         return tree(_spec(part, world, seed), part.residuals)
     except ValueError as error:

@@ -15,9 +15,9 @@ from heterophony.data import Data, Source, Split, to_data
 from heterophony.data.augment import NAMED, Augmentation
 from heterophony.data.stream import Drift, Stream
 from heterophony.data.text import text_data
+from heterophony.data.views import View, joined, whole
 from heterophony.settings.allocation import Allocation, Client, DomainRows, OutsideRows, Rows, rng
 from heterophony.settings.setting import ConceptPart, DataPart, DomainPart, PublicPart, StreamPart
-from heterophony.settings.world import View
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.task import Task
 
@@ -109,7 +109,7 @@ def _views(
         views |= {"public": public, "mine": partial(_mine, public, client.place)}
         if spec.stream is None:  # what comes in rounds cannot be joined with what is there from the start
             mine = cache(partial(form.data, held.train, held.public, held.spec))
-            views |= {"own": partial(_joined, train, mine), "all": partial(_joined, train, public)}
+            views = whole({**views, "own": partial(joined, train, mine)})
     if len(held.validation):
         views["validation"] = partial(form.data, held.train, held.validation, held.spec)
     return views
@@ -141,15 +141,6 @@ def _mine(public: View, place: int) -> Data:
     everyone = public()
     rows = torch.nonzero((everyone.domain == place) | (everyone.domain < 0)).flatten()
     return Data(task=everyone.task, row=rows)
-
-
-def _joined(*views: View) -> Data:
-    """Return the rows of several views; without labels, where one has none."""
-    parts = [view() for view in views]
-    names = [name for name in ("x", "y") if all(name in part.columns for part in parts)]
-    columns = {name: torch.cat([part.columns[name] for part in parts]) for name in names}
-    widest = max(parts, key=lambda part: part.task.outputs or 0)
-    return Data.of_columns(columns, widest.task).augmented(parts[0].augment)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------

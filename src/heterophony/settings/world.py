@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from heterophony.data import Coverage, Data
 from heterophony.data.moments import Moments
+from heterophony.data.views import View
+from heterophony.kernel.profile import Profile
+from heterophony.settings.participants import Network
 from heterophony.tasks.task import Task
-
-View = Callable[[], Data]  # data that are made when they are first asked for
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class World:
     targets: dict[str, Task]  # domain -> what its targets are
     reads: str = "images"  # or "texts", "arrays", or "sequences", whose every next byte is predicted
     moments: dict[str, Moments] = field(default_factory=dict)  # by what arrays were standardised; "": all of them
+    # What Python may bring besides (`given.py`); where it is made of data sets, the setting says these.
+    networks: tuple[Network, ...] = ()  # of the participants, dealt round
+    common: Network | None = None  # the one that travels
+    tree: Mapping[str, Any] | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+    @property
+    def validation(self) -> bool:
+        """Whether there are rows to choose on."""
+        return any("validation" in splits for splits in self.tests.values())
 
     @property
     def task(self) -> Task:

@@ -18,7 +18,7 @@ from heterophony.base.seeds import derive
 from heterophony.catalogue import registry
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
-from heterophony.settings import Setting, SettingError, assemble
+from heterophony.settings import Setting, SettingError, assemble, score_of
 from heterophony.settings.assemble import PARTS
 from heterophony.studies.tried import Outcome, Tried, key_of
 from heterophony.tables.metrics import diverged
@@ -100,9 +100,10 @@ def tune(
 
     `tried` is the file that remembers them, `run` runs one federation, and `tell` hears of each trial.
     """
-    if not setting.changed(_theirs(changes)).data.validation:
-        raise SettingError(f"{setting.name} has no validation data to choose on: set data.validation")
-    score = setting.score("" if by in ("acc", "own") else by)
+    own = setting.changed(_theirs(changes)).data
+    if not own.validation and own.world is None:
+        raise SettingError(_nothing_to_choose_on(setting))
+    score = score_of(setting, "" if by in ("acc", "own") else by)
     plan = setting.plan(method)[0]
     rounds = rounds or plan
     whole, memory = _whole(method, changes), Tried(tried)
@@ -114,7 +115,9 @@ def tune(
             key = key_of(method, setting, options, changes, seed, rounds, by)
             if key not in memory.outcomes:
                 made = assemble(method, setting, seed=seed, changes=merged, root=root, compute=compute)
-                memory.add(key, _outcome(run(_blind(made), rounds), by))
+                if not (blind := _blind(made)).tests:
+                    raise SettingError(_nothing_to_choose_on(setting))
+                memory.add(key, _outcome(run(blind, rounds), by))
             outcomes[str(seed)] = memory.outcomes[key]
         trial = Trial(
             method=method,
@@ -155,6 +158,10 @@ def edges(trials: Sequence[Trial], chosen: Trial) -> list[str]:
         if len(tried) > 1 and _is_number(value) and value in (min(tried), max(tried)):
             said.append(f"{name} = {value} is the {'largest' if value == max(tried) else 'smallest'} that was tried")
     return said
+
+
+def _nothing_to_choose_on(setting: Setting) -> str:
+    return f"{setting.name} has no validation data to choose on: set data.validation"
 
 
 def _is_number(value: Any) -> bool:
