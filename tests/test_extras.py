@@ -16,6 +16,7 @@ BRINGS = {
     "report": {"plotly", "matplotlib"},
     "parquet": {"pyarrow"},
     "hf": {"datasets"},
+    "pandas": {"pandas"},
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},

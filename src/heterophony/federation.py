@@ -16,6 +16,8 @@ from torch import nn
 from heterophony.base.seeds import seeded
 from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
+from heterophony.data.views import whole
+from heterophony.kernel import ready
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.by_level import check_known, pick, tables, values
 from heterophony.kernel.compute import Compute
@@ -48,7 +50,7 @@ class Federation:
     method: Method
     topology: Topology
     models: Mapping[str, Models]
-    data: Mapping[str, NodeData]
+    data: Mapping[str, Data | NodeData]  # rows to train on, or views by name
     tests: Mapping[str, Data | Mapping[str, Data]] = field(default_factory=dict)  # by domain (and split)
     private_tests: Mapping[str, Data] = field(default_factory=dict)  # by node: its own view of the test data
     homes: Mapping[str, str] = field(default_factory=dict)  # participant -> the domain that is its own
@@ -65,6 +67,10 @@ class Federation:
     untrained: tuple[str, ...] = ()  # classes that are tested, though nobody trains on them
 
     def __post_init__(self) -> None:
+        ready.check_values(self.method, self.topology, self.models, self.data, self.tests)
+        if any(isinstance(views, Data) for views in self.data.values()):
+            views = {owner: {"train": own} if isinstance(own, Data) else own for owner, own in self.data.items()}
+            object.__setattr__(self, "data", views)
         self._check_roles()
         self._check_names()
         self._check_tasks()
@@ -231,6 +237,42 @@ class Federation:
                 hint = f"set width to at most {found.width}, or give all one network"
             raise ValueError(f"{type(self.method).__name__} averages weights of one shape, but {found.line}: {hint}")
 
+    def check(self) -> None:
+        """Raise where something is missing, or does not fit, that a run would only find out on its way.
+
+        What a setting was read from has been checked.
+        """
+        if self.recipe is None:
+            tests = [(f"{split} set {domain}", data) for domain, split, data in self._test_sets]
+            tests += [(f"private test of {node}", data) for node, data in self.private_tests.items()]
+            ready.check(self.method, map(self._holding, self.topology.roles), tests)
+        self.check_alike()
+
+    def _holding(self, node: str) -> ready.Holding:
+        """Return what a node has."""
+        models = {name: _model(model) for name, model in (self.of(self.models, node) or {}).items()}
+        inner = bool(self.topology.static[node].children)
+        return ready.Holding(node, self.topology.roles[node], models, self.views(node), inner)
+
+    def views(self, node: str) -> dict[str, Any]:
+        """Return a node's data by view: what it was given, and what follows from that.
+
+        Public rows are those that everyone holds, so a node that was not given them has those of the others.
+        """
+        given: Mapping[str, Any] = self.of(self.data, node) or {}
+        if "public" not in given and self._public is not None:
+            given = {**given, "public": self._public}
+        return whole(given)
+
+    @cached_property
+    def _public(self) -> Any:
+        """Return the public rows, if the method needs some and all who were given any have the same ones."""
+        if not self.method.public:
+            return None
+        held = [views for views in self.data.values() if not isinstance(views, Data)]
+        found = [views["public"] for views in held if "public" in views]
+        return found[0] if found and all(view is found[0] for view in found) else None
+
     def computed(self, **changes: Any) -> Federation:
         """Return the same federation with another `compute`, as in `federation.computed(device="cuda")`."""
         return replace(self, compute=replace(self.compute, **changes))
@@ -246,7 +288,7 @@ class Federation:
             id,
             self.topology.roles[id],
             slots={name: self._slot(id, name, _model(model)) for name, model in models.items()},
-            data=self.of(self.data, id),
+            data=self.views(id),
             memory=self.method.memory,
             links=self.topology.links(id, 0, self.seed),
             seed=self.seed,
@@ -341,26 +383,38 @@ class Federation:
             identity["task"] = packed(self.task)
         return identity
 
-    def run(self, rounds: int, out: str | Path | None = None, **options: Any) -> Result:
-        """Run on the local engine; with `out`, into a run folder that can be resumed."""
-        from heterophony.engines import local
+    def run(self, rounds: int, out: str | Path | None = None, *, quiet: bool = False, **options: Any) -> Result:
+        """Run on the local engine; with `out`, into a run folder that can be resumed.
+
+        Progress is shown on a terminal and in a notebook, unless it is to be `quiet`.
+        """
         from heterophony.runs.run import Run
 
         if not isinstance(rounds, int) or rounds < 1:
             raise ValueError(f"a run has a whole number of rounds, at least 1, got {rounds!r}")
-        self.check_alike()
+        self.check()
         if out is None:
-            return local(self, **options).run(rounds)
+            return self._run(rounds, quiet, options)
         with Run.create(Path(out), self.identity(), rounds) as run:
-            return self._finished(local(self, record=run, **options).run(rounds), Path(out))
+            return self._finished(self._run(rounds, quiet, {**options, "record": run}), Path(out))
 
-    def resume(self, out: str | Path, rounds: int | None = None, **options: Any) -> Result:
+    def resume(self, out: str | Path, rounds: int | None = None, *, quiet: bool = False, **options: Any) -> Result:
         """Continue a run folder where its last snapshot stands; `rounds` extends it."""
-        from heterophony.engines import local
         from heterophony.runs.run import Run
 
+        self.check()
         with Run.open(Path(out), self.identity()) as run:
-            return self._finished(local(self, record=run, **options).run(rounds or run.goal), Path(out))
+            return self._finished(self._run(rounds or run.goal, quiet, {**options, "record": run}), Path(out))
+
+    def _run(self, rounds: int, quiet: bool, options: dict[str, Any]) -> Result:
+        """Run on the local engine, and show progress unless it is to be quiet or somebody else shows it."""
+        from heterophony.engines import local
+        from heterophony.runs import progress
+
+        if quiet or "progress" in options:
+            return local(self, **options).run(rounds)
+        with progress.shown(self, rounds) as tick:
+            return local(self, progress=tick, **options).run(rounds)
 
     def _finished(self, result: Result, out: Path) -> Result:
         from heterophony.runs.summary import finish

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _top(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
@@ -31,6 +33,19 @@ def _top(
 
         print(f"heterophony {__version__}")
         raise typer.Exit
+    # What the library has to say (which way of computing it chose, how far it is) goes beside the results.
+    log, voice = logging.getLogger("heterophony"), Voice()
+    context.call_on_close(partial(log.setLevel, log.level))
+    context.call_on_close(partial(log.removeHandler, voice))
+    log.addHandler(voice)
+    log.setLevel(logging.INFO)
+
+
+class Voice(logging.Handler):
+    """Says on stderr what the library logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
@@ -45,11 +60,6 @@ app.add_typer(deploy, name="deploy")
 
 
 def main() -> None:
-    # What the library has to say (which way of computing it chose, who runs one at a time) goes beside the progress.
-    voice = logging.StreamHandler()
-    voice.setFormatter(logging.Formatter("%(message)s"))
-    logging.getLogger("heterophony").addHandler(voice)
-    logging.getLogger("heterophony").setLevel(logging.INFO)
     if not {"", os.getcwd()} & set(sys.path):  # where a user's own networks are (module:callable), as for `python -m`
         sys.path.insert(0, os.getcwd())
     command = typer.main.get_command(app)

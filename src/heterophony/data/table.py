@@ -36,6 +36,9 @@ class Data:
         self._fill(columns, task or Classification(classes))
 
     def _fill(self, columns: dict[str, Tensor], task: Task) -> None:
+        for name, column in columns.items():
+            if not isinstance(column, Tensor):
+                raise ValueError(f"column {name!r} is no tensor but {_kind(column)}")
         lengths = {name: len(column) for name, column in columns.items()}
         if not columns or len(set(lengths.values())) != 1:
             raise ValueError(f"the columns of a data set must be of one length, got {lengths or 'none'}")
@@ -139,6 +142,14 @@ class Data:
         made.columns, made.task, made.augment, made.copies = columns, self.task, self.augment, {}
         made.levels = self.levels
         return made
+
+
+def _kind(column: Any) -> str:
+    """Say what was given for a column, and how a tensor is made of it."""
+    kind = type(column)
+    if kind.__module__ == "numpy":
+        return f"a numpy array ({column.dtype}): write torch.from_numpy(...), with .float() for numbers"
+    return f"a {kind.__name__}: write torch.tensor(...)"
 
 
 def _label(value: Any, number: int) -> int:

@@ -179,6 +179,8 @@ class Views(UserDict[str, Any]):
         return self[name].placed(self.device)
 
     def __getitem__(self, name: str) -> Data:
+        if name not in self.data:
+            raise KeyError(f"the node has no data view {name!r}; it has {', '.join(self.data) or 'none'}")
         found = self.data[name]
         if isinstance(found, Data):
             return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,8 @@ class MutualTeaching:
 
     In a round a method calls `study`, sends `signal`, and calls `learn` with what it has heard.
     """
+
+    views: ClassVar[tuple[str, ...]] = ("public", "mine")  # of a participant, which it reads
 
     eta: Annotated[float | None, "rate of learning from teachers; none: that of local training (beta)"] = None
     moments: Annotated[Literal["one", "two"], "states of the optimiser: one for both phases, or one for each"] = "one"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import logging
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from heterophony.base.amounts import size
 from heterophony.tables.table import Table
@@ -19,44 +20,72 @@ if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
     from heterophony.federation import Federation
 
+log = logging.getLogger(__name__)
 err = Console(stderr=True, markup=False, emoji=False)  # names are data
+
+Tick = Callable[["Engine"], None]
 
 
 @contextmanager
-def shown(federation: Federation, rounds: int) -> Iterator[Callable[[Engine], None]]:
-    """Show a bar on a terminal; elsewhere print a line every few seconds. Yields what the engine is to call."""
+def shown(federation: Federation, rounds: int) -> Iterator[Tick]:
+    """Show a bar on a terminal and in a notebook; elsewhere log a line every few seconds.
+
+    Yields what the engine is to call.
+    """
     name = (federation.recipe or {}).get("method", type(federation.method).__name__)
+    if not err.is_terminal and not err.is_jupyter:
+        yield _logged(name, rounds)
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}", markup=False),
+        *([] if err.is_jupyter else [TimeRemainingColumn()]),
+    )
+    bar = Progress(*columns, console=err, transient=True, disable=False)
+    task = bar.add_task(name, total=rounds, text="")
+    if err.is_jupyter:
+        yield _drawn(bar, task, _in_notebook(bar))
+        return
+    with bar:
+        yield _drawn(bar, task, lambda: None)
+
+
+def _drawn(bar: Progress, task: TaskID, show: Callable[[], None]) -> Tick:
+    """Return what brings a bar up to date, once a round."""
+    state = {"round": -1}
+
+    def tick(engine: Engine) -> None:
+        done = _round(engine)
+        if done != state["round"]:
+            state["round"] = done
+            bar.update(task, completed=done, text=_facts(engine))
+            show()
+
+    return tick
+
+
+def _in_notebook(bar: Progress) -> Callable[[], None]:
+    """Put a bar below the cell, and return what draws it anew in its place. It needs no widgets."""
+    display: Callable[..., Any] = importlib.import_module("IPython.display").display
+    handle = display(bar, display_id=True)
+    return lambda: handle.update(bar)
+
+
+def _logged(name: str, rounds: int) -> Tick:
+    """Return what logs a line every few seconds."""
     state = {"round": -1, "said": time.monotonic()}
 
-    if err.is_terminal:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[text]}", markup=False),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(name, total=rounds, text="")
-
-            def tick(engine: Engine) -> None:
-                done = _round(engine)
-                if done != state["round"]:
-                    state["round"] = done
-                    bar.update(task, completed=done, text=_facts(engine))
-
-            yield tick
-        return
-
-    def log(engine: Engine) -> None:
+    def tick(engine: Engine) -> None:
         now = time.monotonic()
         if now - state["said"] >= 5:
             done = _round(engine)
             if done != state["round"]:
                 state["round"], state["said"] = done, now
-                print(f"{name}: round {done} of {rounds}  {_facts(engine)}", file=sys.stderr, flush=True)
+                log.info("%s: round %d of %d  %s", name, done, rounds, _facts(engine))
 
-    yield log
+    return tick
 
 
 def _round(engine: Engine) -> int:
@@ -88,7 +117,7 @@ def saving_on_interrupt(engine: Engine) -> Iterator[None]:
         if engine.stop or engine.record is None:
             raise KeyboardInterrupt
         engine.stop = True
-        print("\nstopping after the present reactions (Ctrl-C again: at once)", file=sys.stderr, flush=True)
+        log.warning("\nstopping after the present reactions (Ctrl-C again: at once)")
 
     try:
         before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

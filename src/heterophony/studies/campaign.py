@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -24,6 +24,7 @@ from heterophony.runs.summary import Summary, finish, written
 from heterophony.settings import Setting, assemble
 from heterophony.settings.assemble import resolve
 
+log = logging.getLogger(__name__)
 FILE = "order.json"
 
 
@@ -161,12 +162,12 @@ def run(runs: Sequence[PlannedRun], jobs: int = 1, *, check: bool = True) -> Ite
             yield planned, found
     said = len(runs) - len(open_)
     if said:
-        _say(f"{said} of {counted(len(runs), 'run')} {'is' if said == 1 else 'are'} there already")
+        log.info(f"{said} of {counted(len(runs), 'run')} {'is' if said == 1 else 'are'} there already")
     for planned, found in _in_turn(open_) if jobs == 1 else _together(open_, jobs):
         said += 1
         acc = found.score.text(found.metrics.acc)
         clock = f"{time.monotonic() - began:.0f} s so far"
-        _say(f"{said} of {len(runs)}: {planned.label}, seed {planned.seed}: {found.score.label} {acc}; {clock}")
+        log.info(f"{said} of {len(runs)}: {planned.label}, seed {planned.seed}: {found.score.label} {acc}; {clock}")
         yield planned, found
 
 
@@ -184,7 +185,3 @@ def _together(runs: Sequence[PlannedRun], jobs: int) -> Iterator[tuple[PlannedRu
             yield doing[done], done.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,6 +51,22 @@ class Result:
         if product is not None and product not in (known := {row["product"] for row in self.table}):
             raise ValueError(f"there is no product {product!r}; there are {', '.join(sorted(known)) or 'none'}")
         return measure(self.table, self.homes, product or self.headline, **which)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each figure: of a model, on a test set, after a round.
+
+        The columns are round, time, product, node, set, split, score and value; a value that is no number is NaN.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError:
+            raise ImportError("Result.to_pandas needs pandas: pip install 'heterophony[pandas]'") from None
+        rows = [
+            {**vars(at), "score": score.name} for score in self.table.task.scores for at in self.table.ratings(score)
+        ]
+        columns = ["round", "time", "product", "node", "set", "split", "score", "value"]
+        found = pandas.DataFrame(rows, columns=columns).astype({"value": float})
+        return found.sort_values(columns[:2], kind="stable", ignore_index=True)
 
     def state(self, node: str) -> dict[str, Any]:
         """Return a node's final state: models, optimisers, variables."""
