@@ -27,6 +27,7 @@ from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Part, Weights
 from heterophony.kernel.message import Kind
 from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
+from heterophony.kernel.ready import reads
 from heterophony.studies.experiments import Experiment, shipped
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +66,7 @@ def page(entry: Entry) -> str:
     out += ["", "## Who does what, and when", "", "| role | reaction | when |", "|---|---|---|"]
     for reaction in entry.base.reactions:
         out.append(f"| {', '.join(reaction.roles)} | `{reaction.name}` | {_when(reaction)} |")
-    out += ["", f"Headline product: `{entry.base.headline}`.{_needs(entry)}", ""]
+    out += ["", f"Headline product: `{entry.base.headline}`.{_needs(entry)}", "", _views(entry), ""]
     if "Equations" in doc:
         out += ["## Equations", "", doc["Equations"], ""]
     out += ["## Options", "", *_options(entry), ""]
@@ -170,6 +171,21 @@ def _needs(entry: Entry) -> str:
         part = all(isinstance(field, Part) for field in averaged)
         texts += [" What travels of the networks must be alike." if part else " One network for all."]
     return "".join(texts)
+
+
+def _views(entry: Entry) -> str:
+    """Return in words which views of data the roles read, with options as they are by default."""
+    texts = []
+    for role, wanted in reads(entry.build({})).items():
+        needed = [f"`{view}`" for view in wanted if view != "mine"]
+        if needed:
+            texts.append(f"a {role} reads {' and '.join(needed)}")
+    if not texts:
+        return "No data are read."
+    text = f"Data: {'; '.join(texts)}."
+    if any("mine" in wanted for wanted in reads(entry.build({})).values()):
+        text += " With a view `mine`, these are the public rows of its own domain; without it, all."
+    return f"{text} [Which views follow from others](../how-to/python.md#views)."
 
 
 def _options(entry: Entry) -> Iterator[str]:
