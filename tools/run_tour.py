@@ -25,8 +25,13 @@ def execute(path: Path = TOUR) -> Any:
         cell.metadata = {}  # when and how long: not worth a difference
         # What is said on the side (progress, warnings of the kernel) is no result.
         if cell.cell_type == "code":
-            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr" and not _on_the_side(out)]
     return book
+
+
+def _on_the_side(output: Any) -> bool:
+    """Tell whether an output is a bar that shows the progress of a run."""
+    return bool(output.get("metadata", {}).get("heterophony") == "progress")
 
 
 def main() -> None:

@@ -185,13 +185,14 @@ def test_in_a_notebook_one_bar_is_drawn_anew(monkeypatch):
     shown = []
 
     class Handle:
-        def update(self, bar):
+        def update(self, bar, metadata):
+            assert metadata == progress.SIDE
             shown.append([task.completed for task in bar.tasks])
 
     class Display:
         @staticmethod
-        def display(bar, display_id):
-            assert display_id
+        def display(bar, display_id, metadata):
+            assert (display_id, metadata) == (True, progress.SIDE)
             assert "text/html" in bar._repr_mimebundle_([], [])
             return Handle()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -94,7 +96,7 @@ def check(method: Method, holdings: Iterable[Holding], tests: Iterable[tuple[str
     """
     networks, wanted = method.networks(), reads(method)
     reading = _Reading()
-    for held in holdings:
+    for held in sorted(holdings, key=lambda held: held.inner):  # participants first: servers have much from them
         for slot, choice in networks.get(held.role, {}).items():
             if slot not in held.models and not isinstance(choice, Architectures):
                 raise ValueError(
@@ -103,7 +105,9 @@ def check(method: Method, holdings: Iterable[Holding], tests: Iterable[tuple[str
                 )
         if held.role != method.roles[-1] or not held.inner:
             _check_there(held, wanted[held.role], type(method).__name__)
-        _check_data(held, reading)
+        for view, data in held.data.items():
+            if isinstance(data, Data) and "x" in data.columns:
+                reading.check(held, view, data)
     for where, data in tests:
         check_rows(data, where)
         check_targets(data, where)
@@ -151,34 +155,40 @@ def _check_there(held: Holding, wanted: Mapping[str, str], method: str) -> None:
         )
 
 
-def _check_data(held: Holding, reading: _Reading) -> None:
-    """Raise where a node's rows are not what its networks and its task need."""
-    network = held.models.get("model") or next(iter(held.models.values()), None)
-    for view, data in held.data.items():
-        if not isinstance(data, Data) or "x" not in data.columns:
-            continue
+class _Reading:
+    """Which rows are sound, and which networks have read rows of their form.
+
+    What many nodes hold is looked at once. Each network is built once, and tried on two rows of each form.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[int, int]] = set()  # data, and the network that reads them
+        self.built: dict[int, nn.Module] = {}
+        self.kept: list[Any] = []  # so that nothing else gets the same id
+        self.given: dict[tuple[int, torch.Size, torch.dtype], Any] = {}  # outputs, by network and form of rows
+
+    def check(self, held: Holding, view: str, data: Data) -> None:
+        """Raise where a node's rows are not what its networks and its task need."""
+        network = held.models.get("model") or next(iter(held.models.values()), None)
+        if view != "train":
+            network = None
+        key = (id(data), 0 if network is None else _source(network))
+        if key in self.seen:
+            return
+        self.seen.add(key)
+        self.kept.append((data, network))
         where = f"{view} of {held.node}"
-        if network is not None and view == "train":
-            reading.check(where, held.node, network, data)
-        else:
+        if network is None:
             check_rows(data, where)
+        else:
+            self._read(where, held.node, network, data)
         if "y" in data.columns:
             check_targets(data, where)
 
-
-class _Reading:
-    """Which networks have read rows of which form. Each is built once, and tried on two rows of each form."""
-
-    def __init__(self) -> None:
-        self.built: dict[int, nn.Module] = {}
-        self.factories: list[Callable[[], nn.Module]] = []  # kept, so that no other gets the same id
-        self.given: dict[tuple[int, torch.Size, torch.dtype], Any] = {}  # outputs, by network and form of rows
-
-    def check(self, where: str, node: str, network: Model, data: Data) -> None:
+    def _read(self, where: str, node: str, network: Model, data: Data) -> None:
         """Raise where a network cannot read the rows, or gives fewer outputs than there are classes."""
-        key = id(network.build)
+        key = _source(network)
         if key not in self.built:
-            self.factories.append(network.build)
             self.built[key] = _built(node, network)
         module = self.built[key]
         weights = next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), None)
@@ -187,6 +197,12 @@ class _Reading:
         if form not in self.given:
             self.given[form] = _tried(where, module, data)
         _check_outputs(where, self.given[form], data)
+
+
+def _source(network: Model) -> int:
+    """Return what is the same for all nodes with one factory, or with copies of one module."""
+    build = network.build
+    return id(build.args[0] if isinstance(build, partial) and build.func is deepcopy else build)
 
 
 def _built(node: str, network: Model) -> nn.Module:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 err = Console(stderr=True, markup=False, emoji=False)  # names are data
 
+SIDE = {"heterophony": "progress"}  # marks what is no result of a cell
 Tick = Callable[["Engine"], None]
 
 
@@ -69,8 +70,8 @@ def _drawn(bar: Progress, task: TaskID, show: Callable[[], None]) -> Tick:
 def _in_notebook(bar: Progress) -> Callable[[], None]:
     """Put a bar below the cell, and return what draws it anew in its place. It needs no widgets."""
     display: Callable[..., Any] = importlib.import_module("IPython.display").display
-    handle = display(bar, display_id=True)
-    return lambda: handle.update(bar)
+    handle = display(bar, display_id=True, metadata=SIDE)
+    return lambda: handle.update(bar, metadata=SIDE)
 
 
 def _logged(name: str, rounds: int) -> Tick:

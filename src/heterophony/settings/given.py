@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from heterophony.base.seeds import generator
 from heterophony.base.wording import listed, meant
 from heterophony.data import Coverage, Data, DataError
 from heterophony.data.sound import check_kind, check_rows, check_targets
-from heterophony.data.views import View, joined, whole
+from heterophony.data.views import View, joined, loaded, whole
 from heterophony.settings.participants import Network, Participants
 from heterophony.settings.world import World
 from heterophony.tasks.classification import Classification
@@ -275,7 +276,7 @@ def _spaces(targets: Mapping[str, Task]) -> dict[str, str]:
 
 
 def _view(data: Data) -> View:
-    return lambda: data
+    return partial(loaded, data)
 
 
 def _with_task(data: Data, task: Task) -> Data:
