@@ -16,7 +16,7 @@ from torch import nn
 from heterophony.base.seeds import seeded
 from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
-from heterophony.data.views import whole
+from heterophony.data.views import completed
 from heterophony.kernel import ready
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.by_level import check_known, pick, tables, values
@@ -262,7 +262,7 @@ class Federation:
         given: Mapping[str, Any] = self.of(self.data, node) or {}
         if "public" not in given and self._public is not None:
             given = {**given, "public": self._public}
-        return whole(given)
+        return completed(given)
 
     @cached_property
     def _public(self) -> Any:

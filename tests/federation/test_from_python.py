@@ -73,7 +73,7 @@ WRONG = {
         r"train of ben: x has rows of \(7,\), which the network cannot",
     ),
     "NaN": (ben(train=Data(x=HOLE, y=Y)), "train of ben: row 4 of x has a value that is no finite number"),
-    "no rows": (ben(train=Data(x=X[:0], y=Y[:0])), "train of ben has no rows"),
+    "tests without rows": ({"tests": {"all": Data(x=X[:0], y=Y[:0])}}, "test set all has no rows"),
     "NaN in tests": ({"tests": {"all": Data(x=HOLE, y=Y)}}, "test set all: row 4 of x has a value"),
     "tests without targets": ({"tests": {"all": Data(x=X)}}, "test set all has no column y, the targets; it has x"),
     "numbers of another width": (

@@ -182,6 +182,8 @@ def test_in_the_first_round_all_begin_with_the_head_of_the_server(method):
 
 def test_fedgen_begins_with_the_head_of_a_server_that_has_a_network():
     with pytest.raises(ReactionError, match="FedGen's server needs a network: everyone begins with its head"):
+        local(own_star(FedGen(local=B16), halves)).run(1)
+    with pytest.raises(ValueError, match="server has no model 'model', which FedGen needs of each server"):
         own_star(FedGen(local=B16), halves).run(1)
 
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from heterophony import Data, Federation
 from heterophony.base.seeds import generator
+from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.mailbox import Inbox
@@ -527,6 +528,11 @@ def test_public_rows_that_do_not_say_how_many_classes_there_are_are_refused(meth
     assert "\n" not in str(caught.value)
 
 
+def coming(data):
+    """The same rows as a stream."""
+    return Stream([lambda: data], Drift("sudden", 1, 1), arrivals=8)
+
+
 def test_misfits_are_refused_in_one_line():
     with pytest.raises(ValueError, match=r"temperature is a number > 0, got 0.0"):
         DSFL(temperature=0.0)
@@ -538,7 +544,7 @@ def test_misfits_are_refused_in_one_line():
     with pytest.raises(ValueError, match=r"local\.data is train, not all"):
         Cronus(local=Training(data="all"))
     whole = logits_star(Cronus(local=B16))
-    views = {c: {"train": own["train"], "public": own["public"]} for c, own in private(CLIENTS).items()}
+    views = {c: {"train": coming(own["train"]), "public": own["public"]} for c, own in private(CLIENTS).items()}
     with pytest.raises(ReactionError, match="private and public rows are trained on together") as caught:
         local(replace(whole, data={**whole.data, **views})).run(1)
     assert "\n" not in str(caught.value)

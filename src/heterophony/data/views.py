@@ -19,7 +19,7 @@ View = Callable[[], Data]  # data that are made when they are first asked for
 FOLLOW = {"own": ("train", "public"), "all": ("train", "public")}  # what can be made, and of which others
 
 
-def whole(views: Mapping[str, Any]) -> dict[str, Any]:
+def completed(views: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's views with those that follow from them: "own" and "all". What is given stays as it is.
 
     Private rows that come over time cannot be joined with rows that are there from the start.

@@ -19,7 +19,7 @@ from torch import nn
 from heterophony.base import toml
 from heterophony.catalogue import registry
 from heterophony.data.table import Data
-from heterophony.data.views import whole
+from heterophony.data.views import completed
 from heterophony.deploy.holders import COORDINATOR, check_data, check_holders, check_learners
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
@@ -216,7 +216,7 @@ class Plan(Strict):
             if "test" in views:
                 tests[node] = views["test"]
             rows = {view: rows for view, rows in views.items() if view != "test"}
-            data[node] = rows if public is None else whole({"public": public, **rows})
+            data[node] = rows if public is None else completed({"public": public, **rows})
         return data, tests
 
     def rehearsed(self, **options: Any) -> Federation:

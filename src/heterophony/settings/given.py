@@ -16,7 +16,7 @@ from heterophony.base.seeds import generator
 from heterophony.base.wording import listed, meant
 from heterophony.data import Coverage, Data, DataError
 from heterophony.data.sound import check_kind, check_rows, check_targets
-from heterophony.data.views import View, joined, loaded, whole
+from heterophony.data.views import View, completed, joined, loaded
 from heterophony.settings.participants import Network, Participants
 from heterophony.settings.world import World
 from heterophony.tasks.classification import Classification
@@ -239,7 +239,7 @@ def _all_views(rows: _Rows, who: str) -> dict[str, View]:
         held.setdefault("validation", chosen_on)
     if rows.public is not None:
         held["public"] = rows.public
-    return whole({view: _view(data) for view, data in held.items()})
+    return completed({view: _view(data) for view, data in held.items()})
 
 
 def _with_validation(rows: _Rows) -> dict[str, Views]:

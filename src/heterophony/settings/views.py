@@ -15,7 +15,7 @@ from heterophony.data import Data, Source, Split, to_data
 from heterophony.data.augment import NAMED, Augmentation
 from heterophony.data.stream import Drift, Stream
 from heterophony.data.text import text_data
-from heterophony.data.views import View, joined, whole
+from heterophony.data.views import View, completed, joined
 from heterophony.settings.allocation import Allocation, Client, DomainRows, OutsideRows, Rows, rng
 from heterophony.settings.setting import ConceptPart, DataPart, DomainPart, PublicPart, StreamPart
 from heterophony.tasks.classification import Classification
@@ -109,7 +109,7 @@ def _views(
         views |= {"public": public, "mine": partial(_mine, public, client.place)}
         if spec.stream is None:  # what comes in rounds cannot be joined with what is there from the start
             mine = cache(partial(form.data, held.train, held.public, held.spec))
-            views = whole({**views, "own": partial(joined, train, mine)})
+            views = completed({**views, "own": partial(joined, train, mine)})
     if len(held.validation):
         views["validation"] = partial(form.data, held.train, held.validation, held.spec)
     return views
