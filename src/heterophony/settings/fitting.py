@@ -44,8 +44,8 @@ def _check_alike(setting: Setting, world: World, network: Network) -> None:
     for name in sorted(frozen_names(made[0])):
         if name in states[0] and not torch.equal(states[0][name], states[1][name]):
             raise SettingError(
-                f"models.frozen: {name} of {called(network)} is drawn anew on each node, and nobody would train it: give its "
-                "values with models.weights, or freeze less"
+                f"models.frozen: {name} of {called(network)} is drawn anew on each node, and nobody would train it: "
+                "give its values with models.weights, or freeze less"
             )
 
 
