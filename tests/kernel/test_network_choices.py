@@ -11,7 +11,7 @@ from heterophony.kernel.networks import NotOffered, Offer, checked, choose
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, fedgen
 from heterophony.parts.spliced import Spliced
-from toys.world import halves, net, private
+from toys.world import certain, halves, net, private
 
 
 def offered(**changes):
@@ -34,6 +34,15 @@ def test_a_value_stands_for_a_network_that_is_offered(choice, field, common):
     found, of = choose({"model": choice}, offer)["model"], getattr(offer, field)
     assert (found.build, found.share, found.buffers) == (of.build, "body", "private")
     assert found.common is common
+
+
+def test_norms_that_are_private_do_not_travel_by_the_value_or_by_the_network():
+    found = choose({"model": Same(norms="private")}, offered(same=Model(certain)))["model"]
+    assert found == Model(certain, norms="private")
+    models = {role: {"model": found} for role in ("server", "client")}
+    node = Federation(FedAvg(), star(["c0"]), models, private(["c0"])).node("c0")
+    assert set(node.weights()) == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    assert set(node.slots["model"].tensors()) > set(node.weights())
 
 
 def test_each_architecture_is_a_model_of_its_name():
