@@ -4,7 +4,8 @@ python benchmarks/exchange.py --networks mlp lenet5 vgg11 --rounds 5
 
 Every round is one exchange with each of four participants (FedAvg on the embedded digits, one step of training), over
 TLS with node keys. The seconds are those between the beginnings of two rounds, without the first; those of the local
-engine, which does the same work, stand beside them.
+engine, which does the same work, stand beside them. With --tree it is B-HFL with two levels of edge servers, each an
+organisation of its own, above three participants: five exchanges, one after the other.
 """
 
 from __future__ import annotations
@@ -23,21 +24,34 @@ from heterophony.settings import assemble
 
 def rounds(result) -> list[float]:
     """Seconds between the beginnings of rounds."""
-    begun = {row["round"]: row["time"] for row in result.ledger.messages if row["kind"] == "global"}
+    messages = [row for row in result.ledger.messages if row["from"] in ("server", "root")]
+    begun = {row["round"]: row["time"] for row in reversed(messages)}
     return [b - a for a, b in itertools.pairwise(begun[r] for r in sorted(begun))][1:]
+
+
+def star(network: str):
+    return assemble("fedavg", "rotated-mnist", changes={"models.same": network, "local.steps": 1, "evaluate": 1000})
+
+
+def tree(network: str):
+    below = {"region": {"coast": ["M0", "M20"], "inland": ["M40"]}}
+    changes = {"models.same": network, "local.steps": 1, "proxy.steps": 1, "evaluate": 1000}
+    changes |= {"data.rotations": [0, 20, 40], "topology.tree": {"root": below}}
+    return assemble("bhfl", "rotated-mnist", changes=changes)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=["mlp", "lenet5", "vgg11"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tree", action="store_true")
     given = parser.parse_args()
-    print(f"{platform.machine()}, {date.today()}; FedAvg, four participants, {given.rounds} rounds, seconds a round\n")
+    what = "B-HFL, three participants, three edge servers" if given.tree else "FedAvg, four participants"
+    print(f"{platform.machine()}, {date.today()}; {what}, {given.rounds} rounds, seconds a round\n")
     print("| network | bytes a message | flower: median | least | most | local | start and end |")
     print("|---" * 7 + "|")
     for network in given.networks:
-        changes = {"models.same": network, "local.steps": 1, "evaluate": 1000}
-        federation = assemble("fedavg", "rotated-mnist", changes=changes)
+        federation = (tree if given.tree else star)(network)
         began = time.perf_counter()
         result = flower(federation).run(given.rounds)
         whole = time.perf_counter() - began

@@ -15,7 +15,7 @@ from deploy.test_node_server import changed
 from deploy.test_remote import Clock, Stubborn
 from heterophony.base import codec
 from heterophony.base.toml import written
-from heterophony.deploy import coordinator
+from heterophony.deploy import coordinator, status
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.node_server import Household
 from heterophony.deploy.organisation import Organisation
@@ -208,6 +208,7 @@ def plan_with(organisations=None, **links):
         ({**FIGURE.held, "harbour": ["coast", "north"]}, "harbour lists 'north', which is no inner node"),
         ({**FIGURE.held, "harbour": ["coast", "root"]}, "harbour lists 'root', which is no inner node"),
         ({**FIGURE.held, "fort": ["coast"]}, "harbour and fort both claim coast; a node is held by one"),
+        ({**FIGURE.held, "harbour": ["coast", "coast"]}, "harbour lists a node twice"),
         ({**FIGURE.held, "a b": ["coast"]}, "node id 'a b'"),
     ],
 )
@@ -267,6 +268,9 @@ def test_proxy_data_that_are_missing_or_of_no_use_are_said():
     only_means = FIGURE.plan(method="hierfavg", options={}, links={**FIGURE.links, "proxy": ["root"]})
     with pytest.raises(DeployError, match=r"the method lets root train for no epochs \(proxy.epochs\)"):
         only_means.coordinator({"root": {"train": None}})
+    with_public = FIGURE.plan(options={**FIGURE.options, "proxy": {"data": "own"}})
+    with pytest.raises(DeployError, match=r"proxy\.data = 'own' takes public data too: set public, or say 'train'"):
+        with_public.coordinator({"root": {"train": None}})
 
 
 @pytest.mark.parametrize(
@@ -373,6 +377,8 @@ def test_status_names_inner_nodes(ward):
     found = json.loads(deploy("status", ward / "coordinator", "--json").output)
     assert found["holders"] == {"region": "authority", "coast": "harbour", "inland": "east"}
     assert set(plan.remote) > set(found["holders"])
+    there = {**found, "nodes": {"east": "online", "inland": "online", "coast": "offline"}}
+    assert status.lines(there)[1:] == ["east: online", "inland at east: online", "coast at harbour: offline"]
 
 
 @pytest.mark.parametrize(

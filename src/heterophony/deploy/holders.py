@@ -68,6 +68,8 @@ def check_holders(
     for name, nodes in organisations.items():
         if name == COORDINATOR and name in participants:
             raise DeployError(f"organisations: a participant is called {COORDINATOR!r}, which here is the coordinator")
+        if len(set(nodes)) < len(nodes):
+            raise DeployError(f"organisations: {name} lists a node twice")
         for node in nodes:
             if node not in inner:
                 there = f"those are {', '.join(inner[:8])}" if inner else "this federation has none"
@@ -82,16 +84,19 @@ def check_holders(
 
 
 def _check_participants(topology: Topology, participants: Collection[str]) -> None:
-    """Raise where a participant has nodes below it."""
+    """Raise where a participant has nodes below it, or a leaf of a tree is nobody's."""
     above = [name for name in participants if topology.static[name].children]
     if above:
         raise DeployError(
             f"participants: {above[0]} has nodes below it; say under organisations who holds it, not among participants"
         )
+    leaves = [node for node, role in topology.roles.items() if role == "leaf"]
+    if strange := [node for node in leaves if node not in participants]:
+        raise DeployError(f"links.tree: leaf {strange[0]!r} is no participant; those are {', '.join(participants)}")
 
 
-def check_learners(method: Method, topology: Topology, names: Collection[str]) -> None:
-    """Raise where `links.proxy` names what cannot train."""
+def check_learners(method: Method, topology: Topology, names: Collection[str], public: bool) -> None:
+    """Raise where `links.proxy` names what cannot train. `public`: whether there are data that everyone holds."""
     for name in names:
         nodes = [node for node in topology.roles if name in (node, topology.roles[node])]
         if not nodes or any(not topology.static[node].children for node in nodes):
@@ -100,6 +105,8 @@ def check_learners(method: Method, topology: Topology, names: Collection[str]) -
         for node in nodes:
             if not isinstance(training, Training) or pick(training.epochs, *topology.names(node)) == 0:
                 raise DeployError(f"links.proxy: the method lets {node} train for no epochs ({PROXY}.epochs)")
+            if training.data != "train" and not public:
+                raise DeployError(f"{PROXY}.data = {training.data!r} takes public data too: set public, or say 'train'")
 
 
 def check_data(topology: Topology, names: Collection[str], node: str, views: Collection[str], where: str) -> None:

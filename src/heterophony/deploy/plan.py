@@ -176,7 +176,7 @@ class Plan(Strict):
         if strangers := [name for name in names if name not in made.roles]:
             raise DeployError(f"participants: {strangers[0]} has no place in the topology")
         check_holders(made, names, self.organisations)
-        check_learners(method, made, part.proxy)
+        check_learners(method, made, part.proxy, self.public is not None)
         by_level.check_known(method, made.roles, method.roles, max(map(made.level, made.roles)))
         return made
 
@@ -204,7 +204,7 @@ class Plan(Strict):
         method = self.build_method()
         topology = self.topology(method)
         if node not in self.remote:
-            raise DeployError(f"{node} is no participant; they are {', '.join(self.remote)}")
+            raise DeployError(f"no organisation holds {node}; theirs are {', '.join(self.remote)}")
         check_data(topology, self.links.proxy, node, data, "organisation.toml")
         models = {node: self.slots(method, topology.roles[node], own)}
         return self._federation(method, topology, models, *self._views(method, {node: data}), **options)
