@@ -339,7 +339,7 @@ def test_check_names_inner_nodes_and_what_they_hold(ward):
     assert "data 'train': 56 rows" in before
     assert "data" not in after
     done = deploy("check", ward / "participants" / "authority")
-    assert "inner node 'region': below root, above coast, inland\n" in done.output
+    assert "inner node 'region': below root, above coast, inland\nit only merges: links.proxy" in done.output
 
 
 def test_check_at_the_coordinator_says_who_holds_what_and_loads_its_own_data(ward):

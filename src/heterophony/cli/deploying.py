@@ -136,6 +136,8 @@ def _place(federation: Federation, name: str) -> Iterator[str]:
         far = ", ".join((*links.ancestors, *links.descendants))
         residual = f"; residual links with {far}" if far else ""
         yield f"{federation.topology.roles[name]} node {name!r}: {above} {', '.join(links.children)}{residual}"
+        if "train" not in (federation.of(federation.data, name) or {}):
+            yield "it only merges: links.proxy in federation.toml does not name it"
 
 
 def _owned(federation: Federation, name: str) -> Iterator[str]:
