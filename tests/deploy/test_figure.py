@@ -26,11 +26,12 @@ from heterophony.engines.question import Question
 from heterophony.kernel.fields import Refused
 from heterophony.runs.run import Run
 from heterophony.settings import assemble
-from toys.deployed import CASES, FIGURE, RESIDUALS, data_call
+from toys.deployed import CASES, FIGURE, RESIDUALS, data_call, proxy
 
 INNER = ("region", "coast", "inland")
 
 
+TRAINS = {"train": proxy("root")}
 LONGER = replace(FIGURE, rounds=3)
 
 
@@ -59,7 +60,7 @@ def test_each_inner_node_is_at_the_organisation_that_the_plan_says():
         "authority": ("region",), "harbour": ("coast",),
     }  # fmt: skip
     assert set(plan.remote) == FIGURE.federation().topology.roles.keys() - {"root"}
-    assert set(plan.organisation("coast", None, {"train": None}).homes) == {"north", "south", "east"}
+    assert set(plan.organisation("coast", None, TRAINS).homes) == {"north", "south", "east"}
 
 
 def test_the_coordinator_has_neither_model_nor_data_nor_state_of_an_edge_server(tmp_path):
@@ -214,7 +215,7 @@ def plan_with(organisations=None, **links):
 )
 def test_who_holds_an_inner_node_is_said_once_or_refused(held, text):
     with pytest.raises(ValueError, match=text):
-        plan_with(held).coordinator({"root": {"train": None}})
+        plan_with(held).coordinator({"root": TRAINS})
 
 
 def test_inner_nodes_are_the_coordinators_where_the_plan_gives_them_to_nobody_or_to_it():
@@ -222,7 +223,7 @@ def test_inner_nodes_are_the_coordinators_where_the_plan_gives_them_to_nobody_or
     held = {"authority": ["region"], "coordinator": ["coast", "inland"]}
     plan = plan_with(held)
     assert plan.everyone == ("north", "south", "east", "authority")
-    rows = {node: {"train": None} for node in ("root", "coast")}
+    rows = dict.fromkeys(("root", "coast"), TRAINS)
     assert plan.coordinator(rows).models.keys() == {"root", "coast", "inland"}
 
 
@@ -238,7 +239,7 @@ def test_an_inner_node_is_no_participant_and_other_methods_have_none():
 
 
 @pytest.mark.parametrize(
-    ("proxy", "text"),
+    ("named", "text"),
     [
         (["roof"], "links.proxy: no internal node or role is called 'roof'"),
         (["north"], "links.proxy: no internal node or role is called 'north'"),
@@ -246,9 +247,9 @@ def test_an_inner_node_is_no_participant_and_other_methods_have_none():
         (["coast"], "coordinator.toml: root has data to train on, but links.proxy in federation.toml does not name it"),
     ],
 )
-def test_who_trains_on_proxy_data_is_agreed(proxy, text):
+def test_who_trains_on_proxy_data_is_agreed(named, text):
     with pytest.raises(DeployError, match=text):
-        plan_with(proxy=proxy).coordinator({"root": {"train": None}})
+        plan_with(proxy=named).coordinator({"root": TRAINS})
 
 
 def test_proxy_data_that_are_missing_or_of_no_use_are_said():
@@ -256,7 +257,7 @@ def test_proxy_data_that_are_missing_or_of_no_use_are_said():
     with pytest.raises(DeployError, match=r"root trains, as links.proxy .* under \[nodes.root\] in coordinator.toml"):
         plan.coordinator()
     with pytest.raises(DeployError, match=r"coordinator.toml: nodes.coast: the coordinator holds no such node"):
-        plan.coordinator({"root": {"train": None}, "coast": {"train": None}})
+        plan.coordinator({"root": TRAINS, "coast": TRAINS})
     own = FIGURE.organisation("harbour", nodes={})
     with pytest.raises(
         DeployError, match=r"coast trains, as links.proxy .* under \[nodes.coast\] in organisation.toml"
@@ -267,10 +268,10 @@ def test_proxy_data_that_are_missing_or_of_no_use_are_said():
         own.build(plan, "region")
     only_means = FIGURE.plan(method="hierfavg", options={}, links={**FIGURE.links, "proxy": ["root"]})
     with pytest.raises(DeployError, match=r"the method lets root train for no epochs \(proxy.epochs\)"):
-        only_means.coordinator({"root": {"train": None}})
+        only_means.coordinator({"root": TRAINS})
     with_public = FIGURE.plan(options={**FIGURE.options, "proxy": {"data": "own"}})
     with pytest.raises(DeployError, match=r"proxy\.data = 'own' takes public data too: set public, or say 'train'"):
-        with_public.coordinator({"root": {"train": None}})
+        with_public.coordinator({"root": TRAINS})
 
 
 @pytest.mark.parametrize(
