@@ -28,6 +28,7 @@ from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
 from heterophony.kernel.topology import Topology
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.task import Task, packed
@@ -79,6 +80,7 @@ class Federation:
             raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
         self._check_tables()
         self._check_quorums()
+        self._check_liars()
         self._check_dropouts()
         self._check_egress()
 
@@ -181,6 +183,20 @@ class Federation:
             raise ValueError(f"{window.quorum} has no value for {node}: give one, or one for '*'")
         if isinstance(wanted, int) and wanted > asked > 0:
             raise ValueError(f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all")
+
+    def _check_liars(self) -> None:
+        """Raise where a rule for combining reckons with more liars than it can bear among those that a node asks."""
+        cohort = getattr(self.method, "cohort", None)
+        if not isinstance(cohort, Cohort):
+            return
+        for reaction in self.method.reactions:
+            if not isinstance(reaction.trigger, Every):
+                continue
+            for node in (n for n, role in self.topology.roles.items() if role in reaction.roles):
+                asked = self._asked(node, reaction.trigger)
+                rule = pick(cohort.combine, *self.topology.names(node))
+                if asked and rule is not None and (lacks := rule.lacks(asked)):
+                    raise ValueError(f"cohort.combine: {lacks}, and {node} asks {asked}: name fewer liars, or another")
 
     def _asked(self, node: str, window: Every) -> int:
         """Return from how many children a node can hear in a round: of a group, from those drawn."""

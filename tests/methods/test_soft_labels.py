@@ -16,10 +16,12 @@ from heterophony.kernel.mailbox import Inbox
 from heterophony.kernel.topology import complete, star
 from heterophony.methods import DSFL, Cronus, FedMD, KTpFL, Solo
 from heterophony.methods.kt_pfl import divergence_slope
-from heterophony.parts.aggregate import combine, filtered
+from heterophony.parts.aggregate import average
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.combine import Combine
 from heterophony.parts.losses import soft_ce
 from heterophony.parts.public import PublicRows
+from heterophony.parts.robust import filtered
 from heterophony.parts.training import Training
 from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, logits_star
@@ -297,7 +299,7 @@ def test_whoever_has_put_all_on_those_who_are_absent_hears_all_who_are_there_ali
     server.vars["coefficients"] = [list(CLIENTS), matrix.clone()]
     mail = Inbox(m for m in sent(logits_star(method), "predictions", 1) if m.sender != "c2")
     first, *_ = method.transfer(server, mail)
-    mean = combine([m.probabilities for m in mail])
+    mean = average([m.probabilities for m in mail])
     assert torch.allclose(first.body["probabilities"], mean, atol=1e-6)
     assert first.to == ("c0",)
     after = server.vars["coefficients"][1]
@@ -334,14 +336,14 @@ def test_the_filter_leaves_alone_what_it_cannot_tell_apart():
 
 def test_the_filter_looks_at_each_row_on_its_own_and_at_the_mean_when_there_is_nothing_to_see():
     honest = [0.05 * drawn(i, 6, 4).softmax(-1) + 0.95 * drawn("truth", 6, 4).softmax(-1) for i in range(7)]
-    assert torch.allclose(filtered(honest, 1.0, draw()), combine(honest), atol=1e-6)
+    assert torch.allclose(filtered(honest, 1.0, draw()), average(honest), atol=1e-6)
     lies = [own.clone() for own in honest]
     for own in lies[:2]:
         own[3] = torch.tensor([0.0, 0.0, 0.0, 1.0])
     found = filtered(lies, 0.05, draw())
-    assert torch.allclose(found[3], combine(honest[2:])[3], atol=1e-6)  # both liars are as far, and so go together
+    assert torch.allclose(found[3], average(honest[2:])[3], atol=1e-6)  # both liars are as far, and so go together
     others = torch.tensor([0, 1, 2, 4, 5])
-    assert torch.allclose(found[others], combine(honest)[others], atol=1e-6)
+    assert torch.allclose(found[others], average(honest)[others], atol=1e-6)
 
 
 def test_the_filters_threshold_has_density_2z():
@@ -378,10 +380,10 @@ def test_the_filter_always_leaves_somebody():
     assert torch.allclose(filtered(said, 0.02, draw()).sum(-1), torch.ones(1000))
 
 
-@pytest.mark.parametrize("average", ["filter", "mean"])
-def test_golden_cronus_by_loops(average):
+@pytest.mark.parametrize("rule", ["filter", "mean"])
+def test_golden_cronus_by_loops(rule):
     """Two clients, two rounds: the mean of two predictions labels four public rows, which join the private ones."""
-    hand = Hand(Cronus(average=average, local=replace(STEP, initial=1)), server=False)
+    hand = Hand(Cronus(cohort=Cohort(combine=rule), local=replace(STEP, initial=1)), server=False)
     for c in LABELS:
         hand.step(c, *hand.private(c))
     for _ in range(2):
@@ -409,7 +411,7 @@ def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
     names = [f"c{i}" for i in range(6)]
     models = {c: {"model": net(8 + i)} for i, c in enumerate(names)}
 
-    def labels(average, network):
+    def labels(rule, network):
         seen = []
 
         class Watched(network):
@@ -417,13 +419,13 @@ def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
                 seen.extend([message.body["probabilities"]] if message.kind == "labels" else [])
                 return super().arrivals(message, *rest)
 
-        method = Cronus(average=average, local=replace(B16, initial=20))
+        method = Cronus(cohort=Cohort(combine=rule), local=replace(B16, initial=20))
         federation = Federation(method, star(names), models, {**private(names), "server": {"public": PUBLIC}})
         local(federation, network=Watched).run(1)
         return seen[0]
 
     honest = labels("mean", Network)
-    moved = {average: float((labels(average, Sure) - honest).abs().mean()) for average in ("filter", "median", "mean")}
+    moved = {rule: float((labels(rule, Sure) - honest).abs().mean()) for rule in ("filter", "median", "mean")}
     assert moved["filter"] < 0.8 * moved["mean"]
     assert moved["median"] < 0.8 * moved["mean"]
 
@@ -431,11 +433,13 @@ def test_a_participant_that_lies_moves_the_mean_and_not_the_filtered_one():
 def test_what_is_filtered_depends_on_sigma():
     """A sigma of 1/3 is more than probabilities can spread by: nothing is filtered."""
 
-    def labels(**options):
-        return sent(logits_star(Cronus(local=B16, **options)), "labels", 1)[0].body["probabilities"]
+    def labels(combine):
+        return sent(logits_star(Cronus(local=B16, cohort=Cohort(combine=combine))), "labels", 1)[0].body[
+            "probabilities"
+        ]
 
-    assert torch.allclose(labels(sigma=1 / 3), labels(average="mean"), atol=1e-6)
-    assert not torch.allclose(labels(sigma=0.01), labels(average="mean"), atol=1e-3)
+    assert torch.allclose(labels(Combine("filter", sigma=1 / 3)), labels("mean"), atol=1e-6)
+    assert not torch.allclose(labels(Combine("filter", sigma=0.01)), labels("mean"), atol=1e-3)
 
 
 def test_medians_that_do_not_sum_to_one_are_made_to():
@@ -453,7 +457,7 @@ def test_medians_that_do_not_sum_to_one_are_made_to():
             return super().arrivals(message, *rest)
 
     said = []
-    local(logits_star(Cronus(average="median", local=B16)), network=Torn).run(1)
+    local(logits_star(Cronus(cohort=Cohort(combine="median"), local=B16)), network=Torn).run(1)
     assert said == CLIENTS
 
 
@@ -539,8 +543,8 @@ def test_misfits_are_refused_in_one_line():
     for wrong in ({"rho": -1.0}, {"rate": math.nan}, {"temperature": 0.0}):
         with pytest.raises(ValueError, match="rho and rate are numbers >= 0 and temperature is one > 0, got"):
             KTpFL(**wrong)
-    with pytest.raises(ValueError, match="sigma is a number > 0, got -1"):
-        Cronus(sigma=-1.0)
+    with pytest.raises(ValueError, match="sigma a number > 0"):
+        Cronus(cohort=Cohort(combine=Combine("filter", sigma=-1.0)))
     with pytest.raises(ValueError, match=r"local\.data is train, not all"):
         Cronus(local=Training(data="all"))
     whole = logits_star(Cronus(local=B16))

@@ -9,6 +9,7 @@ from heterophony import Each, Every, Kind, Method, MethodError, Round, Weights, 
 from heterophony.catalogue import registry
 from heterophony.engines import local
 from heterophony.kernel.message import Message
+from heterophony.kernel.node import Node
 from heterophony.methods import BHFL, FML, FedAvg
 from heterophony.parts.cohort import Cohort, answers
 from heterophony.parts.public import PublicRows
@@ -38,11 +39,11 @@ def test_the_mean_is_by_a_field_by_numbers_or_of_equals():
     def said(value, examples):
         return Message("update", "c", "s", 0, (0, 0), {"weights": {"w": torch.tensor([value])}, "examples": examples})
 
-    mail = [said(0.0, 1.0), said(4.0, 3.0)]
-    assert Cohort().mean(mail)["w"].item() == 3.0
-    assert Cohort(weighted=False).mean(mail)["w"].item() == 2.0
-    assert Cohort().mean(mail, by=None)["w"].item() == 2.0
-    assert Cohort().mean(mail, by=[3.0, 1.0])["w"].item() == 1.0
+    mail, node = [said(0.0, 1.0), said(4.0, 3.0)], Node("s", "server")
+    assert Cohort().mean(node, mail)["w"].item() == 3.0
+    assert Cohort(weighted=False).mean(node, mail)["w"].item() == 2.0
+    assert Cohort().mean(node, mail, by=None)["w"].item() == 2.0
+    assert Cohort().mean(node, mail, by=[3.0, 1.0])["w"].item() == 1.0
     assert Cohort().shares(mail) == [1.0, 3.0]
     assert Cohort(weighted=False).shares(mail) is None
 

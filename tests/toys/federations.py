@@ -103,6 +103,7 @@ class Row:
 B16 = Training(batch=16)
 TOLD = {"seconds": {"c0": 1e-3, "*": 2e-3}, "upload": {"c1": 0.3, "*": 0.08}}
 SOME = Cohort(fraction=0.67)
+MEDIAN = Cohort(fraction=0.67, combine="median")
 HALF = NodeOptimiser(rate=0.5)
 TWENTY = PublicRows(sample=20)
 FEW = Contrast(epochs=5, batch=4)
@@ -458,7 +459,7 @@ METHODS = [
     Row("cronus", lambda **o: logits_star(Cronus(local=replace(B16, initial=1)), **o)),
     Row(
         "cronus-sampled",
-        lambda **o: logits_star(Cronus(local=replace(B16, initial=5), average="median", rows=TWENTY, cohort=SOME), **o),
+        lambda **o: logits_star(Cronus(local=replace(B16, initial=5), rows=TWENTY, cohort=MEDIAN), **o),
         rounds=4,
     ),
     Row("rcfl", lambda **o: unlike_star(RCFL(local=B16, distil=B16), **o)),

@@ -242,7 +242,8 @@ class RemoteHost:
         self._check_groups(answer.groups)
         rows = self._rows(question.node, answer.rows, latest)
         refused = tuple(one_line(text, 300) for text in answer.refused)
-        return replace(answer, rows=rows, refused=refused).all_at(max(question.start, self.now()))
+        doubts = tuple(one_line(text, 300) for text in answer.doubts[: len(received)])
+        return replace(answer, rows=rows, refused=refused, doubts=doubts).all_at(max(question.start, self.now()))
 
     def _latest(self, question: Question, round: int) -> int:
         """Return the latest round of which the node can know, where its own may be this one."""

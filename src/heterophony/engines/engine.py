@@ -295,6 +295,8 @@ class Engine:
         rows, known = [row for posted in activation.posted for row in posted], len(activation.posted)
         for text in answer.refused:
             self.ledger.incident(answer.end, node, "refused", text)
+        for text in answer.doubts:
+            self.ledger.incident(answer.end, node, "doubted", text)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)

@@ -83,7 +83,7 @@ class LocalHost:
         if node.device != "cpu":
             mail = swapped(mail, lambda m: _brought(m, self.door.kinds, node.device))
         links = self.door.links(question.node, question.round, question.outside)
-        node.links, node.round, node.groups = links, question.round, {}
+        node.links, node.round, node.groups, node.doubts = links, question.round, {}, []
         frame = activation.frame = Frame(node, mail, links, question.start)
         function = getattr(self.federation.method, question.reaction)
         given = () if mail is None else (mail,)
@@ -174,7 +174,8 @@ class LocalHost:
         sends = tuple(send for _, send in frame.sends)
         times = (*(departure for departure, _ in frame.sends), frame.clock)
         number = activation.question.number
-        activation.answer = Answer(number, node.round, sends, frame.rows, dict(node.groups), times)
+        doubts = tuple(node.doubts)
+        activation.answer = Answer(number, node.round, sends, frame.rows, dict(node.groups), times, doubts=doubts)
         activation.frame = None
         self.offload.rest(node)
 

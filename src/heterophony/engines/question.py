@@ -77,6 +77,7 @@ class Answer:
     groups: dict[str, tuple[str, ...]]  # those that the reaction has set
     times: tuple[float, ...] | None = None  # when each send left, then when the reaction ended; None: not told
     refused: tuple[str, ...] = ()  # what the node's own door has said of mail that it dropped
+    doubts: tuple[str, ...] = ()  # what its rule has said of mail that was far from the rest
 
     @property
     def end(self) -> float:
@@ -104,6 +105,8 @@ class Answer:
             "groups": self.groups,
             "refused": list(self.refused),
         }
+        if self.doubts:
+            value["doubts"] = list(self.doubts)
         return value if self.times is None else {**value, "times": self.times}
 
     @classmethod
@@ -127,8 +130,14 @@ class Answer:
         if not whole(round):
             raise Refused("malformed: no round")
         times = value.get("times")
-        texts = tuple(text for text in refused if isinstance(text, str))
-        return cls(number, round, tuple(_send_of(send, kinds) for send in sends), rows, groups, times, texts)
+        found = tuple(_send_of(send, kinds) for send in sends)
+        return cls(number, round, found, rows, groups, times, _texts(refused), _texts(value.get("doubts", [])))
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise Refused("malformed: no texts")
+    return tuple(text for text in value if isinstance(text, str))
 
 
 def _plain_send(send: Send) -> tuple[Any, ...]:

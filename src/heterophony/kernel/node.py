@@ -197,6 +197,7 @@ class Node:
     __slots__ = (
         "data",
         "device",
+        "doubts",
         "epochs",
         "groups",
         "id",
@@ -229,6 +230,7 @@ class Node:
         self.links = links or Links()
         self.round = 0
         self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
+        self.doubts: list[str] = []  # of the present reaction: whose items were far from the rest
         self.optimisers: dict[str, dict[str, Any]] = {}
         self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it

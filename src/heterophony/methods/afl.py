@@ -79,7 +79,7 @@ class AFL(Method):
     memory = ("mixture",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
-    unused = ("cohort.weighted", "local.initial")
+    unused = ("cohort.weighted", "cohort.combine", "local.initial")
 
     ascent: Annotated[
         float, "gamma_lambda: how far a round moves the clients' weights; 0 is fedavg with equal weights"
@@ -114,7 +114,7 @@ class AFL(Method):
             largest = max(shares)
             if largest > 0:
                 # Divided by the largest, equal shares are ones: the mean then has the bits of FedAvg's.
-                server.load(self.cohort.mean(mail, by=[share / largest for share in shares]))
+                server.load(self.cohort.mean(server, mail, by=[share / largest for share in shares]))
             for m in mail:
                 mixture[m.sender] += self.ascent * m.loss * len(clients) / len(mail)
             stepped = torch.tensor(list(mixture.values()), dtype=torch.float64)

@@ -220,7 +220,7 @@ class BHFL(Method):
             if self.far and node.links.ancestors:
                 sends = [FAR_UP(weights=model) for model in longest(mail, updates, self.largest, self.averaged)]
             models = [self.timely(m, here) for m in mail]
-            move(node, self.cohort.together(models, shares), self.up, "up")
+            move(node, self.cohort.together(node, mail, models, shares, here), self.up, "up")
             node.vars.setdefault("examples", {}).update({m.sender: m.examples for m in mail})
         follow(node, mail.also, self.far_up, "far-up", self.per_link)
         add_learned(node, self.staleness.discount(1))

@@ -136,7 +136,8 @@ class CFL(Method):
             parts = [heard]
             if len(heard) > 1:
                 parts = yield from self.part(server, i, cluster.weights, heard)
-            means = [self.cohort.mean(part) if part else cluster.weights for part in parts]
+            start = cluster.weights
+            means = [self.cohort.mean(server, part, start=start) if part else start for part in parts]
             if len(parts) == 2:
                 known.split(i, parts, means, parameters(server))
             else:
@@ -156,7 +157,7 @@ class CFL(Method):
     ) -> Generator[Note, None, list[list[Message]]]:
         """Return those who were heard of a cluster as one group, or as two."""
         names, updates = parameters(server), [m.weights for m in heard]
-        rest = bipartition.length(self.cohort.mean(heard), start, names)
+        rest = bipartition.length(self.cohort.mean(server, heard, start=start), start, names)
         longest = max(bipartition.length(update, start, names) for update in updates)
         yield Note(f"cluster-{i}.mean-update", rest)
         yield Note(f"cluster-{i}.longest-update", longest)

@@ -8,13 +8,11 @@ Paper: Chang, Shejwalkar, Shokri and Houmansadr, Cronus: Robust and Heterogeneou
 Knowledge Transfer, 2019. Its two phases: a client first trains `local.initial` epochs on private data alone. Then in
 each round clients send predictions, and the server answers with their robust mean. Each client trains by cross-entropy
 on one set of rows: its private rows with their labels, and the public rows with the mean as soft labels. The robust
-mean is the one for bounded second moments, on which the paper builds (`filtered` of parts/aggregate.py): Diakonikolas
+mean is the one for bounded second moments, on which the paper builds (`filtered` of parts/robust.py): Diakonikolas
 et al., Being Robust (in High Dimensions) Can Be Practical, ICML 2017.
 """
 
 from __future__ import annotations
-
-from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,11 +38,22 @@ from heterophony import (
     Steps,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, filtered, soft_ce
+from heterophony.parts import (
+    Cohort,
+    Combine,
+    Nets,
+    PublicRows,
+    Training,
+    answers,
+    as_probabilities,
+    cross_entropy,
+    soft_ce,
+)
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
 LABELS = Kind("labels", to="children", probabilities=Probabilities("public", "rows.sample"))
+FILTER = Combine("filter")
 
 DEVIATIONS = (
     Deviation(
@@ -61,7 +70,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "averages",
-        "the plain mean, the median and the trimmed mean are options; medians are made to sum to one",
+        "`cohort.combine` has the plain mean and other rules; medians are made to sum to one",
         "for comparison",
     ),
     Deviation("initial epochs", "5 unless set", "the value is ours"),
@@ -80,18 +89,12 @@ class Cronus(Method):
     unused = ("cohort.weighted",)
     public = True
 
-    average: Annotated[
-        Literal["filter", "mean", "median", "trimmed"], "how predictions are combined; `filter` is the robust mean"
-    ] = "filter"
-    sigma: Annotated[float, "of the filter: the largest standard deviation of honest predictions"] = 0.1
     rows: PublicRows = PublicRows()
     local: Training = Training(initial=5)
-    cohort: Cohort = Cohort()
+    cohort: Cohort = Cohort()  # without a rule of its own, the filter
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.sigma > 0:
-            raise ValueError(f"sigma is a number > 0, got {self.sigma}")
         if self.local.data != "train":
             raise ValueError(f"public rows join with labels of their own: local.data is train, not {self.local.data}")
 
@@ -112,13 +115,7 @@ class Cronus(Method):
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            predictions = [m.probabilities for m in mail]
-            if self.average == "filter":
-                labels = filtered(predictions, self.sigma, server.rng("filter"))
-            else:
-                labels = combine(predictions, self.average)
-            total = labels.sum(-1, keepdim=True)  # medians of probabilities need not sum to one
-            labels = torch.where(total > 0, labels / total, 1 / labels.shape[-1])
+            labels = as_probabilities(self.cohort.tensor(server, mail, "probabilities", FILTER))
             yield LABELS([m.sender for m in mail], probabilities=labels)
         server.round += 1
 

@@ -37,7 +37,7 @@ from heterophony import (
     Steps,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, combine, cross_entropy, soft_ce
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, cross_entropy, soft_ce
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
@@ -103,7 +103,7 @@ class DSFL(Method):
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            labels = combine([m.probabilities for m in mail])
+            labels = self.cohort.labels(server, mail)
             if self.aggregation == "era":
                 labels = (labels / self.temperature).softmax(-1)
             yield LABELS([m.sender for m in mail], probabilities=labels)

@@ -12,7 +12,7 @@ classes, mean over the batch). Table 3: parameters are averaged between the two 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from heterophony import (
     Deviation,
@@ -42,7 +42,6 @@ from heterophony.parts import (
     Training,
     answers,
     as_sent,
-    combine,
     full_batches,
     note_correlations,
     older_selves,
@@ -102,7 +101,6 @@ class FCCL(Method):
     lambda_col: Annotated[float, "weight of what is off the diagonal, in Eq. 2"] = 0.0051
     lambda_loc: Annotated[float, "weight of both older models, in Eq. 7"] = 1.0
     rows: PublicRows = PublicRows()
-    average: Annotated[Literal["mean", "median", "trimmed"], "how logits are combined"] = "mean"
     half: Annotated[bool, "logits travel as float16"] = False
     averaging: Annotated[bool, "of parameters, before local updates; needs one network for all"] = False
     local_every: Annotated[int, "local updates in every so many rounds"] = 1
@@ -139,7 +137,7 @@ class FCCL(Method):
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
-            zbar = combine([m.logits for m in mail], self.average)
+            zbar = self.cohort.tensor(server, mail, "logits")
             yield CONSENSUS(heard, logits=as_sent(zbar, self.half), heard=len(heard))
             if self.averages_now(server):
                 server.groups["heard"] = heard
@@ -166,7 +164,7 @@ class FCCL(Method):
     @on(answers(MODEL, of="heard"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail, by=None))
+            server.load(self.cohort.mean(server, mail, by=None))
             yield MEAN([m.sender for m in mail], weights=server.weights())
         server.round += 1
 

@@ -26,7 +26,6 @@ from heterophony.parts import (
     Training,
     answers,
     as_sent,
-    combine,
     full_batches,
     note_correlations,
     older_selves,
@@ -65,7 +64,7 @@ class FCCLCode(Method):
     memory = ("pretrained",)
     headline = "local"
     serves = ("classification",)
-    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial")
+    unused = ("cohort.weighted", "cohort.combine", "pretrain.initial", "collaborate.initial", "local.initial")
     public = True
     correlates = True
 
@@ -98,7 +97,7 @@ class FCCLCode(Method):
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             heard = tuple(m.sender for m in mail)
-            mean = combine([m.logits for m in mail])
+            mean = self.cohort.tensor(server, mail, "logits")
             yield CONSENSUS(heard, logits=as_sent(mean, self.half), heard=len(heard))
         server.round += 1
 

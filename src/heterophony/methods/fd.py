@@ -48,7 +48,6 @@ from heterophony.parts import (
     columns_for,
     cross_entropy,
     fits_data,
-    merged,
     unknown,
     usual,
 )
@@ -111,7 +110,7 @@ class FD(Method):
         tables = usual(heard)
         sends = []
         for client in self.cohort.draw(server):
-            others = _others(tables, client)
+            others = self._others(server, tables, client)
             sends.append(TEACHERS(client, means=others.means, held=others.counts.clamp(max=1)))
         return sends
 
@@ -157,14 +156,11 @@ class FD(Method):
         taught = (batch.heard * each).mean()
         return {"model": {"ce": ce(logits, batch.y), "kd": self.gamma * taught}}
 
-
-def _others(tables: dict[str, ClassMeans], client: str) -> ClassMeans:
-    """Return the means over all clients but one; before anybody has sent any, an empty table."""
-    if not tables:
-        return unknown()
-    first = next(iter(tables.values()))
-    nobody = ClassMeans(
-        first.means * 0, first.counts * 0
-    )  # so that the shape is known where the client is the only one
-    others = [table for name, table in tables.items() if name != client]
-    return merged([nobody, *others])
+    def _others(self, server: Node, tables: dict[str, ClassMeans], client: str) -> ClassMeans:
+        """Return the means over all clients but one; before anybody has sent any, an empty table."""
+        if not tables:
+            return unknown()
+        first = next(iter(tables.values()))
+        nobody = ClassMeans(first.means * 0, first.counts * 0)  # it says the shape where the client is the only one
+        others = {name: table for name, table in tables.items() if name != client}
+        return self.cohort.table(server, {"": nobody, **others})

@@ -84,6 +84,6 @@ class FedAvg(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:  # a skipped round brings none
-            move(server, self.cohort.mean(mail), self.server)
+            move(server, self.cohort.mean(server, mail), self.server)
         yield Mark("global")
         server.round += 1

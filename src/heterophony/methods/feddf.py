@@ -11,7 +11,7 @@ clients' logits on unlabelled public rows. The students are the averaged models 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from torch import Tensor
 
@@ -35,7 +35,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, by_architecture, combine, cross_entropy, kl
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, by_architecture, cross_entropy, kl
 
 ASK = Kind("ask", to="children")
 MODEL = Kind("model", to="children", weights=Weights("model"))
@@ -71,7 +71,6 @@ class FedDF(Method):
 
     grouped: Annotated[bool, "students start from the average of their architecture, else from their last state"] = True
     rows: PublicRows = PublicRows()
-    average: Annotated[Literal["mean", "median", "trimmed"], "how the teacher's logits are combined"] = "mean"
     distil: Training = Training(lr=1e-3, optimiser="adam", batch=128)
     local: Training = Training()
     cohort: Cohort = Cohort()
@@ -116,15 +115,16 @@ class FedDF(Method):
             _remember(server, groups)
             rows = self.rows.of(server)
             before = {slot: server.weights(slot) for slot in groups}
-            opinions = []
+            opinions, speakers = [], []
             for slot, members in groups.items():
                 for m in members:
                     server.load(m.weights, slot)
                     logits = yield Predict(slot, "public", rows)
                     opinions.append(logits)
-            teacher = combine(opinions, self.average)
+                    speakers.append(m)
+            teacher = self.cohort.of(server, speakers, opinions)
             for slot, members in groups.items():
-                averaged = self.cohort.mean(members)
+                averaged = self.cohort.mean(server, members, start=before[slot])
                 server.load(averaged if self.grouped or server.round == 0 else before[slot], slot)
                 yield self.distil.fit(slot, self.imitate, data="public", rows=rows, extra={"teacher": teacher})
                 yield FUSED([m.sender for m in members], weights=server.weights(slot))

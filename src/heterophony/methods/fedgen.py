@@ -155,13 +155,15 @@ class FedGen(Method):
     @on(answers(HEAD), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         tables = of_one_shape(server, {m.sender: ClassMeans(m.head, m.counts) for m in mail})
-        if tables and tables[0].means.shape[1] > 1:
-            examples = [float(table.counts.sum()) for table in tables]
+        heads = [table.means for table in tables.values()]
+        if heads and heads[0].shape[1] > 1:
+            heard = [m for m in mail if m.sender in tables]
+            examples = [float(table.counts.sum()) for table in tables.values()]
             shares = examples if self.cohort.weighted else None
-            head = self.cohort.together([{"head": table.means} for table in tables], shares)["head"]
+            head = self.cohort.together(server, heard, [{"head": each} for each in heads], shares)["head"]
             if torch.isfinite(head).all():  # a liar's may be huge
                 server.vars["head"] = head
-                self.generator.teach(server, head, [table.counts for table in tables])
+                self.generator.teach(server, head, [table.counts for table in tables.values()])
         server.round += 1
 
     def common(self, server: Node) -> Tensor:
@@ -212,7 +214,7 @@ class FedGenWhole(Method):
     @on(answers(UPDATE, of="alike"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail, by=[float(m.counts.sum()) for m in mail]))
+            server.load(self.cohort.mean(server, mail, by=[float(m.counts.sum()) for m in mail]))
             own = head_of(server.models["model"], "FedGen")
             counts = [m.counts for m in mail if len(m.counts) == own.out_features]
             self.generator.teach(server, grouped(own, wide(server, self.width)), counts)

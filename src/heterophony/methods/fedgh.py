@@ -113,7 +113,7 @@ class FedGH(Method):
     models = {"client": {"model": Own()}}
     headline = "personalised"
     serves = ("classification",)
-    unused = ("cohort.weighted",)
+    unused = ("cohort.weighted", "cohort.combine")
 
     head_epochs: Annotated[int, "how often the server goes over the means that clients have sent"] = 100
     head_lr: Annotated[float, "rate of the server's steps, one for each mean"] = 0.01
@@ -147,11 +147,11 @@ class FedGH(Method):
     def teach(self, server: Node, mail: Inbox) -> None:
         tables = of_one_shape(server, {m.sender: ClassMeans(m.means, m.held) for m in mail})
         if tables:
-            classes, width = tables[0].means.shape
+            classes, width = next(iter(tables.values())).means.shape
             head = server.vars.get("head")
             if head is None or head.shape != (classes, width + 1):  # the first, or most clients have other networks now
                 head = torch.zeros(classes, width + 1)
-            server.vars["head"] = taught(head, tables, self.head_epochs, self.head_lr)
+            server.vars["head"] = taught(head, tables.values(), self.head_epochs, self.head_lr)
         server.round += 1
 
     def wide(self, client: Node) -> int:

@@ -104,7 +104,7 @@ class FedH2L(Method):
     models = {"peer": {"model": Own()}}
     headline = "local"
     serves = ("classification",)
-    unused = ("cohort.fraction", "cohort.weighted", "local.initial")
+    unused = ("cohort.fraction", "cohort.weighted", "cohort.combine", "local.initial")
     public = True
 
     local: Training = LOCAL

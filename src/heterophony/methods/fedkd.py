@@ -182,7 +182,7 @@ class FedKD(Method):
         server.vars.update(step=None, heard=[])
         if mail:
             model = server.weights()
-            update = self.cohort.together([restored(m.update, model) for m in mail])
+            update = self.cohort.together(server, mail, [restored(m.update, model) for m in mail])
             step = compressed(update, schedules.at(self.energy, server.round))
             moved = shifted(model, restored(step, model))
             if finite(moved):  # a client that lies may send any

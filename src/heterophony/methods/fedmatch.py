@@ -217,7 +217,7 @@ class FedMatch(Method):
                     server.load(added(m.sigma, m.psi))
                     answer = yield Predict("model", "public", rows)
                     known[m.sender] = [dict(m.psi), answer.softmax(-1).flatten()]
-            sigma, psi = self.cohort.mean(mail, "sigma"), self.cohort.mean(mail, "psi")
+            sigma, psi = self.cohort.mean(server, mail, "sigma"), self.cohort.mean(server, mail, "psi")
             server.vars.update({"sigma": sigma, "psi": psi, "known": known})
             server.load(added(sigma, psi))
         yield Mark("global")

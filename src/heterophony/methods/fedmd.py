@@ -47,7 +47,6 @@ from heterophony.parts import (
     Training,
     answers,
     as_sent,
-    combine,
     cross_entropy,
     distance,
     soft_cross_entropy,
@@ -67,7 +66,7 @@ DEVIATIONS = (
     ),
     Deviation(
         "average",
-        "the mean of the logits; `average` can make it the median or a trimmed mean",
+        "the mean of the logits; `cohort.combine` can make it another rule",
         "the papers have the mean; the two others bear some clients that lie",
     ),
     Deviation("public rows", "everyone knows by the seed which rows a round uses", "so that only logits travel"),
@@ -113,7 +112,6 @@ class FedMD(Method):
     reduction: Annotated[
         Literal["mean", "sum"], "over a row's outputs, for l1 and l2; Eq. 1 prints a norm, which is a sum"
     ] = "mean"
-    average: Annotated[Literal["mean", "median", "trimmed"], "how logits are combined"] = "mean"
     half: Annotated[bool, "logits travel as float16"] = False
     initial_public: Annotated[int, "epochs on labelled public data before a client's first round"] = 0
     distil: Training = Training()
@@ -155,7 +153,7 @@ class FedMD(Method):
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            agreed = combine([m.logits for m in mail], self.average)
+            agreed = self.cohort.tensor(server, mail, "logits")
             yield CONSENSUS([m.sender for m in mail], logits=as_sent(agreed, self.half))
             if self.global_model:
                 yield self.match(server, agreed)

@@ -117,7 +117,7 @@ class FedMRL(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
         if mail:
-            server.load(self.cohort.mean(mail))
+            server.load(self.cohort.mean(server, mail))
         server.round += 1
 
     def nested(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:

@@ -126,8 +126,13 @@ class FedNova(Method):
 
         That mean is the updates' mean by n_i / |a_i|, times the mean of 1 / |a_i|.
         """
-        plain, before = self.cohort.mean(mail), server.weights()
-        target = self.cohort.together([m.weights for m in mail], per_step)
+        plain, before = self.cohort.mean(server, mail), server.weights()
+        models = [m.weights for m in mail]
+        if not self.cohort.rule(server).plain:  # all count alike, and are normalised to the middle reach
+            middle = sorted(m.reach for m in mail)[(len(mail) - 1) // 2]
+            models = [shifted(before, difference(m.weights, before), middle / m.reach) for m in mail]
+            scale = 1
+        target = self.cohort.together(server, mail, models, per_step, before)
         if scale != 1:  # w + (target - w) would cost the last bit
             target = shifted(before, difference(target, before), scale)
         parameters = moving(server)

@@ -108,7 +108,7 @@ class FedPer(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            common = self.cohort.mean(mail)
+            common = self.cohort.mean(server, mail)
             yield from self.put(server, common)
             if self.width is not None:
                 # Read back from the server's network, a head of groups would differ in its last bits.

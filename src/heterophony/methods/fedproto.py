@@ -46,7 +46,6 @@ from heterophony.parts import (
     columns_for,
     cross_entropy,
     fits_data,
-    merged,
     misfit,
     of_one_shape,
     pooled,
@@ -57,7 +56,7 @@ from heterophony.parts import (
 
 GLOBAL = Kind("global", to="children", means=PerClass(rows="held"), held=Counts)
 PROTOTYPES = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
-Combine = Callable[[Node, Sequence[ClassMeans]], ClassMeans]
+Merging = Callable[[Node, Sequence[ClassMeans]], ClassMeans]
 
 DEVIATIONS = (
     Deviation(
@@ -102,11 +101,6 @@ DEVIATIONS = (
 )
 
 
-def averaged(server: Node, tables: Sequence[ClassMeans]) -> ClassMeans:
-    """Return the mean of the clients' tables, class by class (Eq. 6)."""
-    return merged(tables)
-
-
 class FedProto(Method):
     """Different networks whose features of a class are pulled together; only the means of features travel."""
 
@@ -121,7 +115,7 @@ class FedProto(Method):
     width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
     cohort: Cohort = Cohort()
     local: Training = Training()
-    server: Combine = averaged  # makes one table of all
+    server: Merging | None = None  # makes one table of all; none: their mean (Eq. 6), as `cohort.combine` has it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +149,10 @@ class FedProto(Method):
     def merge(self, server: Node, mail: Inbox) -> None:
         together = of_one_shape(server, {m.sender: ClassMeans(m.means, self.counted(m.counts)) for m in mail})
         if together:
-            found = self.server(server, together)
+            if self.server is None:
+                found = self.cohort.table(server, together)
+            else:
+                found = self.server(server, list(together.values()))
             before = ClassMeans(*server.vars.get("prototypes", unknown()))
             server.vars["prototypes"] = list(renewed(before, found))
         server.round += 1

@@ -56,7 +56,7 @@ DEVIATIONS = (
 )
 
 
-@decides("cohort.weighted")
+@decides("cohort.weighted", "cohort.combine")
 def fedtgp(
     pull: Annotated[float, PULL] = 10.0, server: Contrast = CONTRAST, cohort: Cohort = ALIKE, **fedproto: Any
 ) -> FedProto:

@@ -91,7 +91,7 @@ class FineTune(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            move(server, self.cohort.mean(mail), self.server)
+            move(server, self.cohort.mean(server, mail), self.server)
         yield Mark("global")
         done = server.round
         server.round += 1

@@ -95,7 +95,7 @@ class FML(Method):
     @on(answers(MEME), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail, by=None))
+            server.load(self.cohort.mean(server, mail, by=None))
         if server.slots["model"].whole:  # of a part, the other layers are at the clients and have learnt nothing here
             yield Mark("global")
         server.round += 1

@@ -119,7 +119,7 @@ class IFCA(Method):
         for i, slot in enumerate(self.slots):
             members = [m for m in mail if m.cluster == i]
             if members:
-                server.load(self.cohort.mean(members), slot)
+                server.load(self.cohort.mean(server, members, start=server.weights(slot)), slot)
             yield Note(f"cluster-{i}.size", len(members))
             yield Mark(f"cluster-{i}", slot)
         server.round += 1

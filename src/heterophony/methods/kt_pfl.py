@@ -79,7 +79,7 @@ class KTpFL(Method):
     models = {"client": {"model": Own()}}
     headline = "personalised"
     serves = ("classification",)
-    unused = ("cohort.weighted", "distil.initial")
+    unused = ("cohort.weighted", "cohort.combine", "distil.initial")
     public = True
 
     rho: Annotated[float, "how strongly the coefficients are held at 1/N"] = 0.7

@@ -133,6 +133,6 @@ class PFedMe(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            move(server, self.cohort.mean(mail), self.server)
+            move(server, self.cohort.mean(server, mail), self.server)
         yield Mark("global")
         server.round += 1

@@ -128,8 +128,8 @@ class Scaffold(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            move(server, self.cohort.mean(mail, by=None), self.server)
-            change = self.cohort.mean(mail, "control", by=None)
+            move(server, self.cohort.mean(server, mail, by=None), self.server)
+            change = self.cohort.mean(server, mail, "control", by=None)
             server.vars["control"] = shifted(_kept(server, "control"), change, len(mail))
             heard = {m.sender: m.round for m in mail}
             server.vars["heard"] = {**server.vars.get("heard", {}), **heard}

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from heterophony.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from heterophony.parts.aggregate import combine as combine
+    from heterophony.parts.aggregate import average as average
     from heterophony.parts.aggregate import difference as difference
     from heterophony.parts.aggregate import dot as dot
-    from heterophony.parts.aggregate import filtered as filtered
     from heterophony.parts.aggregate import finite as finite
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from heterophony.parts.clusters import Clusters as Clusters
     from heterophony.parts.cohort import Cohort as Cohort
     from heterophony.parts.cohort import answers as answers
+    from heterophony.parts.cohort import as_probabilities as as_probabilities
+    from heterophony.parts.combine import Combine as Combine
     from heterophony.parts.consistency import InterClientConsistency as InterClientConsistency
     from heterophony.parts.consistency import nearest as nearest
     from heterophony.parts.contrast import Contrast as Contrast
@@ -108,7 +109,7 @@ if TYPE_CHECKING:
     from heterophony.parts.updates import observe as observe
 
 _NAMES = {
-    "aggregate": ("combine", "difference", "dot", "filtered", "finite", "mean", "shifted"),
+    "aggregate": ("average", "difference", "dot", "finite", "mean", "shifted"),
     "architectures": ("by_architecture",),
     "classwise": (
         "ClassMeans",
@@ -123,7 +124,8 @@ _NAMES = {
         "usual",
     ),
     "clusters": ("Cluster", "Clusters"),
-    "cohort": ("Cohort", "answers"),
+    "cohort": ("Cohort", "answers", "as_probabilities"),
+    "combine": ("Combine",),
     "consistency": ("InterClientConsistency", "nearest"),
     "contrast": ("Contrast",),
     "correlation": (

@@ -87,14 +87,14 @@ def shapes_of(tables: Mapping[str, ClassMeans]) -> dict[str, list[int]]:
     return {name: list(table.means.shape) for name, table in tables.items() if len(table.means)}
 
 
-def of_one_shape(server: Node, tables: Mapping[str, ClassMeans]) -> list[ClassMeans]:
+def of_one_shape(server: Node, tables: Mapping[str, ClassMeans]) -> dict[str, ClassMeans]:
     """Return the tables of the shape that most clients sent when they were last heard.
 
     The server's variable "shapes" remembers these shapes. So a client that is alone in its cohort cannot change the
     shape of what the server knows.
     """
     server.vars["shapes"] = server.vars.get("shapes", {}) | shapes_of(tables)
-    return list(usual(tables, server.vars["shapes"]).values())
+    return usual(tables, server.vars["shapes"])
 
 
 def fits_data(table: ClassMeans, data: Data, width: int) -> bool:

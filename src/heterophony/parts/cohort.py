@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from heterophony.kernel.by_level import ByLevel, values
@@ -13,9 +14,13 @@ from heterophony.kernel.message import Kind, Message
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.work import Named
-from heterophony.parts.aggregate import mean
+from heterophony.parts.classwise import ClassMeans, merged
+from heterophony.parts.combine import RULES, TABLE, Combine, flat, told
 from heterophony.parts.own_value import own_value
+from heterophony.tables.ledger import described
 
+MEAN = Combine()
+COMBINING = f"how answers become one: {', '.join(RULES)}, or {TABLE}; none: by the mean, in cronus the filter"
 WAITING = "answers that are enough when the deadline has come: a count, or a share"
 
 
@@ -24,7 +29,7 @@ class Cohort:
     """The children that a node asks in a round.
 
     A method that has one calls it `cohort`, draws it with `draw`, waits with `on(answers(KIND))`, and puts the answers
-    together with `mean`. All but `weighted` may differ from node to node (`ByLevel`).
+    together with `mean`, `tensor` or `table`. All but `weighted` may differ from node to node (`ByLevel`).
     """
 
     fraction: Annotated[ByLevel[float], "share of the clients, or of a node's children, that a round asks"] = 1.0
@@ -33,8 +38,10 @@ class Cohort:
         ByLevel[float] | None, "virtual seconds that a window stays open; none: until all have answered"
     ] = None
     weighted: Annotated[bool, "the mean counts a client by its examples"] = True
+    combine: Annotated[ByLevel[Combine] | None, COMBINING] = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "combine", told(self.combine))
         for fraction in values(self.fraction):
             if not 0 < fraction <= 1:
                 raise ValueError(f"fraction is a share in (0, 1], got {fraction}")
@@ -66,15 +73,98 @@ class Cohort:
             return None
         return [getattr(m, by) for m in mail] if isinstance(by, str) else list(by)
 
-    def mean(
-        self, mail: Sequence[Message], field: str = "weights", by: str | Iterable[float] | None = "examples"
-    ) -> dict[str, Tensor]:
-        """Return the mean of the answers' weights, each counted as `shares` says."""
-        return self.together([getattr(m, field) for m in mail], self.shares(mail, by))
+    def rule(self, node: Node, usual: Combine = MEAN) -> Combine:
+        """Return the rule by which a node combines what came: the usual one where nothing else is said."""
+        return (None if self.combine is None else own_value(self.combine, node)) or usual
 
-    def together(self, items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[str, Tensor]:
-        """Combine the weights that a cohort sent. They are combined nowhere else."""
-        return mean(items, shares)
+    def mean(
+        self,
+        node: Node,
+        mail: Sequence[Message],
+        field: str = "weights",
+        by: str | Iterable[float] | None = "examples",
+        start: Named | None = None,
+    ) -> dict[str, Tensor]:
+        """Return what the answers' weights are together. By the mean, each counts as `shares` says.
+
+        Clippings begin at `start`: without it, at the node's own model.
+        """
+        items = [getattr(m, field) for m in mail]
+        if start is None and field == "weights" and items and not self.rule(node).plain:
+            start = next((slot.shared() for slot in node.slots.values() if _alike(items[0], slot.shared())), None)
+        return self.together(node, mail, items, self.shares(mail, by), start)
+
+    def together(
+        self,
+        node: Node,
+        mail: Sequence[Message],
+        items: Sequence[Named],
+        shares: Sequence[float] | None = None,
+        start: Named | None = None,
+    ) -> dict[str, Tensor]:
+        """Combine named tensors that a node made of its mail, one item a message."""
+        rule = self.rule(node)
+        made, counted = rule.named(items, shares, node.rng("filter"), start)
+        if not rule.plain:
+            _note(node, rule, _names(mail), [flat(item) for item in items], flat(made), counted)
+        return made
+
+    def tensor(self, node: Node, mail: Sequence[Message], field: str, usual: Combine = MEAN) -> Tensor:
+        """Return what a field of the answers is together: logits, or probabilities."""
+        return self.of(node, mail, [getattr(m, field) for m in mail], usual)
+
+    def of(self, node: Node, mail: Sequence[Message], items: Sequence[Tensor], usual: Combine = MEAN) -> Tensor:
+        """Combine tensors that a node made of its mail, one a message."""
+        rule = self.rule(node, usual)
+        found = rule.of(items, node.rng("filter"))
+        _note(node, rule, _names(mail), items, found.value, found.counted)
+        return found.value
+
+    def labels(self, node: Node, mail: Sequence[Message], field: str = "probabilities") -> Tensor:
+        """Return soft labels. Medians of probabilities, and the like, are made to sum to one."""
+        found = self.tensor(node, mail, field)
+        return found if self.rule(node).plain else as_probabilities(found)
+
+    def table(self, node: Node, tables: Mapping[str, ClassMeans]) -> ClassMeans:
+        """Return what tables by class are together. Each class is combined among those who have it."""
+        rule = self.rule(node)
+        together = merged(list(tables.values()))
+        if rule.plain:
+            return together
+        draw, means = node.rng("filter"), together.means.clone()
+        for label in range(len(means)):
+            rows = {name: table.means[label] for name, table in tables.items() if table.counts[label] > 0}
+            if rows:
+                items = list(rows.values())
+                found = rule.of(items, draw)
+                means[label] = found.value
+                _note(node, rule, [f"class means from {name}" for name in rows], items, found.value, found.counted)
+        return ClassMeans(means, together.counts)
+
+
+def as_probabilities(rows: Tensor) -> Tensor:
+    """Return rows made to sum to one."""
+    total = rows.sum(-1, keepdim=True)
+    return torch.where(total > 0, rows / total, 1 / rows.shape[-1])
+
+
+def _names(mail: Sequence[Message]) -> list[str]:
+    return [described(m.kind, m.round, m.sender) for m in mail]
+
+
+def _note(
+    node: Node, rule: Combine, who: Sequence[str], items: Sequence[Tensor], made: Tensor, counted: list[float] | None
+) -> None:
+    """Tell whose items are far from the result. Only the item itself decides: nobody is named for another's."""
+    for i, ratio in enumerate(rule.doubted(items, made)):
+        if ratio is not None and not any(doubt.startswith(f"{who[i]}: ") for doubt in node.doubts):
+            share = "" if counted is None else f"; it counted by {counted[i]:.0%}"
+            node.doubts.append(f"{who[i]}: {ratio:.3g} times as far from the {rule.rule} as the middle one{share}")
+
+
+def _alike(item: Named, weights: Named) -> bool:
+    """Return whether an item is weights of this model."""
+    return item.keys() <= weights.keys() and all(t.shape == weights[name].shape for name, t in item.items())
 
 
 def answers(

@@ -15,7 +15,7 @@ from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.eager import predict
 from heterophony.federation import Federation
-from heterophony.parts.aggregate import combine
+from heterophony.parts.aggregate import average
 from heterophony.parts.correlation import cross_correlation
 from heterophony.tables.result import Result
 
@@ -45,7 +45,7 @@ def correlations(
             data = node.data[view]
             own = predict(node.models[model], data)
             others = [predict(other.models[model], data) for other in here if other is not node]
-            found[node.id][name] = cross_correlation(own, combine(others))
+            found[node.id][name] = cross_correlation(own, average(others))
     return found
 
 

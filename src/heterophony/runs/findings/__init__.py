@@ -8,6 +8,7 @@ from __future__ import annotations
 from heterophony.runs.findings import (
     conflicts,
     diverged,
+    doubts,
     drift,
     gains,
     leaks,
@@ -39,6 +40,7 @@ WARNINGS: tuple[type[Finding], ...] = (
     diverged.Diverged,
     skipped.Skipped,
     refusals.RefusedMessages,
+    doubts.Doubted,
     leaks.Leaks,
     untrained.Untrained,
 )
