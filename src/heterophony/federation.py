@@ -194,7 +194,8 @@ class Federation:
                 continue
             for node in (n for n, role in self.topology.roles.items() if role in reaction.roles):
                 asked = self._asked(node, reaction.trigger)
-                rule = pick(cohort.combine, *self.topology.names(node))
+                names = self.topology.names(node)
+                rule = None if cohort.combine is None else pick(cohort.combine, *names)
                 if asked and rule is not None and (lacks := rule.lacks(asked)):
                     raise ValueError(f"cohort.combine: {lacks}, and {node} asks {asked}: name fewer liars, or another")
 

@@ -98,6 +98,6 @@ class DataSharing(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail))
+            server.load(self.cohort.mean(server, mail))
         yield Mark("global")
         server.round += 1

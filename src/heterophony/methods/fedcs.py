@@ -124,6 +124,6 @@ class FedCS(Method):
     @on(answers(UPDATE, of="chosen"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail))
+            server.load(self.cohort.mean(server, mail))
         yield Mark("global")
         server.round += 1

@@ -112,7 +112,7 @@ class FedCurv(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(mail))
+            server.load(self.cohort.mean(server, mail))
             server.vars["known"] = {m.sender: {"fisher": m.fisher, "weights": m.weights} for m in mail}
         yield Mark("global")
         server.round += 1

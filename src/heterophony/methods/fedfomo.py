@@ -87,7 +87,7 @@ class FedFomo(Method):
     memory = ("known", "liked", "sent")
     models = {"server": {"model": Same(start="alike")}, "client": {"model": Same(start="alike")}}
     headline = "personalised"
-    unused = ("local.initial", "cohort.weighted")
+    unused = ("local.initial", "cohort.weighted", "cohort.combine")
 
     downloads: Annotated[int, "M: models of others that a client is sent in a round, at most"] = 5
     explore: Annotated[float, "epsilon: how often the models that are sent are drawn at random"] = 0.3

@@ -74,7 +74,7 @@ class QFFL(Method):
     memory = ("states",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
-    unused = ("local.initial",)
+    unused = ("local.initial", "cohort.combine")
 
     q: Annotated[float, "how strongly losses count; 0 is fedavg"] = 1.0
     cohort: Cohort = Cohort()
@@ -105,7 +105,11 @@ class QFFL(Method):
             shares, steps = self.weighed(server, heard)
             rate = sum(shares) / sum(steps) if any(steps) else 1.0
             yield Note("step", rate)
-            move(server, self.cohort.together([m.weights for m in heard], shares), NodeOptimiser(rate=rate))
+            move(
+                server,
+                self.cohort.together(server, heard, [m.weights for m in heard], shares),
+                NodeOptimiser(rate=rate),
+            )
         yield Mark("global")
         server.round += 1
 

@@ -59,7 +59,7 @@ class TERM(Method):
     kinds = (GLOBAL, UPDATE)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
-    unused = ("local.initial",)
+    unused = ("local.initial", "cohort.combine")
 
     tilt: Annotated[float, "t: above 0 towards high losses, below 0 away from them; 0 is fedavg"] = 1.0
     cohort: Cohort = Cohort()
@@ -90,6 +90,6 @@ class TERM(Method):
             # Against the largest, no power is too large for a float.
             shares = [p * math.exp(t - max(tilted)) for p, t in zip(counts, tilted, strict=True)]
             yield Note("share.largest", max(shares) / (sum(shares) or 1.0))
-            server.load(self.cohort.together([m.weights for m in mail], shares))
+            server.load(self.cohort.together(server, mail, [m.weights for m in mail], shares))
         yield Mark("global")
         server.round += 1
