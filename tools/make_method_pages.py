@@ -26,7 +26,7 @@ from heterophony.catalogue.registry import Entry
 from heterophony.kernel.deviation import Deviation
 from heterophony.kernel.fields import Part, Weights
 from heterophony.kernel.message import Kind
-from heterophony.kernel.reaction import Count, Each, Every, Reaction, Round
+from heterophony.kernel.reaction import Clock, Count, Each, Every, Reaction, Round
 from heterophony.kernel.ready import reads
 from heterophony.studies.experiments import Experiment, shipped
 
@@ -153,6 +153,8 @@ def _when(reaction: Reaction) -> str:
         return f"each `{trigger.kind.name}`"
     if isinstance(trigger, Count):
         return f"any {trigger.n} of `{trigger.kind.name}`"
+    if isinstance(trigger, Clock):
+        return f"its own clock strikes, if `{trigger.every}` says when; it sends nothing then"
     assert isinstance(trigger, Every)
     late = "; late ones are taken along" if trigger.late == "accept" else ""
     return f"one `{trigger.kind.name}` from each of its {trigger.of}, or quorum and deadline{late}"

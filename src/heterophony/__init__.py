@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.node import Node
     from heterophony.kernel.optimisers import Optimiser
     from heterophony.kernel.profile import Dropout, Profile
-    from heterophony.kernel.reaction import Count, Each, Every, Round, on
+    from heterophony.kernel.reaction import Clock, Count, Each, Every, Round, on
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
     from heterophony.settings.participants import Participants
@@ -88,7 +88,7 @@ _HOMES = {
     "kernel.node": ("Node",),
     "kernel.optimisers": ("Optimiser",),
     "kernel.profile": ("Dropout", "Profile"),
-    "kernel.reaction": ("Count", "Each", "Every", "Round", "on"),
+    "kernel.reaction": ("Clock", "Count", "Each", "Every", "Round", "on"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
     "settings.participants": ("Participants",),
@@ -108,6 +108,7 @@ __all__ = [
     "Built",
     "ByLevel",
     "Classification",
+    "Clock",
     "Compute",
     "Count",
     "Counts",

@@ -1,15 +1,21 @@
 """Streams: no row comes twice, memory is bounded, and all follows from (seed, participant, round)."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heterophony import Profile
 from heterophony.data import Data, DataError
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import local
 from heterophony.methods import Ditto, FedAvg, Solo
+from heterophony.parts.retention import Retention
 from heterophony.parts.training import Training
+from heterophony.runs.findings.drift import OverTime
+from heterophony.runs.findings.finding import Evidence
 from heterophony.settings import Setting, SettingError, assemble
 from heterophony.settings.building import build
 from heterophony.tables.drift import over_time
@@ -225,3 +231,73 @@ def test_a_leaf_goes_on_with_its_stream_between_two_messages():
     trained = [row["round"] for row in result.table.select(product="training", node="l0")]
     assert trained == [0, 1, 2]
     assert [row["round"] for row in result.table.select(product="leaf", node="l0", set="here", quantity="loss")] == [2]
+
+
+# -- by virtual time -------------------------------------------------------------------------------------------
+def test_a_stream_of_seconds_goes_on_whatever_its_participant_does():
+    made = stream(seconds=0.5)
+    assert [made.step(7, time) for time in (0.0, 0.49, 0.5, 1.6)] == [0, 0, 1, 3]
+    assert [stream().step(round, 9.0) for round in (0, 7)] == [0, 7]
+    with pytest.raises(DataError, match="seconds > 0"):
+        stream(seconds=0.0)
+
+
+def test_rows_are_deleted_between_two_contacts_unless_the_leaf_lives():
+    """Each contact is three rounds of the stream after the one before; nothing is kept. Who is asked only sees a third.
+
+    All rows of a leaf are told apart by their values. What it has seen is what came in the rounds it trained in.
+    """
+    seen = {}
+    for live in (None, 0.1):
+        made = streaming(hierarchy(bhfl(turns=1, live=live)), seconds=0.1, memory=0, arrivals=4)
+        far = Profile(seconds_per_sample=0.0, latency=0.0375)  # four hops of 0.075 s
+        federation = replace(made, profiles={"": far}, data={**made.data, "root": {}})
+        engine = local(federation)
+        rounds = seen.setdefault(live, set())
+        node = engine.host.node("l1")
+        at = node.data.data["train"].at
+        node.data.data["train"].at = lambda round, at=at, rounds=rounds: (rounds.add(round), at(round))[1]
+        engine.run(3)
+    assert seen[None] == {1, 4, 7}  # it hears at 0.15, 0.45 and 0.75 s
+    assert seen[0.1] == set(range(1, 9))  # 0.1, 0.2, ... until the root has its third merge at 0.9 s
+
+
+def test_a_streams_view_stands_still_while_a_reaction_runs():
+    """Prediction and training of LwoF are on the same rows, though the stream goes on before the training begins."""
+    made = streaming(hierarchy(bhfl(turns=1, retain=Retention(lwof=1.0))), seconds=0.5, memory=0, arrivals=3)
+    federation = replace(made, profiles={"": Profile(seconds_per_sample=1.0)}, data={**made.data, "root": {}})
+    engine = local(federation)
+    stream_of, asked = engine.host.node("l1").data.data["train"], []
+    at = stream_of.at
+    stream_of.at = lambda round: (asked.append(round), at(round))[1]
+    result = engine.run(2)
+    assert set(asked) == {0, 8}  # a prediction of 3 rows takes 1 s, training on them 3 s
+    assert result.clock == 8.0
+
+
+def test_present_and_past_by_virtual_time_by_hand():
+    """Rounds of 10 s. c0 is marked in the first and third, c1 in the second: each counts until the next of its own."""
+
+    def row(time, concept, right, node):
+        place = {"round": 7, "time": time, "product": "leaf", "node": node, "set": "A"}
+        return {**place, "split": f"concept-{concept}", "quantity": "accuracy", "sum": right, "n": 10}
+
+    marks = {("c0", 3.0): (6, 1), ("c0", 9.9): (8, 2), ("c1", 12.0): (4, 4), ("c0", 25.0): (5, 9)}
+    table = [row(time, c, right, node) for (node, time), rights in marks.items() for c, right in enumerate(rights)]
+    second, third = over_time(table, {"c0": "A", "c1": "A"}, "leaf", Drift("sudden", 2, 2).shares, 10.0)
+    assert (second["round"], second["present"], second["past"]) == (1, pytest.approx(0.6), None)
+    assert (third["round"], third["present"]) == (2, pytest.approx((0.9 + 0.4) / 2))
+    assert third["past"] == pytest.approx((0.5 + 0.4) / 2)
+    assert third["forgotten"] == pytest.approx((0.3 + 0.0) / 2)
+
+
+def test_a_setting_of_seconds_makes_streams_that_go_by_time():
+    setting = Setting.of(SMALL).changed({"data.stream.seconds": 0.25})
+    federation = assemble("bhfl", setting, changes={"live": 0.25})
+    assert federation.data["c0"]["train"].seconds == 0.25
+    result = federation.run(2)
+    seen = Evidence({"homes": federation.homes, "headline": "leaf", "recipe": federation.recipe}, result.table, None)
+    rounds = [row["round"] for row in OverTime.of(seen).value]
+    assert rounds == list(range(rounds[0], int(result.table.rows[-1]["time"] / 0.25) + 1))
+    with pytest.raises(SettingError, match=r"data.stream.seconds"):
+        Setting.of(SMALL).changed({"data.stream.seconds": 0})

@@ -179,6 +179,34 @@ def test_transformers_of_ones_own_are_built_without_a_download(tmp_path):
         create("transformers-lm:nonsense", in_channels=1, size=24, classes=256)
 
 
+def test_a_pretrained_encoder_of_a_local_folder_is_taken_and_what_does_not_fit_bytes_is_new(tmp_path, texts):
+    """A tiny encoder with 50 words: its layers are those of the folder, on every node; its embeddings are of bytes."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=16,
+    )  # fmt: skip
+    with seeded("tiny"):
+        known = transformers.BertForMaskedLM(config)
+    known.save_pretrained(tmp_path / "tiny")
+    setting = languages(**{"models.participants": f"transformers-pretrained-lm:{tmp_path / 'tiny'}"})
+    federation = assemble("bhfl", setting, root=texts)
+    theirs = {name: t for name, t in known.state_dict().items() if ".layer." in name}
+    assert len(theirs) > 10
+    for node in ("root", "en.0", "fi.1"):
+        ours = federation.node(node).models["model"].inner.state_dict()
+        assert all(torch.equal(ours[name], t) for name, t in theirs.items())
+        assert ours["bert.embeddings.word_embeddings.weight"].shape == (256, 8)
+    model = federation.node("en.0").models["model"].eval()
+    x = torch.randint(0, 256, (1, 16), generator=generator("bytes"))
+    later = x.clone()
+    later[:, 9:] = 7
+    assert torch.allclose(model(x)[..., :9], model(later)[..., :9], atol=1e-6)  # it does not look ahead
+    assert math.isfinite(federation.run(1).metrics().get("loss"))
+    with pytest.raises(ValueError, match=r"is no folder with config.json and model.safetensors"):
+        create(f"transformers-pretrained-lm:{tmp_path}", in_channels=1, size=16, classes=256)
+
+
 def test_without_transformers_one_line_says_what_to_install(monkeypatch):
     import sys
 

@@ -412,6 +412,13 @@ def test_a_number_in_a_tree_is_said():
         CASES["fml"].plan(method="bhfl", options={}, links={"tree": {"root": 3}}).coordinator()
 
 
+def test_a_clock_of_virtual_time_is_refused():
+    with pytest.raises(DeployError, match="bhfl: a node's own clock is one of virtual time"):
+        CASES["fml"].plan(
+            method="bhfl", options={"live": 1.0}, links={"tree": {"root": ["north", "south"]}}
+        ).coordinator()
+
+
 def test_a_plan_that_is_no_text_or_has_a_strange_field_is_said(tmp_path):
     path = tmp_path / "federation.toml"
     path.write_bytes(b"id = '\xff'")

@@ -197,6 +197,45 @@ def test_golden_proxy_training_before_and_beside_the_children():
         assert weights(numbers(beside, topology, ys), rounds, "root", "l0") == wanted
 
 
+def test_golden_training_beside_the_children_as_printed():
+    """The merge starts from what the root has learned, at rate 1/2. Round 1: the leaf stays at 0, the root learns 4 and
+    goes half the way back, to 2. Round 2: the leaf brings 1, the root learns 5 and ends at 3. At rate one all is lost.
+    """
+    topology, ys = tree({"root": ["l0"]}), {"root": 8.0, "l0": 0.0}
+    for up, wanted in ((HALF, [2.0, 3.0]), (PLAIN, [0.0, 0.0])):
+        method = BHFL(down=PLAIN, up=up, overlap=True, beside="start")
+        assert [weights(numbers(method, topology, ys), rounds, "root")[0] for rounds in (1, 2)] == wanted
+
+
+def test_golden_steps_of_a_leafs_own_optimiser():
+    """A leaf with y = 8 has momentum 1/2; all else is replaced. It learns 4, then 2, then nothing:
+    m = 4, 2 + 2, 2 + 0, so that it is at 4, 8 and 10.
+    """
+    method = BHFL(down=PLAIN, up=NodeOptimiser({"leaf": "momentum", "*": "sgd"}, beta1=0.5), leaf_steps=True)
+    federation = numbers(method, tree({"root": ["l0"]}), {"l0": 8.0})
+    assert [weights(federation, rounds, "l0", "root") for rounds in (1, 2, 3)] == [[4.0] * 2, [8.0] * 2, [10.0] * 2]
+
+
+def test_steps_of_leaves_at_rate_one_change_nothing():
+    plain, stepped = (local(hierarchy(bhfl(up=PLAIN, leaf_steps=steps))).run(2) for steps in (False, True))
+    assert plain.digest == stepped.digest
+
+
+def test_a_leaf_that_lives_trains_between_messages_and_sends_no_more():
+    """One number, rate 1/2 to y = 8; the parent's model counts nothing (rate 0). A hop takes 1 s, so the leaf is asked
+    at 1 and 3 s; its clock strikes at 0.8, 1.6, 2.4 and 3.2 s, and the run ends at 4 s, before the next.
+    """
+    apart = NodeOptimiser(rate=0.0)
+    for live, trained in ((None, 2), (0.8, 6)):
+        federation = numbers(BHFL(down=apart, live=live), tree({"root": ["l0"]}), {"l0": 8.0})
+        result = local(replace(federation, profiles={"": Profile(seconds_per_sample=0.0, latency=0.5)})).run(2)
+        assert model(result, "l0")["weight"].item() == 8.0 - 8.0 * 0.5**trained
+        assert result.state("l0")["round"] == trained
+        assert [(r["kind"], r["time"]) for r in result.ledger.messages] == [
+            *(("down", 0.0), ("up", 1.0), ("down", 2.0), ("up", 3.0))
+        ]
+
+
 def test_golden_l2_to_the_parent():
     """mu = 1, leaf y = 8, root y = -8, rate 0.5. Round 1: the root goes to -4; the leaf, at 0, steps by half of
     (8 - 0) + (-4 - 0), to 2; the root takes 2. Round 2: root -3; the leaf 2 + ((8 - 2) + (-3 - 2)) / 2 = 2.5.

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -27,6 +28,7 @@ NAMES = (
     *("fedh2l-table2", "fedh2l-ablation", "fedh2l-interval", "fedh2l-pacs", "fml-table1", "fml-personal", "fml-models"),
     *("fml-tasks", "fml-catfish", "fml-schedules", "fedmd-global-table2", "fedmd-global-table3", "fccl-digits"),
     *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-async", "flamby-heart"),
+    "bhfl-languages",
 )
 FILE = """
 title = "A toy"
@@ -282,6 +284,28 @@ def test_columns_of_a_run(finished):
     assert of(at=0.0) is None
     assert of(deviation=2) >= 0
     assert of(deviation=3) is None  # of two evaluations
+
+
+def test_perplexities_of_a_run(finished):
+    """The exponential of the mean loss a row: of a participant's own set, or of all, in the mean over participants."""
+    folder = Folder(finished[0] / "fast" / "alone" / "seed-0")
+    losses = {}
+    for row in folder.table:  # the last evaluation stays
+        if (row["quantity"], row["split"], row["product"]) == ("loss", "test", "local"):
+            losses.setdefault(row["node"], {})[row["set"]] = row["sum"], row["n"]
+    own = [sums[folder.homes[node]][0] / sums[folder.homes[node]][1] for node, sums in losses.items()]
+    union = [sum(a for a, _ in sums.values()) / sum(n for _, n in sums.values()) for sums in losses.values()]
+
+    def of(figure, **column):
+        return measured_column(Column(figure=figure, unit="perplexity", **column), folder).value
+
+    assert of("own") == pytest.approx(math.exp(sum(own) / len(own)))
+    assert of("union") == pytest.approx(math.exp(sum(union) / len(union)))
+    assert of("proxy") is of("own", level="root") is of("own", product="global") is None
+    with pytest.raises(ValueError, match="a perplexity is own, union or proxy, got 'acc'"):
+        of("acc")
+    with pytest.raises(ValueError, match="of a level, or of a product in the last round"):
+        of("own", at=1.0)
 
 
 def test_a_run_that_was_over_before_a_moment_says_nothing_of_it(finished):

@@ -600,6 +600,12 @@ METHODS = [
     Row("bhfl-deep", deep_hierarchy, rounds=2, crash_rounds=1),
     Row("bhfl-learned", learned_hierarchy, rounds=2, lost=True, crash_rounds=1),
     Row("bhfl-scheduled", lambda **o: hierarchy(bhfl(**BY_LEVEL), **o), crash_rounds=1),
+    Row(
+        "bhfl-live",
+        lambda **o: streaming(hierarchy(bhfl(turns=1, live={"l0": 0.04}), **o), seconds=0.2),
+        crash_rounds=1,
+        waits=False,
+    ),
     Row("bhfl-async", lambda **o: straggling(bhfl(buffer={"root": 1, "*": 0}), **o), **ASYNCHRONOUS),
     Row("bhfl-all-async", lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o), lost=True, **ASYNCHRONOUS),
     Row(

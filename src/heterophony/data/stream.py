@@ -1,6 +1,8 @@
 """A participant's data as a stream that drifts: rows come once, a bounded memory keeps some, the distribution changes.
 
-What a round sees follows from (seed, participant, round) alone, so there is nothing to save and nothing to restore.
+A stream goes on with its participant's rounds, or with virtual time, whatever the participant does. What a round, or a
+step of so many `seconds`, sees follows from (seed, participant, its number) alone. So there is nothing to save and
+nothing to restore.
 """
 
 from __future__ import annotations
@@ -49,12 +51,17 @@ class Drift:
         return tuple(shares)
 
 
+def round_at(time: float, seconds: float) -> int:
+    """Return in which round of so many seconds a moment is. Sums of seconds round: a hair before a round is in it."""
+    return int(time / seconds + 1e-9)
+
+
 class Stream:
     """A data view that changes with its node's round: what memory has kept, and behind it what has just come.
 
     `concepts` are the data under each concept. Those with the same number in `pools` are the same rows, seen otherwise:
     a row comes once, whatever the concept it is seen under. `memory` is how many rows are kept: the most `recent` ones,
-    or a random sample of all so far (`reservoir`).
+    or a random sample of all so far (`reservoir`). With `seconds`, a round of the stream is so long, in virtual time.
     """
 
     def __init__(
@@ -68,7 +75,10 @@ class Stream:
         pools: Sequence[int] | None = None,
         name: str = "",
         seed: int = 0,
+        seconds: float | None = None,
     ) -> None:
+        if seconds is not None and not seconds > 0:
+            raise DataError(f"a stream needs seconds > 0, or none where it goes by rounds, got {seconds}")
         if len(concepts) != drift.concepts or arrivals < 1 or memory < 0:
             raise DataError(
                 f"a stream needs {drift.concepts} concepts, arrivals >= 1 and memory >= 0, got {len(concepts)}, "
@@ -76,7 +86,7 @@ class Stream:
             )
         self.concepts, self.drift, self.arrivals, self.memory, self.keep = concepts, drift, arrivals, memory, keep
         self.pools = tuple(pools or [0] * len(concepts))
-        self.name, self.seed = name, seed
+        self.name, self.seed, self.seconds = name, seed, seconds
         self._orders: dict[int, torch.Tensor] = {}
         self._seen: tuple[int, Data] | None = None
         self._begin()
@@ -84,6 +94,10 @@ class Stream:
     def __call__(self) -> Data:
         """Return what the participant can train on in the first round."""
         return self.at(0)
+
+    def step(self, round: int, time: float) -> int:
+        """Return in which of its rounds the stream is, in this round of its participant and at this moment."""
+        return round if self.seconds is None else round_at(time, self.seconds)
 
     def at(self, round: int) -> Data:
         """Return what the participant can train on in a round."""

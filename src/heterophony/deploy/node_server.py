@@ -25,7 +25,7 @@ from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import Inbox, Mail, messages
 from heterophony.kernel.message import HEADER_LIMIT, Message, whole
-from heterophony.kernel.reaction import Each, Reaction, Round
+from heterophony.kernel.reaction import Clock, Each, Reaction, Round
 
 FORMAT = 2  # of questions and answers
 ANEW = "a coordinator that begins anew needs a new federation id"
@@ -118,7 +118,7 @@ class NodeServer:
         """Check that the mail is what this reaction's trigger gives it: one message, an inbox, or nothing."""
         trigger = reaction.trigger
         wanted: type[Any] = Message if isinstance(trigger, Each) else Inbox
-        if isinstance(trigger, Round) and not trigger.also:
+        if isinstance(trigger, Round | Clock) and not trigger.also:
             wanted = type(None)
         if type(mail) is not wanted:
             raise Refused(f"mail for {reaction.name!r} in a form that it never has")
@@ -126,7 +126,7 @@ class NodeServer:
     def _check_headers(self, mail: Mail, reaction: Reaction) -> None:
         """Check all headers. An honest coordinator's are always right: a wrong one condemns the whole question."""
         trigger = reaction.trigger
-        main = set() if isinstance(trigger, Round) else {trigger.kind.name}
+        main = set() if isinstance(trigger, Round | Clock) else {trigger.kind.name}
         also = {kind.name for kind in trigger.also}
         for message, swept in _each(mail):
             self.door.check_header(message, self.name, also if swept else main, reaction.name)

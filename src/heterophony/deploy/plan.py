@@ -224,6 +224,7 @@ class Plan(Strict):
         from heterophony.settings import reassemble
 
         federation = reassemble(json.loads(self.recipe or "{}"), trust=True)  # whoever runs it wrote it
+        _check_no_clocks(self.method, federation.method, federation.topology)
         return replace(federation, profiles={"": REAL_TIME}, **options)
 
     def public_data(self, method: Method) -> Data | None:
@@ -266,12 +267,19 @@ class Plan(Strict):
             "homes": homes,
             "private_tests": private_tests,
         }
+        _check_no_clocks(self.method, method, topology)
         try:
             return Federation(method, topology, models, data, tests, **same, **options)
         except DeployError:
             raise
         except ValueError as error:
             raise DeployError(f"{FILE}: {error}") from None
+
+
+def _check_no_clocks(name: str, method: Method, topology: Topology) -> None:
+    """Raise where a node reacts to a clock of its own: that is one of virtual time."""
+    if any(method.clocks(*topology.names(node)) for node in topology.roles):
+        raise DeployError(f"{name}: a node's own clock is one of virtual time, for simulations only: leave out `live`")
 
 
 def parsed(kind: type[Any], path: Path) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
 from heterophony.engines.door import Door
-from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Wake
+from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Tick, Wake
 from heterophony.engines.host import Activation, Host
 from heterophony.engines.network import Network
 from heterophony.engines.question import Answer, Question
@@ -26,7 +26,7 @@ from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
-from heterophony.kernel.reaction import Every, Round
+from heterophony.kernel.reaction import Clock, Every, Round
 from heterophony.kernel.topology import Links
 from heterophony.tables.ledger import Ledger, described
 from heterophony.tables.result import Result
@@ -119,8 +119,11 @@ class Engine:
         for node, when in self.federation.joins.items():
             self.queue.push(when, Join(node))
         for node, role in self.federation.topology.roles.items():
-            if node not in self.outside and self._wakes_alone(role):
+            if node in self.outside:
+                continue
+            if self._wakes_alone(role):
                 self._enter(node)
+            self._start_clocks(node)
 
     def _wakes_alone(self, role: str) -> bool:
         """Say whether nodes of a role have something to do, or to wait for, before any mail."""
@@ -142,7 +145,7 @@ class Engine:
                 if self.record is not None and any(a.away and not a.recorded for a in self.pending):
                     self._save()  # what is asked of another machine stands in a snapshot first: it is asked again
                 self._step()
-            elif not self.queue.heap:
+            elif not self._over() and self._nothing_can_come():
                 return
             else:
                 self._wave(self.queue.moment)
@@ -169,8 +172,29 @@ class Engine:
             raise KeyboardInterrupt
 
     def _quiet(self) -> bool:
-        """Say whether nothing is under way but reactions on machines that give no sign."""
-        return not self.queue.heap and all(a.node in self.lost for a in self.pending)
+        """Say whether nothing is under way but clocks, and reactions on machines that give no sign."""
+        return self._only_clocks() and all(a.node in self.lost for a in self.pending)
+
+    def _only_clocks(self) -> bool:
+        """Say whether nothing is going to happen but that clocks strike."""
+        return all(isinstance(event, Tick) for _, event in self.queue.heap)
+
+    def _nothing_can_come(self) -> bool:
+        """Say whether clocks strike on, but nothing else can happen: what they wake sends nothing."""
+        others = [event for _, event in self.queue.heap if not isinstance(event, Tick)]
+        ending = [event.node for event in others if isinstance(event, Free) and event.alone]
+        running = [a.node for a in self.pending if self._wound(a.question.reaction)]
+        if len(ending) < len(others) or len(running) < len(self.pending):
+            return False
+        return not any(self._has_mail_to_act_on(node) for node in ending + running)
+
+    def _wound(self, reaction: str) -> bool:
+        """Say whether a clock wakes a reaction."""
+        return any(r.name == reaction and isinstance(r.trigger, Clock) for r in self.method.reactions)
+
+    def _has_mail_to_act_on(self, node: str) -> bool:
+        ready = self.box(node).ready()
+        return ready is not None and not isinstance(ready.reaction.trigger, Clock)
 
     def _do_without(self) -> bool:
         """Tell windows that nodes of other organisations are absent which say nothing; whether there were any."""
@@ -215,6 +239,10 @@ class Engine:
         """Apply an event; returns the node it concerns."""
         if isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, moment):
             return event.node  # its window has fired: a timer that means nothing does not move the clock
+        if isinstance(event, Tick):
+            self._wind(event, moment)
+            if self._over():
+                return event.node
         self.clock = moment
         match event:
             case Arrival(message):
@@ -241,9 +269,21 @@ class Engine:
                 # Among equals it begins with the next round: the present one has opened without it.
                 box.round = max((self.box(peer).round + 1 for peer in peers), default=0)
                 self._open(box, {})
+                self._start_clocks(node)
+            case Tick(node, reaction):
+                self.box(node).strike(reaction)
             case Wake(node):
                 pass
         return node
+
+    def _wind(self, tick: Tick, moment: float) -> None:
+        """Let a clock strike once more, so many seconds from now."""
+        every = self.method.clocks(*self.federation.topology.names(tick.node))[tick.reaction]
+        self.queue.push(moment + every, tick)
+
+    def _start_clocks(self, node: str) -> None:
+        for reaction in self.method.clocks(*self.federation.topology.names(node)):
+            self._wind(Tick(node, reaction), self.clock)
 
     # -- reactions -------------------------------------------------------------------------------------------
     def _fire(self, box: Mailbox) -> None:
@@ -257,7 +297,7 @@ class Engine:
             if math.isfinite(back):
                 self.queue.push(back, Wake(box.node))
             return
-        if ready is None or (isinstance(ready.reaction.trigger, Round) and self._over()):
+        if ready is None or (isinstance(ready.reaction.trigger, Round | Clock) and self._over()):
             return
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
@@ -302,7 +342,8 @@ class Engine:
             rows += self._post(node, (answer.number, index), departure, send)
         for _, (_, send) in leaving:
             self._check_made(node, answer.end, send)
-        self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows))
+        alone = self._wound(activation.question.reaction)
+        self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows, alone))
         self.dirty.add(node)
 
     def _open(self, box: Mailbox, groups: dict[str, tuple[str, ...]]) -> None:

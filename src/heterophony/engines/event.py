@@ -37,6 +37,7 @@ class Free:
     groups: dict[str, tuple[str, ...]]
     rows: list[dict[str, Any]]
     ledger: list[dict[str, Any]]
+    alone: bool = False  # a clock woke it, and it has sent nothing
 
 
 @dataclass
@@ -62,15 +63,23 @@ class Wake:
     node: str
 
 
-Event = Arrival | Absence | Free | Deadline | Join | Wake
-_TYPES = {kind.__name__: kind for kind in (Absence, Free, Deadline, Join, Wake)}
+@dataclass
+class Tick:
+    """The clock of a reaction strikes."""
+
+    node: str
+    reaction: str
+
+
+Event = Arrival | Absence | Free | Deadline | Join | Wake | Tick
+_TYPES = {kind.__name__: kind for kind in (Absence, Free, Deadline, Join, Wake, Tick)}
 
 
 class Queue:
     """Events in the order in which they happen.
 
-    At equal times deadlines come last; ties break by (receiver, sender, sender's counter), never by who was faster to
-    compute, so that the order is the same on every engine.
+    At equal times deadlines and clocks come last; ties break by (receiver, sender, sender's counter), never by who was
+    faster to compute, so that the order is the same on every engine.
     """
 
     def __init__(self) -> None:
@@ -88,7 +97,7 @@ class Queue:
                 place: tuple[Any, ...] = (0, message.receiver, message.sender, *message.id)
             case Absence():
                 place = (0, event.receiver, event.sender, -1, -1)
-            case Deadline():
+            case Deadline() | Tick():
                 place = (1, event.node, event.reaction, -1, -1)
             case _:
                 place = (0, event.node, "", -1, -1)
@@ -96,7 +105,7 @@ class Queue:
         heapq.heappush(self.heap, ((when, *place, self.serial), event))
 
     def wave(self) -> list[Event]:
-        """Remove and return all that happens at the next moment. Its deadlines come after all else, by themselves."""
+        """Remove and return all that happens at the next moment. Its timers come after all else, by themselves."""
         wave: list[Event] = []
         first = self.heap[0][0][:2] if self.heap else ()
         while self.heap and self.heap[0][0][:2] == first:

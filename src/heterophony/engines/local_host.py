@@ -22,6 +22,7 @@ from heterophony.kernel.fields import Refused, Shape, Weights
 from heterophony.kernel.mailbox import Mail, messages, swapped
 from heterophony.kernel.message import Body, Kind, Message, Send
 from heterophony.kernel.node import Node
+from heterophony.kernel.reaction import Clock
 from heterophony.kernel.topology import Links
 from heterophony.kernel.work import Fit, Mark, Work
 
@@ -53,6 +54,7 @@ class LocalHost:
     def __init__(self, federation: Federation, executor: Executor | None = None, choices: Path | None = None) -> None:
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
         self.door = Door(federation)
+        self.mute = {r.name for r in federation.method.reactions if isinstance(r.trigger, Clock)}
         self.nodes: dict[str, Node] = {}
         self.offload = Offload(federation.compute.device, federation.compute.resident)
         self.shapes: dict[str, Shape] = {}
@@ -83,7 +85,8 @@ class LocalHost:
         if node.device != "cpu":
             mail = swapped(mail, lambda m: _brought(m, self.door.kinds, node.device))
         links = self.door.links(question.node, question.round, question.outside)
-        node.links, node.round, node.groups, node.doubts = links, question.round, {}, []
+        node.links, node.round, node.time = links, question.round, question.start
+        node.groups, node.doubts = {}, []
         frame = activation.frame = Frame(node, mail, links, question.start)
         function = getattr(self.federation.method, question.reaction)
         given = () if mail is None else (mail,)
@@ -201,6 +204,8 @@ class LocalHost:
             for send in [result] if isinstance(result, Send) else list(result or []):
                 if not isinstance(send, Send):
                     raise TypeError(f"expected messages or work, got {send!r:.60}")
+                if activation.question.reaction in self.mute:
+                    raise ValueError(f"sends {send.kind.name!r}, but what a clock wakes sends nothing")
                 round = frame.node.round if send.round is None else send.round
                 links = self._links(activation, round)
                 to = links.group(send.kind.to) if send.to is None else send.to

@@ -12,7 +12,7 @@ from typing import Any
 
 from heterophony.kernel.message import LINKS, Body, Message
 from heterophony.kernel.method import Method
-from heterophony.kernel.reaction import Each, Every, Reaction, Round
+from heterophony.kernel.reaction import Clock, Each, Every, Reaction, Round
 from heterophony.kernel.topology import Links
 
 
@@ -96,6 +96,7 @@ class Mailbox:
         self.begun = -1  # the last round that a reaction to `Round` has begun
         self.activations = 0
         self.busy = False  # whether a reaction is running
+        self.struck: set[str] = set()  # reactions whose clock has struck since they last fired
 
     def _setting(self, value: Any) -> Any:
         """Return a trigger's number on this node."""
@@ -179,6 +180,11 @@ class Mailbox:
         window.expired = True
         return None
 
+    # -- clocks ----------------------------------------------------------------------------------------------
+    def strike(self, name: str) -> None:
+        """Note that the clock of a reaction has struck."""
+        self.struck.add(name)
+
     # -- what can fire ---------------------------------------------------------------------------------------
     def ready(self) -> Ready | None:
         """Return the reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""
@@ -195,6 +201,7 @@ class Mailbox:
         self.inbox = [message for message in self.inbox if id(message) not in consumed]
         self.activations += 1
         self.busy = True
+        self.struck.discard(ready.reaction.name)
         if isinstance(ready.reaction.trigger, Round):
             self.begun = self.round
         if isinstance(ready.reaction.trigger, Every):
@@ -220,6 +227,8 @@ class Mailbox:
         trigger = reaction.trigger
         if isinstance(trigger, Round):
             return self._try_round(reaction, trigger)
+        if isinstance(trigger, Clock):  # behind all mail
+            return (len(self.inbox), Ready(reaction, None, ())) if reaction.name in self.struck else None
         waiting = self._of(trigger.kind.name)
         if isinstance(trigger, Every):
             return self._try_window(reaction, trigger, waiting)
@@ -350,6 +359,7 @@ class Mailbox:
             "seen": self.seen,
             "counters": [self.round, self.begun, self.activations],
             "busy": self.busy,
+            "struck": sorted(self.struck),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -359,3 +369,4 @@ class Mailbox:
         self.windows = {name: Window.of(value) for name, value in state["windows"].items()}
         self.closed, self.seen, self.busy = state["closed"], state["seen"], state["busy"]
         self.round, self.begun, self.activations = state["counters"]
+        self.struck = set(state.get("struck", ()))

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
-from heterophony.kernel.by_level import pick
+from heterophony.kernel.by_level import pick, values
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import Need, Needy, OneLabelSpace, PublicData, Serves
 from heterophony.kernel.networks import NetworksByRole, misfit
-from heterophony.kernel.reaction import Count, Every, Reaction, Round
+from heterophony.kernel.reaction import Clock, Count, Every, Reaction, Round
 
 
 class MethodError(TypeError):
@@ -49,13 +49,22 @@ class Method:
         _check(cls)
 
     def __post_init__(self) -> None:
-        """Raise where an option is set that means nothing to the method."""
+        """Raise where an option is set that means nothing to the method, or to a clock."""
         for name in self.unused:
             part, _, own = name.rpartition(".")
             usual = next(field.default for field in fields(self.option(part)) if field.name == own)
             given = self.option(name)
             if given != usual:
                 raise ValueError(f"{type(self).__name__} does not use {name}, got {given}")
+        self._check_clocks()
+
+    def _check_clocks(self) -> None:
+        """Raise where a clock would strike all the time."""
+        for trigger in (reaction.trigger for reaction in self.reactions):
+            if isinstance(trigger, Clock):
+                given = self.option(trigger.every)
+                if not all(every is None or every > 0 for every in values(given)):
+                    raise ValueError(f"{trigger.every} is a number of virtual seconds > 0, or none, got {given}")
 
     def networks(self) -> NetworksByRole:
         """Return the `models` that it needs with these options."""
@@ -77,6 +86,17 @@ class Method:
     def sends(self) -> tuple[Kind, ...]:
         """Return the `kinds` that leave a node with these options."""
         return self.kinds
+
+    def clocks(self, *names: str) -> dict[str, float]:
+        """Return the reactions that a clock wakes on the node with these names (the last is its role), each with every
+        how many virtual seconds."""
+        found = {}
+        for reaction in self.reactions:
+            if isinstance(reaction.trigger, Clock) and names[-1] in reaction.roles:
+                every = self.setting(reaction.trigger.every, *names)
+                if every is not None:
+                    found[reaction.name] = float(every)
+        return found
 
     def option(self, value: Any) -> Any:
         """Return an option by its name, such as "lr" or "cohort.quorum"; what is no name is returned as it is."""
@@ -172,6 +192,8 @@ def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
         numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline, "share": trigger.share}
     elif isinstance(trigger, Count):
         numbers = {"n": trigger.n}
+    elif isinstance(trigger, Clock):
+        numbers = {"every": trigger.every}
     for key, value in numbers.items():
         if isinstance(value, str) and not _has(cls, value):
             fail(f".{reaction.name}: {key} names {value!r}, which is no option")

@@ -21,6 +21,8 @@ from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
 
+Now = tuple[int, float]  # a node's round, and the virtual moment
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -165,10 +167,13 @@ class Variables(UserDict[str, Any]):
 class Views(UserDict[str, Any]):
     """A node's data by name, on the CPU, where reactions read them.
 
-    A factory is called when its view is first needed. Of a stream, the rows of the node's present round are read.
+    A factory is called when its view is first needed. Of a stream, the rows of the node's present round are read, or
+    of the moment at which its present reaction began.
     """
 
-    def __init__(self, views: Mapping[str, Any], device: str = "cpu", now: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, views: Mapping[str, Any], device: str = "cpu", now: Callable[[], Now] = lambda: (0, 0.0)
+    ) -> None:
         self.device, self.now = device, now
         super().__init__(views)
 
@@ -185,7 +190,7 @@ class Views(UserDict[str, Any]):
         if isinstance(found, Data):
             return found
         if isinstance(found, Stream):
-            return found.at(self.now())
+            return found.at(found.step(*self.now()))
         made: Data = found()
         self.data[name] = made
         return made
@@ -208,6 +213,7 @@ class Node:
         "seed",
         "shared",
         "slots",
+        "time",
         "vars",
     )
 
@@ -225,10 +231,11 @@ class Node:
     ) -> None:
         self.id, self.role, self.seed, self.device = id, role, seed, device
         self.slots = dict(slots or {})
-        self.data = Views(data or {}, device, lambda: self.round)
+        self.data = Views(data or {}, device, lambda: (self.round, self.time))
         self.vars = Variables(memory)
         self.links = links or Links()
         self.round = 0
+        self.time = 0.0  # virtual seconds, when the present reaction began
         self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
         self.doubts: list[str] = []  # of the present reaction: whose items were far from the rest
         self.optimisers: dict[str, dict[str, Any]] = {}

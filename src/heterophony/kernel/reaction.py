@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from heterophony.kernel.message import Kind
 
@@ -66,7 +66,21 @@ class Count:
     also: tuple[Kind, ...] = ()
 
 
-Trigger = Round | Each | Every | Count
+@dataclass(frozen=True)
+class Clock:
+    """The node's own clock: it strikes after every so many virtual seconds, whether mail has come or not.
+
+    A node that is busy or away reacts when it can, once, however often the clock has struck since. All mail that has
+    come goes first. Such a reaction sends nothing. So clocks keep no run going. They wake nobody any more when nobody
+    leads.
+    `every` may name an option. Where that is none, there is no clock.
+    """
+
+    every: float | str | None
+    also: ClassVar[tuple[Kind, ...]] = ()
+
+
+Trigger = Round | Each | Every | Count | Clock
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ class Reaction:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the kinds of mail that it consumes."""
-        if isinstance(self.trigger, Round):
+        if isinstance(self.trigger, Round | Clock):
             return self.trigger.also
         return (self.trigger.kind, *self.trigger.also)
 
@@ -89,7 +103,7 @@ def on(trigger: Trigger | type[Round], role: str | tuple[str, ...] | None = None
     """Attach a function to a trigger, on one role, several, or (None) all roles of the method.
 
     The function gets the node and its mail (one message for `Each`, a list for `Every` and `Count`; no second
-    argument for a `Round` that sweeps nothing along), yields work, and returns messages.
+    argument for a `Clock`, or a `Round` that sweeps nothing along), yields work, and returns messages.
     """
     roles = (role,) if isinstance(role, str) else role
 

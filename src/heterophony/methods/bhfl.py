@@ -13,10 +13,11 @@ rounds of the run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from heterophony import (
     ByLevel,
+    Clock,
     Count,
     Deviation,
     Each,
@@ -67,12 +68,17 @@ PUSH = Kind("push", to="parent", weights=Weights("model"), examples=Scalar(low=0
 FAR_DOWN = Kind("far-down", to="descendants", weights=Weights("model"))
 FAR_UP = Kind("far-up", to="ancestors", weights=Weights("model"))
 
+BESIDE = "with overlap, what was learned is added after the merge; or the merge starts from it, as printed"
+LIVE = "virtual seconds after which a leaf trains again, asked or not; none: it trains when it is asked"
+
 DEVIATIONS = (
     Deviation(
         "Algorithm 1",
-        "Line 9 reads W_q. The merged model is returned. Leaves do no upward NODEOPT. Residual lists are emptied "
+        "Line 9 reads W_q. The merged model is returned. Leaves do no upward NODEOPT, unless `leaf_steps` is set. "
+        "Residual lists are emptied "
         "after use.",
-        "As printed, W_0 is not defined for q, the last merge is dropped, and momentum would move a leaf without mail.",
+        "As printed, W_0 is not defined for q, the last merge is dropped, and momentum would move a leaf without mail. "
+        "Section 4.1 gives leaves both optimisers. Then a leaf's step is towards what it has learned itself.",
     ),
     Deviation(
         "means",
@@ -92,8 +98,9 @@ DEVIATIONS = (
     ),
     Deviation(
         "training beside the children",
-        "What was learned is an update of stale parameters. It is added after the merge, discounted as one merge old.",
-        "as the starting point of Eq. 3 it would be lost at a rate of one",
+        "What was learned is an update of stale parameters. It is added after the merge, discounted as one merge old. "
+        '`beside = "start"` is as printed.',
+        "as the starting point of Eq. 3 it is lost at a rate of one",
     ),
     Deviation(
         "asynchronous merges",
@@ -135,11 +142,13 @@ class BHFL(Method):
     headline = "leaf"
     unused = ("local.initial", "proxy.initial")
 
+    live: Annotated[ByLevel[float] | None, LIVE] = None
     turns: Annotated[ByLevel[int], "T_q: merges (of a leaf, trainings) before the parent hears of it"] = 1
     cohort: Cohort = Cohort()  # of an asynchronous node, its fraction says how many are at work
     buffer: Annotated[ByLevel[int], "0 waits for the cohort; K merges every K answers, whoever sent them"] = 0
     up: NodeOptimiser = NodeOptimiser()
     down: NodeOptimiser = NodeOptimiser(rate=0.5)
+    leaf_steps: Annotated[bool, "leaves have an optimiser `up` too, for what they learn themselves"] = False
     far_up: NodeOptimiser = NodeOptimiser(rate=0.1)
     far_down: NodeOptimiser = NodeOptimiser(rate=0.5)
     far: Annotated[bool, "whether residual links are used"] = True
@@ -149,6 +158,7 @@ class BHFL(Method):
     merge: Annotated[ByLevel[Merge], 'with the parent\'s model; without data always "mix"'] = "mix"
     pull: Annotated[ByLevel[float], "l2: mu; mutual: the share of the KL term (FML's 1 - alpha)"] = 0.1
     overlap: Annotated[ByLevel[bool], "an internal node trains while its children run, on stale parameters"] = False
+    beside: Annotated[Literal["added", "start"], BESIDE] = "added"
     staleness: Staleness = Staleness()
     local: Training = Training()  # of leaves
     proxy: Training = Training()  # of internal nodes that have data
@@ -157,7 +167,7 @@ class BHFL(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_complete(self, self.roles, optional=("cohort.deadline", "local.", "proxy."))
+        check_complete(self, self.roles, optional=("live", "cohort.deadline", "local.", "proxy."))
         check_complete(self.local, ("leaf",), optional=("steps",), before="local.")
         check_complete(self.proxy, ("root", "inner"), optional=("steps",), before="proxy.")
 
@@ -189,11 +199,27 @@ class BHFL(Method):
         """
         for turn in range(self.of(self.turns, leaf)):
             leaf.round += int(turn > 0)
-            yield from self.train(leaf, self.local)
+            yield from self.learn(leaf)
         yield Mark("leaf")
         examples = self.local.examples(leaf)  # of this round, where data are a stream
         leaf.round += 1
         return self.answer(leaf, examples)
+
+    @on(Clock("live"), role="leaf")
+    def live_on(self, leaf: Node) -> Steps:
+        """Between two messages: train on what is there now (contribution 2a). The parent hears of it when it asks."""
+        yield from self.learn(leaf)
+        yield Mark("leaf")
+        leaf.round += 1
+
+    def learn(self, leaf: Node) -> Steps:
+        """Train a leaf. With `leaf_steps`, NODEOPT moves it towards what it has come to, as servers towards theirs."""
+        before = leaf.weights()
+        yield from self.train(leaf, self.local)
+        if self.leaf_steps:
+            learned = leaf.weights()
+            leaf.load(before)
+            move(leaf, learned, self.up, "up")
 
     def descend(self, node: Node) -> Steps:
         """Train where there are data, then set the children to work; with `overlap`, they begin before that."""
@@ -206,7 +232,8 @@ class BHFL(Method):
         before = node.weights()
         yield from self.calls(node, children, before)
         yield from self.train(node, self.proxy)
-        put_aside(node, before)
+        if self.beside == "added":
+            put_aside(node, before)
 
     @on(answers(UP, also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:

@@ -74,6 +74,8 @@ _READS = {
     "torchvision": "images",
     "timm": "images",
     "transformers": "images",
+    "transformers-pretrained-lm": "sequences",
+    "transformers-pretrained-classifier": "texts",
 }
 OTHERS = [  # what can be named beside our own
     ("torchvision:NAME", "a network of torchvision, where it is installed"),
@@ -81,6 +83,8 @@ OTHERS = [  # what can be named beside our own
     ("transformers:TYPE|PATH", "an image classifier of transformers (extra text): a small one, or a config's"),
     ("transformers-lm:TYPE|PATH", "a language model of transformers over bytes"),
     ("transformers-classifier:TYPE|PATH", "a classifier of texts of transformers, over bytes"),
+    ("transformers-pretrained-lm:FOLDER", "the same with the weights of a local folder, as far as they fit bytes"),
+    ("transformers-pretrained-classifier:FOLDER", "the same for a classifier of texts"),
 ]
 PACKAGES = ("torchvision", "timm", "transformers")  # whose networks have names of their own: PACKAGE:NAME
 

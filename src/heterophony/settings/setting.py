@@ -244,13 +244,16 @@ class ConceptPart(Strict):
 class StreamPart(Strict):
     """Private rows come as a stream, `arrivals` of them a round, each once; `memory` rows are kept.
 
-    `drift` says how the concepts follow each other, every so many rounds.
+    `drift` says how the concepts follow each other, every so many rounds. The rounds are the participant's own, or the
+    stream's, of so many `seconds` each.
     """
 
     drift: Literal["sudden", "gradual", "recurring"] = "sudden"
     """How one concept follows the other: at once, little by little, or again and again in turn."""
     every: int = Field(default=10, ge=1)
     """Rounds from one concept to the next."""
+    seconds: float | None = Field(default=None, gt=0)
+    """How long a round of the stream is, in virtual time: it goes on whatever the participant does."""
     arrivals: int = Field(ge=1)
     """New rows of a round; each comes once."""
     memory: int = Field(default=0, ge=0)

@@ -165,6 +165,7 @@ def _stream(
         pools=pools,
         name=client.name,
         seed=seed,
+        seconds=part.seconds,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from heterophony.data.stream import round_at
 from heterophony.tables.interval import mean
 from heterophony.tables.table import Table, tabled
 from heterophony.tasks.score import Score
@@ -17,14 +18,21 @@ _Marked = dict[int, tuple[float | None, float]]
 _Marks = dict[tuple[str, int], dict[str, _Marked]]
 
 
-def over_time(table: Rows, homes: Mapping[str, str], product: str, shares: Shares) -> list[dict[str, Any]]:
+def over_time(
+    table: Rows, homes: Mapping[str, str], product: str, shares: Shares, seconds: float | None = None
+) -> list[dict[str, Any]]:
     """Return a row a round: mean figures of the participants whose model was evaluated then; undefined is None.
+
+    With `seconds`, rounds are those of streams that go by virtual time. Then of each participant the last evaluation
+    until the end of the round counts, and the first row is of the first round until which all have been evaluated.
 
     `present` is the figure on the round's mixture of concepts. `past` is the mean over concepts that were there before
     and are gone. `forgotten` is how far these have fallen from their best.
     """
     table = tabled(table)
-    marks, score = _marks(table, product), table.task.scores[0]
+    marks, score = _marks(table, product, seconds), table.task.scores[0]
+    if seconds is not None:
+        marks = _carried(marks)
     server = _server(marks, homes)
     best: dict[str, dict[int, float]] = {participant: {} for participant in homes}  # by concept, until this round
     found = []
@@ -89,11 +97,28 @@ def _fall(best: float | None, rate: float | None, score: Score) -> float | None:
     return best - rate if score.higher else rate - best
 
 
-def _marks(table: Table, product: str) -> _Marks:
+def _carried(marks: _Marks) -> _Marks:
+    """Return the marks with those of the round before, where a node has none in a round."""
+    nodes, rounds = {node for node, _ in marks}, {round for _, round in marks}
+    if not nodes:
+        return {}
+    first = max(min(round for node, round in marks if node == own) for own in nodes)
+    found: _Marks = {}
+    last: dict[str, dict[str, _Marked]] = {}
+    for round in range(max(rounds) + 1):
+        for node in nodes:
+            last[node] = marks.get((node, round), last.get(node, {}))
+            if round >= first:
+                found[node, round] = last[node]
+    return found
+
+
+def _marks(table: Table, product: str, seconds: float | None) -> _Marks:
     marks: _Marks = {}
     for at in table.ratings():
         concept = at.split.removeprefix("concept-")
         if at.product == product and concept != at.split:
-            sets = marks.setdefault((at.node, at.round), {}).setdefault(at.set, {})
+            round = at.round if seconds is None else round_at(at.time, seconds)
+            sets = marks.setdefault((at.node, round), {}).setdefault(at.set, {})
             sets[int(concept)] = at.value, at.time
     return marks

@@ -28,7 +28,8 @@ class OverTime(Finding):
             return None
         concepts = len(stream.get("concepts", [{}]))
         drift = Drift(stream.get("drift", "sudden"), concepts, stream.get("every", 10))
-        return cls(over_time(evidence.table, evidence.homes, evidence.product, drift.shares))
+        seconds = stream.get("seconds")
+        return cls(over_time(evidence.table, evidence.homes, evidence.product, drift.shares, seconds))
 
     def lines(self, summary: Summary) -> list[str]:
         if not self.value:

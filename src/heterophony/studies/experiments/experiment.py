@@ -19,7 +19,7 @@ class ExperimentError(ValueError):
 
 
 class Column(Strict):
-    """A figure of a run, in per cent: of a product's metrics, of a level of a tree, or at a moment of virtual time."""
+    """A figure of a run: of a product's metrics, of a level of a tree, or at a moment of virtual time."""
 
     figure: str = "acc"
     product: str | None = None  # None: the method's headline
@@ -29,6 +29,16 @@ class Column(Strict):
     level: str | None = None  # of a tree: leaf, level 1, ..., root; then the figure is own, subtree, union or proxy
     at: float | None = None  # the last value that was known by so many virtual seconds
     deviation: int | None = Field(default=None, ge=2)  # not the value: how it varies over the last so many evaluations
+    unit: Literal["per cent", "perplexity"] = "per cent"  # perplexity: the exponential of the mean loss
+
+    @model_validator(mode="after")
+    def _check_unit(self) -> Column:
+        """Raise where perplexity is asked of what there is none of."""
+        if self.unit == "perplexity" and (self.at is not None or self.deviation or self.minus or self.participants):
+            raise ValueError("perplexity is of a level, or of a product in the last round")
+        if self.unit == "perplexity" and self.figure not in ("own", "union", "proxy"):
+            raise ValueError(f"a perplexity is own, union or proxy, got {self.figure!r}")
+        return self
 
 
 class Arm(Strict):
@@ -98,6 +108,11 @@ class Experiment(Strict):
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()  # where this differs from the paper
     quick: Quick = Quick()
+
+    @property
+    def unit(self) -> str:
+        """Return what the figures are in. Where columns differ, each is named after its own."""
+        return " and ".join(dict.fromkeys(column.unit for column in self.columns.values()))
 
     @model_validator(mode="after")
     def _check_labels(self) -> Experiment:

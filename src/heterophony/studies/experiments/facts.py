@@ -40,6 +40,7 @@ def about(
         "date": str(date.today()),
         "machine": "; ".join(sorted(machines)),
         "heterophony": __version__,
+        "unit": experiment.unit,
         "kept": "last round" if experiment.keep == "last" else "each node's best by validation",
         "notes": [*([_smaller(quick)] if quick else []), *experiment.notes],
         "quick": _others(experiment, quick) if quick else {},

@@ -1,4 +1,4 @@
-"""A column's figure of one finished run, in per cent."""
+"""A column's figure of one finished run, in the column's unit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from heterophony.runs.folder import Folder
 from heterophony.studies.experiments.experiment import Arm, Column, Experiment
-from heterophony.tables.levels import levels
+from heterophony.tables.clients import own
+from heterophony.tables.interval import mean
+from heterophony.tables.levels import LOSS, levels, perplexities, perplexity
 from heterophony.tables.metrics import best_rounds, curve, measure
 from heterophony.tables.table import Table
 
@@ -21,7 +23,7 @@ class Measured:
 
 
 def measured(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, Measured]:
-    """Return the figures of a run by column, in per cent.
+    """Return the figures of a run by column, each in its unit.
 
     None: it has no such figure (a method without that product, say).
     """
@@ -29,12 +31,18 @@ def measured(experiment: Experiment, arm: Arm, folder: Folder) -> dict[str, Meas
     for name, column in experiment.columns.items():
         asked = column if column.product else column.model_copy(update={"product": arm.product})
         got = measured_column(asked, folder, experiment.keep)
-        found[name] = got if got.value is None else Measured(100 * got.value)
+        scale = 100 if column.unit == "per cent" else 1
+        found[name] = got if got.value is None else Measured(scale * got.value)
     return found
 
 
 def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measured:
-    """Return one column's figure as a fraction. `keep` says of which round: the last, or the best by validation."""
+    """Return one column's figure, a share as a fraction.
+
+    `keep` says of which round: the last, or the best by validation.
+    """
+    if column.unit == "perplexity":
+        return Measured(_perplexity(column, folder))
     if column.level is not None:
         return _at_level(column, folder)
     product = column.product or folder.headline
@@ -69,6 +77,23 @@ def _on_sets(column: Column, folder: Folder, product: str) -> Measured:
         folder.table.task,
     )
     return Measured(measure(here, {}, product).get(column.figure))
+
+
+def _perplexity(column: Column, folder: Folder) -> float | None:
+    """Return a perplexity: of a tree's level, or of a product. There, `union` is of all test sets, `proxy` of proxies.
+
+    Means over participants are of losses, so they are geometric.
+    """
+    parents = folder.recipe.get("parents")
+    if column.level is not None:
+        rows = perplexities(folder.table, parents, folder.homes) if parents else []
+        return next((row[column.figure] for row in rows if row["level"] == column.level), None)
+    product = column.product or folder.headline
+    if column.figure == "own":
+        losses = list(own(folder.table, folder.homes, product, LOSS).values())
+        return perplexity(mean(losses))
+    split = "proxy" if column.figure == "proxy" else "test"
+    return perplexity(measure(folder.table, folder.homes, product, split=split).get("loss"))
 
 
 def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:

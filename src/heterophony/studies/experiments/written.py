@@ -69,7 +69,8 @@ def text(facts: Mapping[str, Any], rows: Sequence[Row], said: Sequence[Mapping[s
     which = facts["version"][0].upper() + facts["version"][1:]
     out = [f"# {facts['title']}", "", f"{facts['paper']}. **{which}.**", ""]
     out += [f"`{facts['command']}`, {facts['date']}, {facts['machine']}, heterophony {facts['heterophony']}.", ""]
-    out += [f"Per cent, {facts['kept']}; mean and half of the 95 % interval over seeds. {tally(rows, said)}.", ""]
+    unit = facts.get("unit", "per cent").capitalize()
+    out += [f"{unit}, {facts['kept']}; mean and half of the 95 % interval over seeds. {tally(rows, said)}.", ""]
     for group in dict.fromkeys(row.group for row in rows):
         out += [f"## {heading(facts, group)}", ""] if group else []
         out += [*markdown(head(rows), block(rows, group)), ""]
