@@ -32,8 +32,9 @@ AGAINST: dict[str, dict[str, Any]] = {
     ", EWC 100": {"retain.ewc": 100.0},
     ", rehearsal": {"data.stream.memory": 20, "data.stream.keep": "reservoir"},
 }
-WHO = {"asked": {}, "asked, 20 epochs": LONG, "lives": LIVES, "lives alone": ALONE}
+WHO: dict[str, dict[str, Any]] = {"asked": {}, "lives": LIVES}
 VARIANTS = {f"{who}{what}": {**how, **more} for what, more in AGAINST.items() for who, how in WHO.items()}
+VARIANTS |= {"asked, 20 epochs": LONG, "lives alone": ALONE}
 TREE = {"root": {"left": ["c0", "c1", "c2", "c3"], "right": ["c4", "c5", "c6", "c7"]}}
 
 

@@ -237,12 +237,8 @@ class Engine:
 
     def _happen(self, event: Event, moment: float) -> str:
         """Apply an event; returns the node it concerns."""
-        if isinstance(event, Deadline) and not self.box(event.node).awaits(event.reaction, moment):
-            return event.node  # its window has fired: a timer that means nothing does not move the clock
-        if isinstance(event, Tick):
-            self._wind(event, moment)
-            if self._over():
-                return event.node
+        if isinstance(event, Deadline | Tick) and not self._means_something(event, moment):
+            return event.node
         self.clock = moment
         match event:
             case Arrival(message):
@@ -261,20 +257,31 @@ class Engine:
                 again = self.box(node).expire(event.reaction, moment)
                 if again is not None:
                     self.queue.push(again, event)
-            case Join(node):
-                self.outside.discard(node)
-                self.cache.clear()
-                self.ledger.incident(moment, node, "joined", "")
-                box, peers = self.box(node), self.links(node, 0).peers
-                # Among equals it begins with the next round: the present one has opened without it.
-                box.round = max((self.box(peer).round + 1 for peer in peers), default=0)
-                self._open(box, {})
-                self._start_clocks(node)
             case Tick(node, reaction):
                 self.box(node).strike(reaction)
+            case Join(node):
+                self._join(node)
             case Wake(node):
                 pass
         return node
+
+    def _means_something(self, timer: Deadline | Tick, moment: float) -> bool:
+        """Say whether a timer has something to do; one that has not does not move the clock."""
+        if isinstance(timer, Deadline):
+            return self.box(timer.node).awaits(timer.reaction, moment)  # else its window has fired
+        self._wind(timer, moment)
+        return not self._over()
+
+    def _join(self, node: str) -> None:
+        """Let a node in that was outside."""
+        self.outside.discard(node)
+        self.cache.clear()
+        self.ledger.incident(self.clock, node, "joined", "")
+        box, peers = self.box(node), self.links(node, 0).peers
+        # Among equals it begins with the next round: the present one has opened without it.
+        box.round = max((self.box(peer).round + 1 for peer in peers), default=0)
+        self._open(box, {})
+        self._start_clocks(node)
 
     def _wind(self, tick: Tick, moment: float) -> None:
         """Let a clock strike once more, so many seconds from now."""
