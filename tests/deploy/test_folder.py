@@ -414,9 +414,8 @@ def test_a_number_in_a_tree_is_said():
 
 def test_a_clock_of_virtual_time_is_refused():
     with pytest.raises(DeployError, match="bhfl: a node's own clock is one of virtual time"):
-        CASES["fml"].plan(
-            method="bhfl", options={"live": 1.0}, links={"tree": {"root": ["north", "south"]}}
-        ).coordinator()
+        links = {"tree": {"root": list(NAMES)}}
+        CASES["fml"].plan(method="bhfl", options={"live": 1.0}, links=links).coordinator()
 
 
 def test_a_plan_that_is_no_text_or_has_a_strange_field_is_said(tmp_path):
