@@ -105,11 +105,15 @@ def varied(method):
     for field in fields(method):
         how = getattr(method, field.name)
         if isinstance(how, Training):
-            steps = None if how.steps is None else {"*": how.steps}
-            batch = None if how.batch is None else {"*": how.batch}
-            rate = {"*": Stairs(how.lr, 1.0, every=1)}
-            changed[field.name] = replace(how, epochs={"*": how.epochs}, steps=steps, batch=batch, lr=rate)
+            rates = {name: Stairs(rate, 1.0, every=1) for name, rate in table(how.lr).items()}
+            others = {name: table(getattr(how, name)) for name in ("epochs", "steps", "batch")}
+            changed[field.name] = replace(how, lr=rates, **others)
     return replace(method, **changed) if changed else None
+
+
+def table(value):
+    """A table that says this value of all nodes; a table, or no value, as it is."""
+    return value if value is None or isinstance(value, dict) else {"*": value}
 
 
 PLAIN = [row for row in METHODS if not row.name.endswith("-scheduled") and varied(row.build().method)]

@@ -1,4 +1,4 @@
-"""A disk that keeps a picture of the folder at every single write: what a crash there would leave behind."""
+"""A disk that keeps a picture of the folder at its writes: what a crash there would leave behind."""
 
 import shutil
 from pathlib import Path
@@ -7,20 +7,29 @@ from heterophony.base.disk import Disk
 
 
 class Photographer(Disk):
-    """Before each operation, copies the folder as it is; before a write also with half of the bytes written."""
+    """Before each operation, copies the folder as it is; before a write also with half of the bytes written.
 
-    def __init__(self, folder: Path, album: Path) -> None:
+    With `every`, only every so many of these moments, from number `first` on.
+    """
+
+    def __init__(self, folder: Path, album: Path, every: int = 1, first: int = 0) -> None:
         self.folder, self.album, self.pictures = folder, album, []
+        self.every, self.first, self.moments = every, first, 0
 
-    def _picture(self) -> Path:
+    def _picture(self) -> Path | None:
+        self.moments += 1
+        if (self.moments - 1) % self.every != self.first:
+            return None
         picture = self.album / str(len(self.pictures))
         shutil.copytree(self.folder, picture, ignore=shutil.ignore_patterns("lock"))
         self.pictures.append(picture)
         return picture
 
     def _torn(self, path: Path, data: bytes, mode: str) -> None:
-        with open(self._picture() / path.relative_to(self.folder), mode) as file:
-            file.write(data[: len(data) // 2])
+        picture = self._picture()
+        if picture:
+            with open(picture / path.relative_to(self.folder), mode) as file:
+                file.write(data[: len(data) // 2])
 
     def write(self, path: Path, data: bytes) -> None:
         self._picture()
