@@ -413,8 +413,8 @@ def test_a_number_in_a_tree_is_said():
 
 
 def test_a_clock_of_virtual_time_is_refused():
+    links = {"tree": {"root": list(NAMES)}}
     with pytest.raises(DeployError, match="bhfl: a node's own clock is one of virtual time"):
-        links = {"tree": {"root": list(NAMES)}}
         CASES["fml"].plan(method="bhfl", options={"live": 1.0}, links=links).coordinator()
 
 
