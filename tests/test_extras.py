@@ -17,6 +17,7 @@ BRINGS = {
     "parquet": {"pyarrow"},
     "hf": {"datasets"},
     "pandas": {"pandas"},
+    "privacy": {"dp-accounting"},
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},

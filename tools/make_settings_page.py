@@ -12,7 +12,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from textwrap import fill
 from types import UnionType
@@ -137,7 +137,7 @@ def _words(hint: Any) -> str:
         return "table" if inner[1] is Any else "tables by name" if tables else f"{_words(inner[1])} by name"
     if get_origin(hint) is not None and inner:  # Annotated
         return _words(inner[0])
-    return "table" if _table(hint) else WORDS[hint]
+    return "table" if _table(hint) or (is_dataclass(hint) and hint not in WORDS) else WORDS[hint]
 
 
 def _bound(limit: Any) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
     from heterophony.kernel.node import Node
     from heterophony.kernel.optimisers import Optimiser
+    from heterophony.kernel.privacy import Privacy, PrivateSteps
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Clock, Count, Each, Every, Round, on
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
@@ -87,6 +88,7 @@ _HOMES = {
     "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
     "kernel.node": ("Node",),
     "kernel.optimisers": ("Optimiser",),
+    "kernel.privacy": ("Privacy", "PrivateSteps"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Clock", "Count", "Each", "Every", "Round", "on"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
@@ -146,6 +148,8 @@ __all__ = [
     "Participants",
     "PerClass",
     "Predict",
+    "Privacy",
+    "PrivateSteps",
     "Probabilities",
     "Profile",
     "PublicData",

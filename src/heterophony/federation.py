@@ -18,6 +18,7 @@ from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
 from heterophony.data.views import completed
 from heterophony.kernel import ready
+from heterophony.kernel.accountant import library
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.by_level import check_known, pick, tables, values
 from heterophony.kernel.compute import Compute
@@ -25,6 +26,8 @@ from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
+from heterophony.kernel.privacy import Privacy, PrivateSteps
+from heterophony.kernel.privacy_checks import check_delta, check_door, check_kinds, check_training
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
 from heterophony.kernel.topology import Topology
@@ -63,6 +66,7 @@ class Federation:
     dropout: Dropout = field(default_factory=Dropout)
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
+    privacy: Mapping[str, Privacy] = field(default_factory=dict)  # by node id, role, or "" for all others
     recipe: Mapping[str, Any] | None = None  # how to build it again, where it was built from names
     leaks: tuple[str, ...] = ()  # images on both sides of a line, where a leaky split was asked for
     untrained: tuple[str, ...] = ()  # classes that are tested, though nobody trains on them
@@ -83,6 +87,8 @@ class Federation:
         self._check_liars()
         self._check_dropouts()
         self._check_egress()
+        if self.guarded:
+            self._check_privacy()
 
     def _check_roles(self) -> None:
         """Raise where the topology has a role that the method does not know."""
@@ -98,7 +104,8 @@ class Federation:
         nodes, roles = set(self.topology.roles), set(self.topology.roles.values())
         for by_node_or_role in ("models", "data"):
             self._check_keys(by_node_or_role, nodes | roles)
-        self._check_keys("profiles", nodes | roles | {""})
+        for by_any in ("profiles", "privacy"):
+            self._check_keys(by_any, nodes | roles | {""})
         for by_node in ("joins", "egress", "homes", "private_tests"):
             self._check_keys(by_node, nodes)
 
@@ -167,6 +174,32 @@ class Federation:
             unknown = set(allowed) - kinds
             if unknown:
                 raise ValueError(f"egress of {node}: {type(self.method).__name__} has no kind {min(unknown)!r}")
+
+    def _check_privacy(self) -> None:
+        """Raise where a node cannot keep the privacy that its owner asks for."""
+        library()
+        topology, checked = self.topology, set()
+        for node, role in topology.roles.items():
+            privacy, links = self.private(node), topology.static[node]
+            form = (id(privacy), role, *(bool(links.group(link)) for link in LINKS))
+            if privacy is not None and form not in checked:
+                checked.add(form)
+                check_door(self.method, node, role, links, privacy)
+            train = (self.of(self.data, node) or {}).get("train")
+            if privacy is not None and isinstance(train, Data):
+                check_delta(node, len(train), privacy)
+        for name, training in self.trainings.items():
+            if training.private is not None:
+                self._check_private_training(name, training.private)
+
+    def _check_private_training(self, name: str, private: PrivateSteps) -> None:
+        """Raise where rows cannot be told apart in training, or are told of beside it."""
+        for role in set(self.topology.roles.values()):
+            node = self.first(role)
+            if not node.links.children:
+                check_training(name, private, node.models)
+                kinds = [kind for kind in self.method.kinds if node.links.group(kind.to)]
+                check_kinds(name, kinds, self.private(node.id))
 
     def _check_quorums(self) -> None:
         """Raise where a node waits for more children than it asks: it would skip every round."""
@@ -339,6 +372,22 @@ class Federation:
         found: Profile = self.of(self.profiles, node) or self._others
         return found
 
+    def private(self, node: str) -> Privacy | None:
+        """Return how what a node sends is clipped and noised; None: it leaves as it is."""
+        found: Privacy | None = self.of(self.privacy, node) or self.privacy.get("")
+        return found
+
+    @cached_property
+    def trainings(self) -> dict[str, Training]:
+        """Return the method's local trainings, by the names of their options."""
+        found = {part.name: getattr(self.method, part.name) for part in fields(self.method)}  # type: ignore[arg-type]
+        return {name: part for name, part in found.items() if isinstance(part, Training)}
+
+    @cached_property
+    def guarded(self) -> bool:
+        """Return whether something that leaves a node is noised or charged."""
+        return bool(self.privacy) or any(training.private for training in self.trainings.values())
+
     @cached_property
     def _others(self) -> Profile:
         return self.profiles.get("") or Profile()
@@ -394,6 +443,8 @@ class Federation:
             "recipe": self.recipe,
             "leaks": list(self.leaks),
         }
+        if self.privacy:
+            identity["privacy"] = {name: _readable(privacy) for name, privacy in self.privacy.items()}
         if self.untrained:
             identity["untrained"] = list(self.untrained)
         if self.task.kind != "classification":

@@ -39,7 +39,8 @@ class Direct:
 
 def node_server(case, name, folder, **changes):
     plan, own = case.plan(), case.organisation(case.holder(name), **changes)
-    return NodeServer(plan, name, own.build(plan, name), NodeStore(folder / name, plan.id), own.policy(name))
+    store = NodeStore(folder / name, plan.id)
+    return NodeServer(plan, name, own.build(plan, name), store, own.policy(name), own.account(name))
 
 
 def node_servers(case, folder, **changes):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from heterophony.deploy.node_server import Household, NodeServer
     from heterophony.deploy.plan import Plan
     from heterophony.federation import Federation
+    from heterophony.kernel.message import Kind
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
@@ -125,6 +126,7 @@ def _held(here: Household) -> Iterator[str]:
         yield from _owned(node.federation, name)
         yield from _messages(node)
         yield f"figures told: {', '.join(node.egress.metrics) or 'none'}; hashes of models: {node.egress.digest}"
+        yield from node.budget.lines() if node.budget is not None else ()
         yield f"reactions: {node.egress.reactions or 'as many as the coordinator asks for'}"
 
 
@@ -161,7 +163,19 @@ def _messages(here: NodeServer) -> Iterator[str]:
     for kind in here.federation.method.kinds:
         if links.group(kind.to):
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
-            yield f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}"
+            noised = _noised(here, kind) if status == "may leave" else ""
+            yield f"message {kind.name!r} ({', '.join(kind.fields) or 'no fields'}) to {kind.to}: {status}{noised}"
+
+
+def _noised(here: NodeServer, kind: Kind) -> str:
+    """Say how a kind is noised; nothing where the node's owner has not asked for it, or there is nothing in it."""
+    privacy = here.federation.private(here.name)
+    if privacy is None or not kind.fields:
+        return ""
+    if not privacy.protects(kind.name):
+        return ", as it is"
+    clips = ", ".join(f"{field} to {clip:g}" for field, clip in privacy.noised(kind).items())
+    return f", clipped ({clips or 'nothing to clip'}), with noise of {privacy.noise:g} times that"
 
 
 @app.command()

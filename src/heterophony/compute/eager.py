@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from heterophony.base.fault import told
 from heterophony.base.seeds import generator, seeded
+from heterophony.compute import private_fit
 from heterophony.data.table import Data
 from heterophony.kernel.freezing import frozen_names, in_training
 from heterophony.kernel.node import Node
@@ -270,8 +272,8 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
         start = {name: p.detach().clone() for name, p in first.items() if name not in still}
     sums: dict[str, dict[str, Tensor]] = {}
     steps = 0
-    for batch in _batches(node, work):
-        terms = backward(work, work.loss, nets, batch, optimisers)
+    for batch, step in _steps(node, work, nets, optimisers):
+        terms = step(batch)
         if work.answer == "gradient" and gradient is None:
             gradient = {name: _answered(p.grad) for name, p in first.items() if p.grad is not None}
         update(transforms, parameters, aux, optimisers, work.optimiser.clip)
@@ -284,6 +286,21 @@ def _fit(node: Node, work: Fit, models: dict[str, nn.Module], precision: str) ->
         displacement = {name: _answered(before - first[name].detach()) for name, before in start.items()}
     _forget_gradients(parameters)
     return Fitted(_mean_losses(sums, steps), steps, gradient, displacement)
+
+
+def _steps(
+    node: Node,
+    work: Fit,
+    nets: Mapping[str, Net],
+    optimisers: Mapping[str, torch.optim.Optimizer | Descent],
+) -> Iterator[tuple[Data, Callable[[Data], dict[str, dict[str, Tensor]]]]]:
+    """Yield the batches of a fit, each with what takes gradients on it: plain ones, or private ones."""
+    if work.private is None:
+        for batch in _batches(node, work):
+            yield batch, lambda batch: backward(work, work.loss, nets, batch, optimisers)
+        return
+    for batch, size in private_fit.batches(node, work, _rows(node, work)):
+        yield batch, partial(private_fit.backward, node, work, size=size)
 
 
 def _mean_losses(sums: Mapping[str, Mapping[str, Tensor]], steps: int) -> dict[str, dict[str, float]]:

@@ -88,6 +88,8 @@ def program_of(job: Job, rows: TrainingRows, signatures: Signatures) -> FitProgr
     """Return a fit's program. Raise `signature.Unknown` where it cannot be told from others."""
     node, work = job.node, job.work
     assert isinstance(work, Fit)
+    if work.private is not None:
+        raise signature.Unknown("private steps, whose batches are drawn row by row")
     options = work.optimiser.options
     if work.optimiser.name not in ("SGD", "Adam", "AdamW") or options.get("dampening"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros

@@ -14,6 +14,7 @@ from typing import Any
 
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
+from heterophony.deploy.budget import AtHome, Budget
 from heterophony.deploy.named_function import one_line
 from heterophony.deploy.node_store import Memory, NodeStore
 from heterophony.deploy.organisation import Egress
@@ -24,7 +25,7 @@ from heterophony.engines.station import Station
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import Inbox, Mail, messages
-from heterophony.kernel.message import HEADER_LIMIT, Message, whole
+from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
 from heterophony.kernel.reaction import Clock, Each, Reaction, Round
 
 FORMAT = 2  # of questions and answers
@@ -45,11 +46,18 @@ class NodeServer:
     """A node at home."""
 
     def __init__(
-        self, plan: Plan, name: str, federation: Federation, store: NodeStore, egress: Egress | None = None
+        self,
+        plan: Plan,
+        name: str,
+        federation: Federation,
+        store: NodeStore,
+        egress: Egress | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.plan, self.name, self.federation, self.store = plan, name, federation, store
         self.egress = egress or Egress()
         self.role = federation.topology.roles[name]
+        self.budget = budget
         self.door = Door(federation)
 
     def answer(self, data: bytes) -> bytes:
@@ -164,6 +172,8 @@ class NodeServer:
             return self._again(memory.answer)
         self._check_turn(question, memory)
         answer, state, rows = self._reacted(question, reaction, memory.state)
+        if self.budget is not None:
+            self._say_spent(answer)
         let_out, ledger = self._let_out(answer)
         self.store.save(Memory(question.number, asked, let_out, state, memory.lengths), ledger=ledger, metrics=rows)
         return let_out
@@ -187,7 +197,7 @@ class NodeServer:
     ) -> tuple[Answer, dict[str, Any], list[dict[str, Any]]]:
         """Run the reaction on what fits of the mail. Return the answer, the new state, and the own figures."""
         with arithmetic(self.federation):
-            station = Station(self.federation)
+            station = Station(self.federation, AtHome(self.budget))
             station.restore(self.name, state)
             mail, complaints = self._fitting(question.mail, station.shape(self.name))
             for complaint in complaints:
@@ -207,10 +217,10 @@ class NodeServer:
         for index, send in enumerate(answer.sends):
             message = Message(send.kind.name, self.name, "", send.round or 0, (answer.number, index), send.body)
             row = {"round": send.round, "kind": send.kind.name, "from": self.name}
-            sizes = {"payload": send.kind.payload(send.body), "wire": message.wire}
-            status = "sent" if self._may_leave(send.kind.name) else "withheld"
+            sizes = {"payload": 0 if send.withheld else send.kind.payload(send.body), "wire": message.wire}
+            status = "withheld" if self._stays(send) else "sent"
             ledger += [{**row, "to": to, "status": status, **sizes} for to in send.to or ()]
-        sends = tuple(replace(send, withheld=not self._may_leave(send.kind.name)) for send in answer.sends)
+        sends = tuple(replace(send, withheld=self._stays(send)) for send in answer.sends)
         told = replace(answer, sends=sends, rows=self._told(answer.rows), times=None)
         return {"outcome": told.plain()}, ledger
 
@@ -219,15 +229,22 @@ class NodeServer:
         answer = Answer.of(kept["outcome"], self.door.kinds)
         sends = []
         for send in answer.sends:
-            withheld = send.withheld or not self._may_leave(send.kind.name)
+            withheld = self._stays(send)
             sends.append(replace(send, withheld=withheld))
             if not withheld:
                 size, to = send.kind.payload(send.body), ", ".join(send.to or ())
                 self._note("again", f"{send.kind.name!r} of round {send.round} to {to} left once more, {size} bytes")
         return {"outcome": replace(answer, sends=tuple(sends), rows=self._told(answer.rows)).plain()}
 
-    def _may_leave(self, kind: str) -> bool:
-        return self.egress.kinds is None or kind in self.egress.kinds
+    def _stays(self, send: Send) -> bool:
+        """Return whether a message is withheld: it would overdraw the privacy budget, or its kind may not leave."""
+        return send.withheld or (self.egress.kinds is not None and send.kind.name not in self.egress.kinds)
+
+    def _say_spent(self, answer: Answer) -> None:
+        """Note once that the privacy budget is spent."""
+        known = any(row["incident"] == "budget" for row in self.store.rows("incidents"))
+        if not known and any(send.withheld for send in answer.sends):
+            self._note("budget", "the privacy budget is spent: what would overdraw it is withheld from now on")
 
     def _told(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the figures that the coordinator hears of."""

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from heterophony.data.table import Data
+from heterophony.deploy.budget import Budget
 from heterophony.deploy.holders import HeldData, views_of
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.networks import Model
-from heterophony.settings.setting import Strict
+from heterophony.settings.setting import PrivacyPart, Strict
 
 FILE = "organisation.toml"
 FigureSplit = Literal["test", "validation", "proxy", "private-test", "train", "note"]
@@ -26,12 +28,20 @@ class Egress(Strict):
     """What may leave. `kinds` None: what the method declares. `metrics` are the splits whose figures the coordinator
     hears of: "test" (sets that everyone holds), "private-test", "train" (losses), "note" (what a method measures); all
     figures are in the organisation's own table in any case. `digest`: hashes of its models, to compare runs.
-    `reactions`: how often it answers at all, as a coordinator could go through one round for ever; None: no limit."""
+    `reactions`: how often it answers at all, as a coordinator could go through one round for ever; None: no limit.
+    `privacy`: how what leaves is clipped and noised; None: it leaves as it is."""
 
     kinds: tuple[str, ...] | None = None
     metrics: tuple[FigureSplit, ...] = ("test",)
     digest: bool = True
     reactions: int | None = Field(default=None, ge=1)
+    privacy: PrivacyPart | None = None
+
+    @model_validator(mode="after")
+    def _only_messages(self) -> Egress:
+        if self.privacy is not None and (self.metrics or self.digest):
+            raise ValueError("privacy covers messages alone: set metrics = [] and digest = false beside it")
+        return self
 
 
 class HeldNode(HeldData):
@@ -53,6 +63,8 @@ class Organisation(Strict):
     modules: tuple[str, ...] = ()  # installed ones whose functions the plan may name, beside those in this folder
     rehearsal: bool = False  # whether the plan may have a recipe, that brings networks and data of its own
     egress: Egress = Egress()
+    budget: Path | None = None  # of privacy: the file of this data set, for all federations, outside their folders
+    witness: Path | None = None  # what counts beside it, in a second place
     folder: Path = Path("state")  # private state, beside this file unless absolute
     port: int = Field(default=9094, ge=1, le=65535)  # of the node's own programs, on this machine only
     device: str = "cpu"
@@ -61,7 +73,17 @@ class Organisation(Strict):
     @classmethod
     def load(cls, path: Path) -> Organisation:
         found: Organisation = parsed(cls, path)
-        return found.model_copy(update={"folder": (path.parent / found.folder).resolve()})
+        here = path.parent.resolve()
+        places = {"folder": (here / found.folder).resolve()}
+        for name in ("budget", "witness"):
+            place = getattr(found, name)
+            if place is not None:
+                places[name] = (here / place).resolve()
+                if places[name].is_relative_to(here):
+                    raise DeployError(f"{path}: {name}: {place} is in the folder of one federation: keep it outside")
+        if "budget" in places and places["budget"].parent == places.get("witness", here).parent:
+            raise DeployError(f"{path}: witness: it is beside the budget, and would be rolled back with it")
+        return found.model_copy(update=places)
 
     def check(self, plan: Plan) -> None:
         """Raise unless the plan knows this organisation as it says that it is."""
@@ -83,6 +105,18 @@ class Organisation(Strict):
         named = self.nodes.get(node)
         return self.egress if named is None or named.egress is None else named.egress
 
+    def account(self, node: str) -> Budget | None:
+        """Return the privacy budget that a node spends from; None where its policy has no privacy."""
+        privacy = self.policy(node).privacy
+        if privacy is None:
+            return None
+        if self.budget is None:
+            raise DeployError(f"{self.name}: egress.privacy: set budget, the file in which all that is told is counted")
+        made = privacy.build()
+        assert made.budget is not None
+        assert made.delta is not None
+        return Budget(self.budget, self.witness, made.budget, made.delta)
+
     def place(self, node: str) -> Path:
         """Return the folder of a node's state."""
         return self.folder if node == self.name else self.folder / "nodes" / node
@@ -90,15 +124,17 @@ class Organisation(Strict):
     def build(self, plan: Plan, node: str = "") -> Federation:
         """Build the federation as a node of this organisation's sees it; without a name, its own as a participant."""
         self.check(plan)
-        if plan.recipe is not None:
-            return plan.rehearsed()
         node = node or self.name
+        policy = self.policy(node)
+        privacy = {} if policy.privacy is None else {node: policy.privacy.build()}
+        if plan.recipe is not None:
+            return replace(plan.rehearsed(), privacy=privacy) if privacy else plan.rehearsed()
         own = Model(self._network, self.share, self.buffers)
         compute = Compute(device=self.device, threads=self.threads)
-        kinds = self.policy(node).kinds
+        kinds = policy.kinds
         egress = {} if kinds is None else {node: kinds}
         views = self._own_views() if node in plan.participants else self.nodes.get(node, HeldNode()).views(node)
-        return plan.organisation(node, own, views, compute=compute, egress=egress)
+        return plan.organisation(node, own, views, compute=compute, egress=egress, privacy=privacy)
 
     def _network(self) -> nn.Module:
         if self.model is None:

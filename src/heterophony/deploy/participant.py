@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.deploy import keys, preflight
+from heterophony.deploy.budget import Budget
 from heterophony.deploy.named_function import DeployError, beside, permit
 from heterophony.deploy.node_server import Household, NodeServer
 from heterophony.deploy.node_store import NodeStore
@@ -22,6 +23,7 @@ from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
+from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
 
 log = logging.getLogger("heterophony.node")
@@ -42,7 +44,20 @@ def _node_server(plan: Plan, own: Organisation, node: str) -> NodeServer:
     federation = own.build(plan, node)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
     federation.computed(device="cpu").node(node)
-    return NodeServer(plan, node, federation, NodeStore(own.place(node), plan.id), own.policy(node))
+    store, budget = NodeStore(own.place(node), plan.id), own.account(node)
+    if budget is not None and not store.peek().applied:  # one that has begun goes on, and is absent
+        _check_budget(federation, node, budget)
+    return NodeServer(plan, node, federation, store, own.policy(node), budget)
+
+
+def _check_budget(federation: Federation, node: str, budget: Budget) -> None:
+    """Raise where a node that begins could tell nothing: other federations have spent the budget."""
+    privacy, links = federation.private(node), federation.topology.static[node]
+    assert privacy is not None
+    kinds = [k for k in federation.method.kinds if privacy.protects(k.name) and links.group(k.to)]
+    charges = [charge for kind in kinds if (charge := privacy.charge(kind)) is not None]
+    if charges and not any(map(budget.affords, charges)):
+        raise DeployError(f"{budget.file}: the privacy budget is spent: no message of {node} could leave")
 
 
 def participate(folder: Path, poll: float = 0.3) -> None:

@@ -16,6 +16,7 @@ from heterophony.compute.eager import Job
 from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
 from heterophony.engines.offload import Offload
+from heterophony.engines.outward import Account, Outward
 from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape, Weights
@@ -51,8 +52,15 @@ class LocalHost:
 
     others: frozenset[str] = frozenset()
 
-    def __init__(self, federation: Federation, executor: Executor | None = None, choices: Path | None = None) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        executor: Executor | None = None,
+        choices: Path | None = None,
+        account: Account | None = None,
+    ) -> None:
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
+        self.outward = Outward(federation, account) if federation.guarded else None
         self.door = Door(federation)
         self.mute = {r.name for r in federation.method.reactions if isinstance(r.trigger, Clock)}
         self.nodes: dict[str, Node] = {}
@@ -87,6 +95,8 @@ class LocalHost:
         links = self.door.links(question.node, question.round, question.outside)
         node.links, node.round, node.time = links, question.round, question.start
         node.groups, node.doubts = {}, []
+        if self.outward is not None:
+            mail = self.outward.begin(node, mail)
         frame = activation.frame = Frame(node, mail, links, question.start)
         function = getattr(self.federation.method, question.reaction)
         given = () if mail is None else (mail,)
@@ -161,6 +171,8 @@ class LocalHost:
         with _located(activation.question, frame.node):
             if isinstance(asked, Fit):
                 asked = asked.at(frame.node)
+                if self.outward is not None:
+                    asked = self.outward.fit(frame.node, asked)
             samples = asked.samples(frame.node)
         frame.work = asked
         frame.asked += 1
@@ -171,6 +183,8 @@ class LocalHost:
         frame: Frame = activation.frame
         self._send(activation, result)
         node = frame.node
+        if self.outward is not None:
+            self.outward.end(node)
         with _located(activation.question, node):
             node.check()
         self._check_unchanged(activation)
@@ -211,6 +225,8 @@ class LocalHost:
                 to = links.group(send.kind.to) if send.to is None else send.to
                 stamped = Send(send.kind, to, round, send.body, send.withheld)
                 self._check(stamped, links)
+                if self.outward is not None:
+                    stamped = self.outward.out(frame.node, stamped, frame.mail)
                 frame.sends.append((frame.clock, stamped))
 
     def _links(self, activation: Activation, round: int) -> Links:

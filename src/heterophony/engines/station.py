@@ -10,6 +10,7 @@ from typing import Any
 
 from heterophony.engines.host import Activation
 from heterophony.engines.local_host import LocalHost
+from heterophony.engines.outward import Account
 from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Shape
@@ -18,8 +19,8 @@ from heterophony.kernel.fields import Shape
 class Station:
     """Nodes as a `LocalHost` has them, without a clock and without mail."""
 
-    def __init__(self, federation: Federation) -> None:
-        self.host = LocalHost(federation)
+    def __init__(self, federation: Federation, account: Account | None = None) -> None:
+        self.host = LocalHost(federation, account=account)
 
     def restore(self, node: str, state: Mapping[str, Any] | None) -> None:
         """Put a node into a state; without one it stays as it was built."""

@@ -102,9 +102,13 @@ class Paired(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """Named float tensors: the shared part of a model. `model` names the receiver's model that they must fit."""
+    """Named float tensors: the shared part of a model. `model` names the receiver's model that they must fit.
+
+    `change` says that they are a change of weights, and not weights.
+    """
 
     model: str | None = None
+    change: bool = field(default=False, kw_only=True)
 
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # The copies stay where the models are: on one machine, a cohort's weights need not leave the GPU.
@@ -260,7 +264,7 @@ def _check_factors(name: str, factors: Sequence[Tensor], shape: tuple[int, ...],
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class TensorField:
     """A tensor whose first dimension may have to match one of the receiver's data views.
 
     `sample` names an option that says how many rows of the view it has (None, or more than there are: all). With
@@ -297,13 +301,13 @@ class _Tensor:
         return value.nbytes
 
 
-class Logits(_Tensor):
+class Logits(TensorField):
     """Pre-softmax outputs, one row a sample."""
 
     dimensions = 2
 
 
-class Probabilities(_Tensor):
+class Probabilities(TensorField):
     """Softmax outputs, one row a sample."""
 
     dimensions = 2
@@ -315,7 +319,7 @@ class Probabilities(_Tensor):
 
 
 @dataclass(frozen=True)
-class PerClass(_Tensor):
+class PerClass(TensorField):
     """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.
 
     `rows` names the field that says of how many examples each is the mean. A class that nobody has is a row of zeros.
@@ -342,7 +346,7 @@ class PerClass(_Tensor):
             raise Refused(f"{len(value)} classes, the receiver's {self.view!r} has {classes}")
 
 
-class Counts(_Tensor):
+class Counts(TensorField):
     """How many examples there are of each class."""
 
     dimensions = 1

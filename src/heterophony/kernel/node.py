@@ -200,6 +200,7 @@ class Node:
     """One participant as its reactions see it."""
 
     __slots__ = (
+        "account",
         "data",
         "device",
         "doubts",
@@ -241,6 +242,7 @@ class Node:
         self.optimisers: dict[str, dict[str, Any]] = {}
         self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
+        self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise was drawn
 
     # -- place in the network --------------------------------------------------------------------------------
     @property
@@ -313,7 +315,7 @@ class Node:
     # -- state -----------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:
         """Return all that must survive between reactions, as plain values and live tensors."""
-        return {
+        found: dict[str, Any] = {
             "round": self.round,
             "vars": dict(self.vars),
             "away": away(dict(self.vars)),  # which variables lie on the device: a snapshot brings them back there
@@ -321,12 +323,14 @@ class Node:
             "optimisers": self.optimisers,
             "models": {name: slot.tensors() for name, slot in self.slots.items()},
         }
+        return {**found, "account": dict(self.account)} if self.account else found
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state. It belongs to the node from then on."""
         self.round = state["round"]
         self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
         self.epochs, self.optimisers = state["epochs"], state["optimisers"]
+        self.account = dict(state.get("account", {}))
         with torch.no_grad():
             for name, slot in self.slots.items():
                 known = state["models"].get(name, {})

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from heterophony.kernel.optimisers import Optimiser, sgd
+from heterophony.kernel.privacy import PrivateSteps
 from heterophony.kernel.statistics import running
 
 if TYPE_CHECKING:
+    from heterophony.base.noise import Source
     from heterophony.kernel.node import Node
 
 # loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
@@ -59,12 +61,16 @@ class Fit:
     once: bool = False  # such work is not asked for again, so that nothing need be prepared for a next time
     refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
     own: Callable[[Node], Mapping[str, Any]] | None = None
+    private: PrivateSteps | None = None  # steps that are private for each row
+    source: Source | None = None  # where their noise comes from: the host says it
 
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:
             raise ValueError("several models: give their transforms by name, transform={'local': ...}")
         if self.only is not None and len(self.names) > 1:
             raise ValueError("several models: `only` names parts of one")
+        if self.private is not None and (len(self.names) > 1 or self.teachers):
+            raise ValueError("private steps are those of one model without teachers: leave `private` out")
         if self.epochs < 0 or (self.steps or 0) < 0 or (self.batch is not None and self.batch < 1):
             given = f"epochs = {self.epochs}, steps = {self.steps}, batch = {self.batch}"
             raise ValueError(f"a fit needs epochs and steps >= 0 and batch >= 1, or None for all rows, got {given}")

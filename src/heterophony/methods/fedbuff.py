@@ -32,7 +32,7 @@ from heterophony import (
 from heterophony.parts import NodeOptimiser, Staleness, Training, engage, move, moving, release, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
-DELTA = Kind("delta", to="parent", weights=Weights("model"))
+DELTA = Kind("delta", to="parent", weights=Weights("model", change=True))
 
 DEVIATIONS = (
     Deviation(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from heterophony.kernel.by_level import ByLevel, values
 from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels
 from heterophony.kernel.optimisers import Optimiser, adam, adamw, sgd
+from heterophony.kernel.privacy import PrivateSteps
 from heterophony.kernel.work import Fit, Loss, Steps
 from heterophony.parts import schedules
 from heterophony.parts.own_value import own_value
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.node import Node
 
 SEEN = "what is seen: private rows, those and the own domain's public ones, or those and all public ones"
+PRIVATE = "`{ clip, noise }`: each row's gradient is clipped and noise is added (DP-SGD); none: as they are"
 CLIP = "the longest gradient that a network steps by; a longer one is shortened to it; none: any"
 
 
@@ -46,6 +48,7 @@ class Training:
     steps: Annotated[ByLevel[int] | None, "so many batches instead of whole epochs"] = None
     refresh: Annotated[bool, "BatchNorm's running statistics are taken anew from the rows after training"] = False
     initial: Annotated[int, "epochs before a participant's first round"] = 0
+    private: Annotated[PrivateSteps | None, PRIVATE] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", schedules.told(self.lr))
@@ -129,7 +132,7 @@ class Training:
 
         What depends on the node and its round is put in where the order is taken.
         """
-        order: dict[str, Any] = {"data": self.data, "refresh": self.refresh}
+        order: dict[str, Any] = {"data": self.data, "refresh": self.refresh, "private": self.private}
         if self.varies:
             order["own"] = OwnNumbers(self, frozenset(more))
         else:

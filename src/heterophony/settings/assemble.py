@@ -32,7 +32,7 @@ from heterophony.tasks.score import Score
 from heterophony.tasks.task import Task, packed
 
 # Keys of `--set` that change the setting; all others are options of the method.
-PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "evaluate", "topology")
+PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "privacy", "evaluate", "topology")
 PLAN = ("rounds", "evaluate")  # of [methods.NAME]; what else stands there are the method's options
 
 
@@ -78,6 +78,7 @@ def assemble(
         profiles={**world.profiles, **profiles},
         joins=chosen.joins,
         egress=chosen.egress,
+        privacy={name: part.build() for name, part in chosen.privacy.items()},
         homes=world.homes,
         tasks=world.tasks,
         recipe=recipe,

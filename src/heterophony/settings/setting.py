@@ -19,6 +19,7 @@ from heterophony.base import toml
 from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
+from heterophony.kernel.privacy import Privacy
 from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
 from heterophony.settings.refusal import refusal
@@ -489,6 +490,34 @@ class ProfilePart(Strict):
     """Spans `[from, to]` of virtual seconds in which it is there; always if empty."""
 
 
+class PrivacyPart(Strict):
+    """Clip and noise at a participant's door, and the most that it may ever tell ([Privacy](../how-to/privacy.md))."""
+
+    clip: float | Annotated[dict[str, float], "by field"] | None = None
+    """The longest that values of a message are; by field, where they differ."""
+    noise: float | None = None
+    """The deviation of the noise, as a multiple of the clip."""
+    delta: float | None = None
+    """Of (epsilon, delta)-differential privacy; below one over the number of rows."""
+    budget: float | None = None
+    """The most epsilon in all."""
+    kinds: tuple[str, ...] | None = None
+    """The kinds of messages that are protected; all if not given. `[]`: only private training is charged."""
+    central: bool = False
+    """It is trusted: it clips what its children send, and adds noise once, to their mean."""
+    large_delta: bool = False
+    """Whether a delta of one over the number of rows, or more, is meant."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> PrivacyPart:
+        self.build()
+        return self
+
+    def build(self) -> Privacy:
+        """Return what it says as the engines take it."""
+        return Privacy(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
 class TopologyPart(Strict):
     """Who is linked to whom, where the method leaves a choice.
 
@@ -559,6 +588,8 @@ class Setting(Strict):
     """By participant, the virtual second at which it comes in."""
     egress: dict[str, tuple[str, ...]] = {}
     """By participant, the kinds of messages that may leave it; all if not given."""
+    privacy: dict[str, PrivacyPart] = {}
+    """By participant, role, or `""` for all others: how what leaves is clipped and noised, and the budget."""
 
     @model_validator(mode="after")
     def _folder(self) -> Setting:

@@ -1,0 +1,182 @@
+"""A node at home with a privacy budget: paid before it leaves, once for each answer, withheld when it is spent."""
+
+import pytest
+import torch
+
+pytest.importorskip("dp_accounting")
+
+from deploy.direct import Direct, engine, node_server, node_servers
+from heterophony.base import codec
+from heterophony.cli.deploying import _held
+from heterophony.deploy.named_function import DeployError
+from heterophony.deploy.node_server import Household
+from heterophony.deploy.organisation import FILE, Organisation
+from heterophony.deploy.participant import _check_budget
+from heterophony.kernel.accountant import composed, epsilon_of
+from heterophony.kernel.privacy import Charge
+from toys.deployed import CASES
+
+FEDAVG = CASES["fedavg"]
+DELTA = 1e-3
+ONCE = Charge("update", 4.0)  # noise 8, replaced data
+
+
+def policy(releases=99, **more):
+    budget = epsilon_of(composed([ONCE._replace(times=releases)]), DELTA) * 1.0001
+    return {
+        "metrics": [],
+        "digest": False,
+        "privacy": {"clip": 1.0, "noise": 8.0, "delta": DELTA, "budget": budget},
+        **more,
+    }
+
+
+def own(folder, releases=99, **more):
+    return {
+        "egress": policy(releases, **more),
+        "budget": str(folder / "budgets" / "rows"),
+        "witness": str(folder / "witness" / "rows"),
+    }
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    courier = Direct(node_servers(FEDAVG, tmp_path_factory.mktemp("undisturbed")))
+    engine(FEDAVG, courier).run(FEDAVG.rounds)
+    return [data for to, data in courier.questions if to == "north"]
+
+
+def sends(answer):
+    return codec.unpack(answer)["outcome"]["sends"]
+
+
+def test_an_answer_is_paid_once_however_often_it_is_asked_for(asked, tmp_path):
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path))
+    first = here.answer(asked[0])
+    for _ in range(3):
+        assert node_server(FEDAVG, "north", tmp_path, **own(tmp_path)).answer(asked[0]) == first
+    assert here.budget.look().charges == (ONCE,)
+    plain = node_server(FEDAVG, "north", tmp_path / "plain").answer(asked[0])
+    weights, open_weights = sends(first)[0][3]["weights"], sends(plain)[0][3]["weights"]
+    noise = torch.cat([(weights[n] - open_weights[n]).flatten() for n in weights])
+    assert 6.5 < noise.std() < 9.5  # noise * clip = 8; the update itself is shorter than the clip
+    assert sends(first)[0][3]["examples"] == 1.0
+
+
+def test_noise_at_home_follows_from_nothing(asked, tmp_path):
+    one = node_server(FEDAVG, "north", tmp_path / "1", **own(tmp_path / "1")).answer(asked[0])
+    two = node_server(FEDAVG, "north", tmp_path / "2", **own(tmp_path / "2")).answer(asked[0])
+    assert any(not torch.equal(sends(one)[0][3]["weights"][n], t) for n, t in sends(two)[0][3]["weights"].items())
+
+
+def test_a_message_that_would_overdraw_is_withheld_and_noted_once(asked, tmp_path):
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path, releases=1))
+    assert sends(here.answer(asked[0]))[0][3] is not None
+    value = codec.unpack(asked[1])
+    for number in (2, 3, 4):  # a coordinator that invents rounds gets no more
+        value["number"] = number
+        answer = codec.unpack(here.answer(codec.pack(value)))
+        assert answer["outcome"]["sends"][0][3] is None
+        value["round"] = answer["outcome"]["round"]
+    assert here.budget.look().charges == (ONCE,)
+    assert [row["incident"] for row in here.store.rows("incidents")].count("budget") == 1
+    assert [row["status"] for row in here.store.rows("ledger")] == ["sent", "withheld", "withheld", "withheld"]
+
+
+def test_the_round_goes_on_without_whoever_has_spent_its_budget(tmp_path):
+    rounds = 3
+    servers = node_servers(FEDAVG, tmp_path, north=own(tmp_path, releases=1))
+    plan = FEDAVG.plan(rounds=rounds, pace={"poll": 0.001})
+    for server in servers.values():
+        server.plan = plan
+    run = engine(FEDAVG, Direct(servers), plan=plan).run(rounds)
+    assert run.rounds == rounds
+    north = [row["status"] for row in run.ledger.rows if row["kind"] == "update" and row["from"] == "north"]
+    assert north == ["sent", "withheld", "withheld"]
+
+
+def test_several_federations_over_the_same_data_spend_from_one_budget(asked, tmp_path):
+    first = node_server(FEDAVG, "north", tmp_path / "first", **own(tmp_path, releases=2))
+    second = node_server(FEDAVG, "north", tmp_path / "second", **own(tmp_path, releases=2))
+    assert sends(first.answer(asked[0]))[0][3] is not None
+    assert sends(second.answer(asked[0]))[0][3] is not None
+    third = node_server(FEDAVG, "north", tmp_path / "third", **own(tmp_path, releases=2))
+    assert sends(third.answer(asked[0]))[0][3] is None
+    with pytest.raises(DeployError, match="the privacy budget is spent: no message of north could leave"):
+        _check_budget(third.federation, "north", third.budget)
+
+
+class Dying(Exception):
+    pass
+
+
+def test_a_crash_between_payment_and_answer_costs_twice_and_tells_once(asked, tmp_path):
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path))
+
+    def dies(*_, **__):
+        raise Dying
+
+    kept, here.store.save = here.store.save, dies
+    assert "failed" in codec.unpack(here.answer(asked[0]))
+    assert here.budget.look().charges == (ONCE,)  # nothing has left, and it is paid
+    here.store.save = kept
+    assert sends(here.answer(asked[0]))[0][3] is not None
+    assert here.budget.look().charges == (ONCE._replace(times=2),)
+
+
+def test_an_old_budget_put_back_stops_all_answers(asked, tmp_path):
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path))
+    old = here.budget.look() and here.budget.file.read_bytes()
+    here.answer(asked[0])
+    here.budget.file.write_bytes(old)
+    assert "failed" in codec.unpack(here.answer(asked[1]))
+    assert "is an old one" in here.store.rows("incidents")[-1]["detail"]
+
+
+def test_check_prints_the_block_and_what_is_left(tmp_path):
+    lines = list(_held(Household({"north": node_server(FEDAVG, "north", tmp_path, **own(tmp_path))})))
+    assert any(
+        "'update' (weights, examples) to parent: may leave, clipped (weights to 1), with noise of 8" in x for x in lines
+    )
+    assert any(line.startswith("privacy budget ") and "epsilon 0 of " in line for line in lines)
+
+
+# -- organisation.toml -------------------------------------------------------------------------------------------
+BLOCK = (
+    "[egress]\nmetrics = []\ndigest = false\n[egress.privacy]\nclip = 1.0\nnoise = 8.0\ndelta = 1e-5\nbudget = 4.0\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('budget = "here"\n' + BLOCK, "budget: here is in the folder of one federation: keep it outside"),
+        ('budget = "../b"\nwitness = "../w"\n' + BLOCK, "witness: it is beside the budget"),
+        (BLOCK.replace("8.0", "-8.0"), "noise is a multiple of the clip > 0, got -8"),
+        (BLOCK.replace("clip = 1.0\n", ""), "clip is missing"),
+        (BLOCK.replace("metrics = []\n", ""), "privacy covers messages alone: set metrics"),
+        (BLOCK + "epsilon = 3\n", "epsilon"),
+    ],
+)
+def test_a_block_that_makes_no_sense_is_one_line(tmp_path, text, why):
+    place = tmp_path / "folder"
+    place.mkdir()
+    (place / FILE).write_text('name = "north"\nfederation = "f"\n' + text)
+    with pytest.raises(DeployError, match=why) as found:
+        Organisation.load(place / FILE)
+    assert "\n" not in str(found.value)
+
+
+def test_a_block_without_a_budget_file_is_refused(tmp_path):
+    with pytest.raises(DeployError, match=r"egress\.privacy: set budget"):
+        node_server(FEDAVG, "north", tmp_path, egress=policy())
+
+
+def test_private_training_at_home_is_charged_to_the_same_budget(asked, tmp_path):
+    plan = FEDAVG.plan(options={"local": {"batch": 16, "private": {"clip": 1.0, "noise": 2.0}}})
+    made = FEDAVG.organisation(
+        "north",
+        budget=str(tmp_path / "b" / "rows"),
+        egress={"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 5.0}},
+    )
+    assert made.build(plan, "north").trainings["local"].private.noise == 2.0
