@@ -53,10 +53,10 @@ def test_sensors_of_thirty_users_are_a_federation(sensors):
     assert max(rows) > 3 * min(rows)
     assert found["metrics"]["private"] > 0.6  # four activities: chance is 0.25
     ran("resume", "run", "--rounds", "5")
-    ran("export", "run", "--node", "c3", "--to", "model.safetensors")
+    ran("export", "run", "--node", "user-4", "--to", "model.safetensors")
     stored = np.load("sensors.npz")
     given = json.loads(ran("predict", "model.safetensors", "sensors.npz", "--json").stdout)["names"]
-    own = stored["user"] == 4  # as no user before was joined with another
+    own = stored["user"] == 4
     assert np.mean(np.array(given)[own] == stored["activity"][own]) > 0.6
     np.savez("short.npz", windows=stored["windows"][..., :9], scale=stored["scale"], offset=stored["offset"])
     answer = CliRunner().invoke(app, ["predict", "model.safetensors", "short.npz"])
@@ -91,12 +91,12 @@ def test_four_hospitals_learn_who_is_ill_and_how_fast_hearts_beat(example):
     assert rates[1]["acc"] < rates[0]["acc"]  # beats a minute: less is better
     refused = CliRunner().invoke(app, ["export", "ill", "--node", "server", "--to", "no.safetensors"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
-    assert "rows are standardised by its own, and server has none: export the model of one of c0" in refused.stderr
-    ill, rate = predicted("ill", "c0", "heart.csv"), predicted("rate-6", "c0", "heart.csv")
+    assert "standardised by its own, and server has none: export the model of one of cleveland" in refused.stderr
+    ill, rate = predicted("ill", "cleveland", "heart.csv"), predicted("rate-6", "cleveland", "heart.csv")
     with open("heart.csv") as file:
         table = [line.strip().split(",") for line in file]
     right = [int(row[-1]) == (yes > 0.5) for row, (yes,) in zip(table[1:], ill["values"], strict=True)]
-    assert np.mean(right[:303]) > 0.65  # hospital 0's own patients
+    assert np.mean(right[:303]) > 0.65  # its own patients
     ran("report", "rate-6")
     page = Path("rate-6/report.html").read_text()
     assert "MAE on all domains" in page
@@ -118,7 +118,7 @@ def test_twelve_sites_forecast_six_hours(example):
     first, later = (metrics("fedavg", "--on", "forecast.toml", "--rounds", n, "--out", f"run-{n}") for n in "13")
     assert later["acc"] < first["acc"]
     assert len(later["participants"]) == 12
-    assert np.shape(predicted("run-3", "c0", "sites.npz")["values"]) == (144, 6)
+    assert np.shape(predicted("run-3", "site-00", "sites.npz")["values"]) == (144, 6)
 
 
 def test_five_cameras_find_discs_and_squares(example):

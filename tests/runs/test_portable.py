@@ -98,7 +98,7 @@ def series(tmp_path, monkeypatch):
 def test_graphs_of_series_give_what_predict_gives_without_this_library(series, tmp_path, kind):
     with_onnx(kind)
     x = series()
-    answer = call("export", "run", "--node", "c1", "--to", "m.safetensors", "--format", kind)
+    answer = call("export", "run", "--node", "user-1", "--to", "m.safetensors", "--format", kind)
     assert answer.exit_code == 0, answer.stderr
     assert answer.stderr.splitlines() == ["wrote m.safetensors", f"wrote m.{kind}"]
     found = json.loads(call("predict", "m.safetensors", "rows.npz", "--json").stdout)
@@ -113,7 +113,7 @@ def test_graphs_of_series_give_what_predict_gives_without_this_library(series, t
 def test_graphs_of_numbers_give_what_predict_gives(series, tmp_path, kind):
     with_onnx(kind)
     x = series("gru", "everyone", '[data.task]\nkind = "regression"', lambda x: x[:, :, 0].sum(1).astype(np.float32))
-    assert call("export", "run", "--node", "c0", "--to", "m", "--format", kind).exit_code == 0
+    assert call("export", "run", "--node", "user-0", "--to", "m", "--format", kind).exit_code == 0
     found = json.loads(call("predict", "m", "rows.npz", "--json").stdout)
     together, first = elsewhere(tmp_path, kind, tmp_path / f"m.{kind}", x)
     np.testing.assert_allclose(together, found["values"], rtol=1e-5, atol=1e-6)
@@ -185,7 +185,7 @@ def test_what_cannot_be_a_graph_is_refused_in_one_line():
 def test_onnx_that_is_not_installed_is_said_and_nothing_is_written(series, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     series()
-    answer = call("export", "run", "--node", "c1", "--to", "m", "--format", "pt2", "--format", "onnx")
+    answer = call("export", "run", "--node", "user-1", "--to", "m", "--format", "pt2", "--format", "onnx")
     assert answer.exit_code == 2
     assert "ONNX needs onnx and onnxscript: pip install 'heterophony[onnx]'" in answer.stderr
     assert not list(tmp_path.glob("m*"))
@@ -200,7 +200,7 @@ def test_what_export_cannot_write_is_refused_in_one_line(series, tmp_path):
         ),
         (("--to", "m.onnx"), "name the file of weights (.safetensors); --format onnx writes beside it"),
     ):
-        answer = call("export", "run", "--node", "c1", *arguments)
+        answer = call("export", "run", "--node", "user-1", *arguments)
         assert answer.exit_code == 2
         assert text in answer.stderr.replace("\n", " ")
     assert not list(tmp_path.glob("m*"))

@@ -49,7 +49,7 @@ def test_each_user_is_a_participant_and_keeps_its_rows_whole(file):
     made = world(file(), partition=NATURAL, test=0.2)
     tested = rows(made.tests["f"]["test"])
     trained = held(made)
-    assert list(trained) == ["c0", "c1", "c2", "c3", "c4"]
+    assert list(trained) == ["user-0", "user-1", "user-2", "user-3", "user-4"]
     for user, own in enumerate(trained.values()):
         assert own  # a tiny user is still there
         assert set(USERS[own]) == {user}
@@ -93,7 +93,7 @@ def test_fewer_participants_have_several_whole_users(file):
 
 def test_participants_are_tested_on_their_own_users(file):
     made = world(file(), partition=NATURAL, test=0.3, private_test=True)
-    assert "c3" in made.private_tests
+    assert "user-3" in made.private_tests
     for name, data in made.private_tests.items():
         assert set(USERS[rows(data)]) == set(USERS[held(made)[name]])
     together = [row for data in made.private_tests.values() for row in rows(data)]
@@ -174,12 +174,12 @@ def test_a_federation_of_arrays_trains(file, modules, method, network):
     federation = assemble(method, setting(file(), network, private_test=True), changes={"epochs": 1})
     assert federation.recipe["shape"] == {"shape": [3, 8], "classes": 3}
     scored = {row["node"] for row in federation.run(1).table.last() if row["quantity"] == "accuracy"}
-    assert ({"server"} if method == "fedavg" else {"c0", "c1", "c2", "c3", "c4"}) <= scored
+    assert ({"server"} if method == "fedavg" else {f"user-{user}" for user in range(5)}) <= scored
 
 
 def test_our_own_networks_read_arrays_of_the_shape_of_images(file):
     federation = assemble("fedavg", setting(file(shape=(1, 16, 16)), "cnn1"))
-    assert federation.node("c3").models["model"](torch.zeros(2, 1, 16, 16)).shape == (2, 3)
+    assert federation.node("user-3").models["model"](torch.zeros(2, 1, 16, 16)).shape == (2, 3)
 
 
 def test_a_network_that_takes_shape_is_told_that_of_images(modules):
@@ -201,6 +201,21 @@ def test_a_network_that_cannot_read_the_rows_is_refused(file, modules, network, 
     with pytest.raises(ValueError, match=said) as caught:
         assemble("fedavg", setting(file(), network))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "y", "said"),
+    [
+        ("segmentation", np.zeros((60, 3, 8), np.int64), "for masks take unet, or a network of your own"),
+        ("sequence", np.zeros((60, 8), np.int64), "for an answer a step take lstm or gru, or a network of your own"),
+    ],
+)
+def test_a_network_with_one_answer_a_row_is_refused_with_those_that_give_more(tmp_path, task, y, said):
+    np.savez(tmp_path / "f.npz", x=np.ones((60, *((3, 8) if task == "sequence" else (1, 3, 8))), np.float32), y=y)
+    data = {"source": str(tmp_path / "f.npz"), "clients": 2, "test": 0.2, "task": {"kind": task, "classes": 2}}
+    made = Setting.of({"name": "steps", "data": data, "models": {"participants": "mlp"}})
+    with pytest.raises(SettingError, match=rf"network 'mlp' gives \(2, 2\) for 2 arrays; with 2 classes .*: {said}$"):
+        assemble("fedavg", made)
 
 
 # -- refusals --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Only numbers of rows are handled here. `views.py` makes data of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from heterophony.data import (
 )
 from heterophony.data.leakage import BaseIds
 from heterophony.data.sources import own as own_data
+from heterophony.settings.group_names import group_names
 from heterophony.settings.setting import DataPart, DomainPart, PublicPart
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -44,6 +45,7 @@ class DomainRows:
     validation: Rows
     clients: list[Rows]
     private: list[Rows]  # each client's private test; empty: there are none
+    called: list[str] = field(default_factory=list)  # the clients after their groups; empty: they are numbered
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,10 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
     except DataError as error:
         raise DataError(f"domain {name}: data.partition {error}") from None
     private = _private(spec, name, labels, groups, parts, test, draw) if spec.private_test else []
+    called = []
+    if groups is not None and spec.partition.kind == "natural" and spec.clients == 1:
+        column = None if spec.layout is None else spec.layout.group
+        called = group_names([groups[part] for part in parts], column)
     return DomainRows(
         spec=domain,
         train=source.train,
@@ -153,6 +159,7 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
         validation=validation,
         clients=[rows[part] for part in parts],
         private=private,
+        called=called,
     )
 
 
@@ -268,18 +275,22 @@ def _outside_rows(public: PublicPart, outside: Source, seed: int) -> Rows:
 
 # -- who there is ----------------------------------------------------------------------------------------------
 def client_names(domains: Mapping[str, DomainRows]) -> dict[str, list[str]]:
-    """Name the clients: by their domain, numbered where it has several; `c0, c1, ...` where there is one domain."""
+    """Name the clients: after their groups, or `c0, c1, ...`; behind their domain's name where there are several."""
     if len(domains) == 1:
         ((domain, held),) = domains.items()
-        return {domain: [f"c{i}" for i in range(len(held.clients))]}
+        return {domain: held.called or [f"c{i}" for i in range(len(held.clients))]}
     plain = {domain: domain.replace("/", "-").replace(" ", "-") for domain in domains}
     if len(set(plain.values())) < len(plain):
         raise DataError(f"two domains would have one id: {', '.join(domains)}")
-    names = {}
-    for domain, held in domains.items():
-        several = len(held.clients) > 1
-        names[domain] = [f"{plain[domain]}.{i}" for i in range(len(held.clients))] if several else [plain[domain]]
-    return names
+    return {domain: _several(plain[domain], held) for domain, held in domains.items()}
+
+
+def _several(domain: str, held: DomainRows) -> list[str]:
+    """Name the clients of one domain of several."""
+    if len(held.clients) == 1:
+        return [domain]
+    own = [name.replace(".", "-") for name in held.called]  # a point parts the domain from the rest
+    return [f"{domain}.{name}" for name in (own if len(set(own)) > 1 else range(len(held.clients)))]
 
 
 def _check_participants(spec: DataPart, names: Mapping[str, list[str]]) -> None:

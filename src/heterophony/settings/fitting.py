@@ -17,6 +17,11 @@ from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.settings.world import World
 
+_ANSWERS = {  # which of our networks give more than one answer a row
+    "segmentation": ": for masks take unet, or a network of your own",
+    "sequence": ": for an answer a step take lstm or gru, or a network of your own",
+}
+
 
 def check_reads(network: Network, setting: Setting, world: World) -> None:
     """Raise where a network reads something else than the setting's data are, texts instead of images, say."""
@@ -96,7 +101,10 @@ def _check_outputs(name: str, module: nn.Module, rows: Tensor, world: World, out
         raise SettingError(f"network {name!r} cannot read {what} of {size} ({reason:.200})") from None
     if tuple(given) != wanted:
         many = "classes" if world.task.classes else "targets" if world.task.kind == "regression" else "labels"
-        raise SettingError(f"network {name!r} gives {tuple(given)} for 2 {what}; with {outputs} {many} it is {wanted}")
+        hint = _ANSWERS.get(world.task.kind, "")
+        raise SettingError(
+            f"network {name!r} gives {tuple(given)} for 2 {what}; with {outputs} {many} it is {wanted}{hint}"
+        )
 
 
 def check_whole(name: str, setting: Setting, world: World) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from heterophony.base.wording import listed
 from heterophony.data.errors import DataError
 from heterophony.data.sources import single
-from heterophony.data.sources.columns import Columns
+from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.layout import ArrayLayout, Keys
 from heterophony.data.sources.stored import opened
 
@@ -26,10 +26,21 @@ def filled(file: Columns, layout: ArrayLayout) -> ArrayLayout:
         x = tuple(name for name in file.columns if name not in others)
         if not x:
             raise DataError(f"{file.path}: no column is left for x")
+        known = all(name in file.columns for name in several(y))  # otherwise that is told
+        if wrong := [name for name in x if known and _is_no_number(file.get(name))]:
+            what = "holds no numbers" if len(wrong) == 1 else "hold no numbers"
+            raise DataError(f"{file.path}: {listed(wrong)} {what}: name the columns of x in data.arrays.x")
         return replace(layout, x=x, y=y)
     if file.path.suffix in single.SUFFIXES and file.path.name in file.columns:
         return replace(layout, x=file.path.name, y=y)
     return replace(layout, x="train_x" if "train_x" in file.columns and "x" not in file.columns else "x", y=y)
+
+
+def _is_no_number(column: Column) -> bool:
+    """Return whether a column is none that networks can read: dates, or texts of which not one is a number."""
+    if column.dtype.kind == "U":
+        return any(word.strip() for word in column) and not any(map(single.is_number, column))
+    return column.dtype.kind not in "biufO" or any(isinstance(value, str) for value in column.reshape(-1)[:100])
 
 
 def of_test(file: Columns, layout: ArrayLayout, keys: ArrayLayout) -> tuple[Columns, ArrayLayout] | None:
