@@ -19,6 +19,8 @@ from heterophony.kernel.privacy import Charge
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg, FedBuff, FedProto, Scaffold
 from heterophony.parts import Cohort, Training
+from heterophony.runs import show
+from heterophony.runs.summary import Summary
 from toys import world
 
 NAMES = ("a", "b", "c")
@@ -139,6 +141,18 @@ def test_a_release_that_would_overdraw_is_withheld_said_once_and_the_round_goes_
     ]
     charges = run.host.state("a")["account"]["charges"]
     assert [tuple(one) for one in charges] == [("update", 2.0, 1.0, 3)]
+
+
+def test_the_table_and_the_summary_say_how_much_was_told(tmp_path):
+    made = federation({"client": SMALL})
+    run = made.run(3, tmp_path / "run")
+    rows = [row for row in run.table.rows if row["quantity"] == "epsilon" and row["node"] == "a"]
+    charges = [Charge("update", 2.0, times=n) for n in (1, 2, 3)]
+    assert [row["sum"] for row in rows] == [epsilon_of(composed([charge]), 1e-3) for charge in charges]
+    summary = Summary.load(tmp_path / "run")
+    assert summary.as_json()["privacy"]["epsilon"]["b"] == rows[-1]["sum"]
+    said = f"privacy: epsilon {rows[-1]['sum']:.4g} spent by a, the most of 3 nodes"
+    assert said in show.lines(summary)
 
 
 def test_what_the_egress_policy_withholds_costs_nothing():

@@ -184,7 +184,7 @@ class LocalHost:
         self._send(activation, result)
         node = frame.node
         if self.outward is not None:
-            self.outward.end(node)
+            frame.rows += self.outward.end(node, frame.clock)
         with _located(activation.question, node):
             node.check()
         self._check_unchanged(activation)

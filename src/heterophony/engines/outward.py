@@ -16,12 +16,12 @@ from torch import Tensor
 
 from heterophony.base.noise import Seeded, Source
 from heterophony.federation import Federation
-from heterophony.kernel.accountant import added, composed, within
+from heterophony.kernel.accountant import added, composed, epsilon_of, within
 from heterophony.kernel.fields import Counts, PerClass, Probabilities, Scalar, Weights
 from heterophony.kernel.mailbox import Inbox, Mail, messages
 from heterophony.kernel.message import Body, Kind, Send
 from heterophony.kernel.node import Node
-from heterophony.kernel.privacy import Charge, Privacy, has_anchor
+from heterophony.kernel.privacy import EPSILON, Charge, Privacy, has_anchor
 from heterophony.kernel.work import Fit
 from heterophony.parts.own_value import own_value
 
@@ -36,6 +36,9 @@ class Account(Protocol):
 
     def source(self, node: Node, purpose: str) -> Source:
         """Return where the next noise of a node comes from."""
+
+    def spent(self, node: Node, privacy: Privacy) -> float | None:
+        """Return the epsilon that a node has spent; None where that is not for the run's tables."""
 
 
 class InNode:
@@ -57,6 +60,10 @@ class InNode:
         node.account["drawn"] = number + 1
         return Seeded(node.seed, node.id, "noise", purpose, number)
 
+    def spent(self, node: Node, privacy: Privacy) -> float | None:
+        assert privacy.delta is not None
+        return epsilon_of(composed(Charge(*one) for one in node.account.get("charges", ())), privacy.delta)
+
 
 class Outward:
     """Clips, noises and charges what nodes send, as the federation says for each."""
@@ -64,6 +71,7 @@ class Outward:
     def __init__(self, federation: Federation, account: Account | None = None) -> None:
         self.federation, self.account = federation, account or InNode()
         self.told: set[str] = set()  # nodes of which it was said that their budget is spent
+        self.charged: set[str] = set()  # nodes that have been charged in their present reaction
 
     def privacy(self, node: Node) -> Privacy | None:
         return self.federation.private(node.id)
@@ -72,7 +80,7 @@ class Outward:
         """Return a message as it may leave: clipped and noised, or withheld where it would overdraw the budget."""
         privacy = self.privacy(node)
         if node.account.get("muted"):  # its training was not paid for
-            return self._withheld(node, send)
+            return self._withheld(send)
         allowed = self.federation.egress.get(node.id)
         stays = allowed is not None and send.kind.name not in allowed
         if privacy is None or privacy.central or stays or not send.to or not privacy.protects(send.kind.name):
@@ -80,8 +88,8 @@ class Outward:
         charge = privacy.charge(send.kind)
         if charge is None:
             return send if not send.kind.fields else replace(send, body=noised(send.kind, send.body, privacy))
-        if not self.account.spend(node, charge, privacy):
-            return self._withheld(node, send)
+        if not self._spend(node, charge, privacy):
+            return self._withheld(send)
         source = self.account.source(node, send.kind.name)
         body = noised(send.kind, send.body, privacy, anchors(send.kind, mail), source)
         return replace(send, body=body)
@@ -96,8 +104,7 @@ class Outward:
         if not privacy.protects(kind.name):
             return mail
         charge = privacy.charge(kind)
-        if charge is not None and not self.account.spend(node, charge, privacy):
-            self._say(node)
+        if charge is not None and not self._spend(node, charge, privacy):
             return Inbox()
         body = mean(kind, mail, privacy, self._own(node, kind), self.account.source(node, kind.name))
         return Inbox(replace(message, body=body) for message in mail)
@@ -118,16 +125,32 @@ class Outward:
         if noise is None:
             raise ValueError(f"private.noise has no value for {node.id}: give one, or one for '*'")
         charge = Charge("training", noise, min(1.0, (work.batch or rows) / rows), steps)
-        if not self.account.spend(node, charge, self.privacy(node)):
+        if not self._spend(node, charge, self.privacy(node)):
             node.account["muted"] = True
-            self._say(node)
             return replace(work, steps=0, private=None)
         own = replace(work.private, noise=noise)
         return replace(work, private=own, source=self.account.source(node, "training"))
 
-    def end(self, node: Node) -> None:
-        """End a reaction."""
+    def end(self, node: Node, time: float) -> list[dict[str, Any]]:
+        """End a reaction. Return a row for the run's table where something was charged."""
         node.account.pop("muted", None)
+        privacy = self.privacy(node)
+        if node.id not in self.charged or privacy is None:
+            return []
+        self.charged.discard(node.id)
+        spent = self.account.spent(node, privacy)
+        if spent is None:
+            return []
+        place = {"round": node.round, "time": time, "product": "note", "node": node.id, "set": "", "split": ""}
+        return [{**place, "quantity": EPSILON, "sum": spent, "n": 1}]
+
+    def _spend(self, node: Node, charge: Charge, privacy: Privacy | None) -> bool:
+        paid = self.account.spend(node, charge, privacy)
+        if paid:
+            self.charged.add(node.id)
+        else:
+            self._say(node)
+        return paid
 
     def _kind(self, name: str) -> Kind:
         return next(kind for kind in self.federation.method.kinds if kind.name == name)
@@ -140,8 +163,7 @@ class Outward:
                 found[name] = node.weights(field.model or "")
         return found
 
-    def _withheld(self, node: Node, send: Send) -> Send:
-        self._say(node)
+    def _withheld(self, send: Send) -> Send:
         return replace(send, body=Body({}), withheld=True)
 
     def _say(self, node: Node) -> None:

@@ -18,6 +18,7 @@ from heterophony.runs.findings import (
     perplexities,
     refusals,
     skipped,
+    told,
     unmarked,
     unseen,
     untrained,
@@ -34,6 +35,7 @@ FIGURES: tuple[type[Finding], ...] = (
     newcomers.Newcomers,
     gains.Gains,
     conflicts.Conflicts,
+    told.Told,
 )
 WARNINGS: tuple[type[Finding], ...] = (
     unmarked.Unmarked,
