@@ -166,7 +166,7 @@ def check(events):
         assert told(composed(world.released)) <= EPSILON * (1 + 1e-2)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(EVENTS)
 def test_no_history_of_crashes_replays_and_old_files_releases_beyond_the_budget(events):
     check(events)
