@@ -303,7 +303,13 @@ def test_masks_of_grey_values_are_refused_unless_their_classes_are_named(tmp_pat
     masks = np.zeros((4, 5, 5), np.uint8)
     masks[:, 2:] = 255
     np.savez(tmp_path / "m.npz", x=np.ones((4, 1, 5, 5), np.float32), y=masks)
-    with pytest.raises(DataError, match="'y' has the labels 0, 255 up to 255: number the classes from 0, or name"):
+    said = r"""'y' has the labels 0, 255: number the classes from 0, or set data\.arrays\.classes = \["0", "255"\]$"""
+    with pytest.raises(DataError, match=said):
         load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation"))
+    named = load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation", classes=("0", "255")))
+    assert named.classes == ("0", "255")
+    assert np.array_equal(named.train.y, (masks > 0).astype(np.int64))
+    with pytest.raises(DataError, match="'y' has the label 255, but 2 classes are named"):
+        load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation", classes=("ground", "cell")))
     names = tuple(map(str, range(256)))
     assert load(str(tmp_path / "m.npz"), layout=ArrayLayout(task="segmentation", classes=names)).classes == names

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from heterophony.base.wording import listed
 from heterophony.data.errors import DataError
 from heterophony.data.sources.columns import Column
 from heterophony.data.sources.labels import Half, numbered, whole
@@ -32,6 +34,7 @@ def targets(halves: Sequence[Half], kind: str, names: tuple[str, ...]) -> Found:
             )
     found = [_READ[kind](half) for half in halves]
     if kind in ("segmentation", "sequence"):
+        found = _by_name(found, names)
         highest = max(int(column.max(initial=0)) for column in found)
         if kind == "segmentation" and not names:
             _check_dense(halves[0], np.unique(np.concatenate([np.unique(column) for column in found])))
@@ -47,13 +50,23 @@ def targets(halves: Sequence[Half], kind: str, names: tuple[str, ...]) -> Found:
     return found, (), sized(kind, widths.pop())
 
 
+def _by_name(columns: list[Column], names: tuple[str, ...]) -> list[Column]:
+    """Return labels as places in the names of the classes, where these are the numbers of all: `["0", "255"]`."""
+    there = np.unique(np.concatenate([np.unique(column) for column in columns]))
+    if not {str(label) for label in there} <= set(names):
+        return columns
+    place = np.array([names.index(str(label)) for label in there], dtype=np.int64)
+    return [place[np.searchsorted(there, column)] for column in columns]
+
+
 def _check_dense(half: Half, there: Column) -> None:
     """Raise where masks leave out most numbers, as those do that hold grey values such as 0 and 255."""
     if len(there) and 2 * len(there) < int(there.max()) + 1:
-        few = ", ".join(map(str, there[:4])) + (", ..." if len(there) > 4 else "")
+        few = listed([str(label) for label in there], 6)
+        classes = json.dumps([str(label) for label in there]) if len(there) <= 6 else "all of them"
         raise DataError(
-            f"{half.file.path}: {half.y_key!r} has the labels {few} up to {there.max()}: number the classes from 0, or "
-            "name all of them in data.arrays.classes"
+            f"{half.file.path}: {half.y_key!r} has the labels {few}: number the classes from 0, or set "
+            f"data.arrays.classes = {classes}"
         )
 
 
