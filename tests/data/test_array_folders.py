@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from heterophony.data import ArrayLayout, DataError, TimeWindow, load
+from heterophony.data.sources.readers import unlabelled
 
 RNG = np.random.default_rng(2)
 
@@ -224,3 +225,29 @@ def test_a_file_shorter_than_a_window_is_named(steps, rows, group, said):
 def test_windows_have_steps():
     with pytest.raises(DataError, match=r"data\.arrays\.window: rows and step must be 1 or more, got 0 and 2"):
         TimeWindow(0, 2)
+
+
+# -- rows that need no labels ----------------------------------------------------------------------------------
+def test_rows_to_predict_lie_as_the_training_rows_did(tmp_path):
+    for half, count in (("train", 3), ("test", 2)):
+        (tmp_path / half).mkdir()
+        for name in "ab":
+            np.savetxt(tmp_path / half / f"{name}_{half}.txt", np.arange(4 * count).reshape(count, 4))
+    layout = ArrayLayout(x="train/*_train.txt", y="train/y.txt", test_x="test/*_test.txt", test_y="test/y.txt")
+    assert unlabelled(tmp_path, layout).shape == (3, 2, 4)
+    for path in (tmp_path / "train").iterdir():
+        path.unlink()
+    assert unlabelled(tmp_path, layout).shape == (2, 2, 4)  # the test half alone
+    one = tmp_path / "test" / "a_test.txt"
+    with pytest.raises(DataError, match=r"a_test\.txt: training rows were .*train/\*_train\.txt: give their folder"):
+        unlabelled(one, layout)
+
+
+def test_files_that_are_one_row_each_are_predicted_alone_or_together(tmp_path):
+    for user in ("ann", "bo"):
+        (tmp_path / user).mkdir()
+        for number in range(2):
+            np.save(tmp_path / user / f"{number}.npy", np.ones((3, 8), np.float32))
+    layout = ArrayLayout(files="{user}/*.npy", each_file="row", y="user")
+    assert unlabelled(tmp_path, layout).shape == (4, 3, 8)
+    assert unlabelled(tmp_path / "ann" / "0.npy", layout).shape == (1, 3, 8)

@@ -173,3 +173,31 @@ def test_what_was_trained_on_a_folder_of_tables_predicts_a_table(tmp_path, shown
     truth = [line.rsplit(",", 1)[1] for line in lines[32::64]]
     assert len(names) == (640 - 64) // 32 + 1
     assert np.mean(np.array(names[::2]) == truth) > 0.6
+
+
+@pytest.mark.slow
+def test_what_was_trained_on_folders_predicts_folders_of_that_layout_without_labels(tmp_path, shown):
+    for name, writer in (("belts", belts), ("moves", moves)):
+        writer(tmp_path)
+        (tmp_path / f"{name}.toml").write_text(shown[name] + REST)
+        ran("run", "solo", "--on", f"{name}.toml", "--rounds", "1", "--out", name + "-run")
+    ran("export", "belts-run", "--node", "subject-1", "--to", "belts.safetensors")
+    ran("export", "moves-run", "--node", "ann", "--to", "moves.safetensors")
+
+    def labels(model, given):
+        return json.loads(ran("predict", f"{model}.safetensors", given, "--json"))["labels"]
+
+    assert len(labels("belts", "belts")) == 9 * 8
+    for path in [
+        *(tmp_path / "belts").rglob("[ys]*.txt"),
+        *(tmp_path / "belts" / "train" / "Inertial Signals").iterdir(),
+    ]:
+        path.unlink()
+    assert len(labels("belts", "belts")) == 3 * 8
+    every = labels("moves", "moves")
+    assert len(every) == 3 * 20
+    one = next((tmp_path / "moves").rglob("*.npy")).relative_to(tmp_path)
+    assert len(labels("moves", str(one))) == 1
+    refused = CliRunner().invoke(app, ["predict", "belts.safetensors", str(one)])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "training rows were files train/Inertial Signals/*_train.txt: give their folder" in refused.stderr

@@ -40,7 +40,9 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A file that `heterophony export` wrote.")],
     images: Annotated[
         Path,
-        typer.Argument(help="A .npz with images `x` (uint8, NHWC or NHW), an image file, or arrays as in training."),
+        typer.Argument(
+            help="A .npz with images `x` (uint8, NHWC or NHW), an image, or arrays (a file, a folder) as in training."
+        ),
     ],
     trust: Trust = False,
     as_json: Json = False,

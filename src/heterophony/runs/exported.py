@@ -20,9 +20,9 @@ from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, DataError, to_tensor
 from heterophony.data.moments import Moments
 from heterophony.data.sources import npz
-from heterophony.data.sources.arrays import values
 from heterophony.data.sources.files import late, reading
-from heterophony.data.sources.stored import SUFFIXES, opened
+from heterophony.data.sources.readers import unlabelled
+from heterophony.data.sources.stored import SUFFIXES
 from heterophony.models.description import buildable, imports, reads, rebuild, shown
 from heterophony.runs import portable
 from heterophony.runs.folder import inside
@@ -184,11 +184,11 @@ def predict(path: Path, images: Path, trust: bool = False) -> dict[str, Any]:
 
 def _rows(path: Path, shape: tuple[int, ...], about: Mapping[str, Any]) -> torch.Tensor:
     """Read the arrays of a file as those were read that the network was trained on."""
-    if not path.is_file():
+    if not path.exists():
         raise DataError(f"{path}: there is no such file")
-    if path.suffix not in SUFFIXES:
+    if path.is_file() and path.suffix not in SUFFIXES:
         raise DataError(f"{path}: the network reads arrays of {shape}: give a file {', '.join(SUFFIXES)}")
-    x = values(opened(path), ArrayLayout.of(about["layout"]))
+    x = unlabelled(path, ArrayLayout.of(about["layout"]))
     if x.shape[1:] != shape:
         raise DataError(f"{path}: rows have the shape {x.shape[1:]}, the network reads {shape}")
     if about["standardised"] is not None:

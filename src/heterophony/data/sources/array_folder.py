@@ -26,7 +26,7 @@ def folder(place: Path, pattern: str, one_row: bool, key: Callable[[Columns], st
     rows it has.
     """
     found = matching(place, pattern)
-    parts = [_part(path, one_row) for path, _ in found]
+    parts = [part_of(path, one_row) for path, _ in found]
     lengths = [len(part.get(key(part))) for part in parts]
     for part, length in zip(parts, lengths, strict=True):
         if not length:
@@ -78,7 +78,7 @@ def _expression(pattern: str) -> str:
     )
 
 
-def _part(path: Path, one_row: bool) -> Columns:
+def part_of(path: Path, one_row: bool) -> Columns:
     """Open one file. The array of a file that holds one is called x, whatever the file is called."""
     part = opened(path)
     columns = {"x" if path.suffix in single.SUFFIXES else name: column for name, column in part.columns.items()}

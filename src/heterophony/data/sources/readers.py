@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from heterophony.data.errors import DataError
 from heterophony.data.sources import array_folder, saved_dataset
-from heterophony.data.sources.arrays import source
-from heterophony.data.sources.columns import Columns
+from heterophony.data.sources.arrays import source, values
+from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.keys import filled, several
 from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.layout import ArrayLayout, only_of
@@ -82,6 +82,27 @@ class SavedDataset:
         only_of(layout, place, "a file: name test_split of this folder", "test_file")
         train, test = saved_dataset.halves(place, layout.train_split, layout.test_split)
         return source(entry, train, layout, test)
+
+
+def unlabelled(path: Path, layout: ArrayLayout) -> Column:
+    """Return what networks read, of a file or a folder that needs no labels: laid out as the training rows were."""
+    if path.is_dir():
+        return values(*_of_folder(path, layout))
+    if layout.files is None and any("*" in key for key in several(layout.x or ())):
+        raise DataError(f"{path}: training rows were files {', '.join(several(layout.x or ()))}: give their folder")
+    return values(array_folder.part_of(path, True) if layout.each_file == "row" else opened(path), layout)
+
+
+def _of_folder(place: Path, layout: ArrayLayout) -> tuple[Columns, ArrayLayout]:
+    """Return a folder's rows: those of its training half, or of its test half where there is no other."""
+    if saved_dataset.is_one(place):
+        return saved_dataset.halves(place, layout.train_split, layout.test_split)[0], layout
+    if layout.files is not None:
+        return _together(place, layout.files, layout), layout
+    if layout.x is None:
+        raise DataError(f"{place} is a folder: give a file, as the training rows were")
+    there = any(list(place.glob(key)) for key in several(layout.x))
+    return Columns(place, {}), layout if there or layout.test_x is None else replace(layout, x=layout.test_x)
 
 
 def _check_file(path: Path, layout: ArrayLayout) -> None:

@@ -1,4 +1,4 @@
-"""Where networks put test images: features by their two main directions (FedH2L, Figure 1; FCCL, Figure 4)."""
+"""Where networks put test rows: features by their two main directions (FedH2L, Figure 1; FCCL, Figure 4)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def draw(chapter: Chapter) -> list[Figure]:
     slot = maps[0][2].get("model", "model")  # runs of before do not say
     everywhere = {name for name, split, _ in first.spec.get("tests", ()) if split == "test"}
     caption = (
-        f"What the last layer of {who}'s network is given on test images of {_domains(domains, everywhere)}, by its "
+        f"What the last layer of {who}'s network is given on test rows of {_domains(domains, everywhere)}, by its "
         f"two principal components; colours are classes.{' ' + RINGS if len(domains) > 1 else ''} {who} is one of "
         f"{counted(len(first.homes), 'participant')}; the network is its own {slot!r} as the run ends "
         f"({moment([(arm, last) for arm, last, _ in maps])}).{_elsewhere(who, [arm for arm, _, _ in maps])}"
     )
     alt = (
-        f"Test images as points, one map a method, by the network of {who}. The two directions bear of the variance: "
+        f"Test rows as points, one map a method, by the network of {who}. The two directions bear of the variance: "
         f"{', '.join(shares)}."
     )
     legend = [(str(label), f"k{label % 10}") for label in sorted(labels)] if len(labels) <= 20 else []
