@@ -22,6 +22,7 @@ from heterophony.methods import (
     IFCA,
     QFFL,
     RCFL,
+    RHFL,
     TERM,
     Cronus,
     Cyclic,
@@ -30,25 +31,30 @@ from heterophony.methods import (
     FCCLCode,
     FedAsync,
     FedAvg,
+    FedBE,
     FedBuff,
     FedCS,
     FedCurv,
     FedDF,
     FedFomo,
     FedGH,
+    FedGKT,
     FedH2L,
     FedH2LAsync,
     FedKD,
+    FedKT,
     FedMatch,
     FedMD,
     FedMRL,
     FedNova,
     FedPer,
     FedProto,
+    FedSEM,
     FineTune,
     KTpFL,
     Mapper,
     Moon,
+    OneShot,
     PerFedAvg,
     PFedMe,
     Scaffold,
@@ -185,6 +191,17 @@ def feddf(federation, rounds):
     return {"ask": 0, "model": 0, "update": updates, "fused": rounds * sum(sizes)}
 
 
+def one_shot(federation, rounds):
+    """Where all are asked: a model and two numbers from each."""
+    clients = [federation.node(n) for n, role in federation.topology.roles.items() if role == "client"]
+    return {"ask": 0, "model": rounds * sum(client.payload() + 2 * SCALAR for client in clients)}
+
+
+def fedkt(federation, rounds):
+    students = rounds * asked(federation) * federation.method.partitions
+    return {"ask": 0, "students": students * federation.first("server").payload()}
+
+
 # -- without waiting -------------------------------------------------------------------------------------------
 def fedasync(federation, rounds):
     """Those at work at first, and one more for each merge but the last."""
@@ -220,6 +237,11 @@ def rcfl(federation, rounds):
     labels = 4 * federation.first("server").data["public"].classes
     sent, beside = outputs(federation, rounds), rounds * asked(federation) * (labels + SCALAR)
     return {"ask": 0, "scores": sent + beside, "global": sent}
+
+
+def rhfl(federation, rounds):
+    sent = outputs(federation, rounds) + SCALAR * rounds * asked(federation)
+    return {"ask": 0, "predictions": sent, "others": sent}
 
 
 def fccl(federation, rounds):
@@ -265,6 +287,19 @@ def fd(federation, rounds):
         width = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
     table = 4 * data.classes * (width + 1)
     return {"teachers": (rounds - 1) * asked(federation) * table, "means": rounds * asked(federation) * table}
+
+
+def fedgkt(federation, rounds):
+    """Each row's features, logits and label up; its logits down, to those who have been heard."""
+    server, heard, sent = federation.first("server"), set(), {"global": 0, "features": 0}
+    for server.round in range(rounds):
+        for name in federation.method.cohort.draw(server):
+            client = federation.node(name)
+            rows, head = len(client.data["train"]), client.models["model"].head
+            sent["features"] += rows * (4 * head.in_features + 4 * head.out_features + 8)
+            sent["global"] += rows * 4 * head.out_features if name in heard else 0
+            heard.add(name)
+    return sent
 
 
 def fedgen(federation, rounds):
@@ -339,7 +374,9 @@ averaged = weights_both_ways("global", "update", SCALAR)
 FORMULAS = {
     Cyclic: cyclic,
     Solo: nothing,
-    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg, APFL, Mapper, DataSharing), averaged),
+    **dict.fromkeys(
+        (FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg, APFL, Mapper, DataSharing, FedBE, FedSEM), averaged
+    ),
     QFFL: weights_both_ways("global", "update", 3 * SCALAR),
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,
@@ -354,6 +391,8 @@ FORMULAS = {
     FML: weights_both_ways("global", "meme"),
     FedKD: fedkd,
     FedDF: feddf,
+    OneShot: one_shot,
+    FedKT: fedkt,
     FedAsync: fedasync,
     FedBuff: fedbuff,
     FedMD: outputs_both_ways("logits", "consensus"),
@@ -361,12 +400,14 @@ FORMULAS = {
     Cronus: outputs_both_ways("predictions", "labels"),
     KTpFL: outputs_both_ways("predictions", "personal"),
     RCFL: rcfl,
+    RHFL: rhfl,
     FCCL: fccl,
     FCCLCode: fccl_code,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
     FD: fd,
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),
+    FedGKT: fedgkt,
     FedGen: fedgen,
     FedGenWhole: fedgen_whole,
     BHFL: bhfl,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import nn
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
@@ -14,6 +15,7 @@ from heterophony.methods import (
     AFL,
     APFL,
     BHFL,
+    CFD,
     CFL,
     DSFL,
     FCCL,
@@ -22,6 +24,7 @@ from heterophony.methods import (
     IFCA,
     QFFL,
     RCFL,
+    RHFL,
     TERM,
     Cronus,
     Cyclic,
@@ -30,25 +33,30 @@ from heterophony.methods import (
     FCCLCode,
     FedAsync,
     FedAvg,
+    FedBE,
     FedBuff,
     FedCS,
     FedCurv,
     FedDF,
     FedFomo,
     FedGH,
+    FedGKT,
     FedH2L,
     FedH2LAsync,
     FedKD,
+    FedKT,
     FedMatch,
     FedMD,
     FedMRL,
     FedNova,
     FedPer,
     FedProto,
+    FedSEM,
     FineTune,
     KTpFL,
     Mapper,
     Moon,
+    OneShot,
     PerFedAvg,
     PFedMe,
     Scaffold,
@@ -60,6 +68,7 @@ from heterophony.methods import (
     fedavgm,
     fedbn,
     fedmd_global,
+    fedmd_nfdp,
     fedprox,
     fedrep,
     fedtgp,
@@ -78,6 +87,7 @@ from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
 from heterophony.parts.schedules import Ramp, Stairs, Warmup
+from heterophony.parts.seen import SeenRows
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from toys.patient import Patient
@@ -167,6 +177,14 @@ def distilled_star(**options):
     return Federation(FedDF(local=B16, distil=ADAM), star(CLIENTS), models, data, TESTS, **options)
 
 
+def ensemble_star(**options):
+    """The same, and a student at the server that all of them teach."""
+    made = distilled_star(**options)
+    server = {**made.models["server"], "model": net(12)}
+    method = OneShot(members=2, local=B16, distil=ADAM)
+    return replace(made, method=method, models={**made.models, "server": server})
+
+
 def mutual_star(**options):
     models = {c: {"model": net(h), "meme": net()} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
     models["server"] = {"model": net()}
@@ -207,6 +225,13 @@ def shared_star(method, factory=None, **options):
 def own_star(method, build=net, **options):
     """Different networks, and a server that has none."""
     models = {c: {"model": build(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def edge_star(method, **options):
+    """Different bodies of equally many features, and a server whose network reads these."""
+    models = {c: {"model": halves(h)} for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    models["server"] = {"model": lambda: nn.Sequential(nn.Linear(6, 9), nn.Dropout(0.2), nn.Linear(9, 4))}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
@@ -444,11 +469,23 @@ METHODS = [
         lambda **o: logits_star(fedmd_global(local=replace(B16, initial=1), distil=B16, rows=TWENTY), **o),
     ),
     Row("fedmd-lwof", lambda **o: logits_star(fedmd_global(local=B16, distil=B16, lwof=1.0, initial_public=1), **o)),
+    Row(
+        "fedmd-nfdp",
+        lambda **o: logits_star(fedmd_nfdp(local=B16, distil=B16, seen=SeenRows(30)), **o),
+        crash_rounds=1,
+    ),
     Row("ds-fl", lambda **o: logits_star(DSFL(local=B16, distil=B16), **o)),
     Row(
         "ds-fl-sampled",
         lambda **o: logits_star(DSFL(local=B16, distil=B16, rows=TWENTY, cohort=SOME), **o),
         rounds=4,
+    ),
+    Row(
+        "cfd",
+        lambda **o: logits_star(CFD(local=B16, distil=B16, down=3, rows=TWENTY, cohort=SOME), **o),
+        rounds=4,
+        lost=True,
+        crash_rounds=1,
     ),
     Row("kt-pfl", lambda **o: logits_star(KTpFL(local=B16, distil=B16, temperature=2.0), **o)),
     Row(
@@ -468,6 +505,7 @@ METHODS = [
         lambda **o: logits_star(RCFL(local=B16, distil=B16, alpha=0.5, rows=TWENTY, cohort=SOME), **o),
         rounds=4,
     ),
+    Row("rhfl", lambda **o: logits_star(RHFL(local=ADAM, distil=ADAM, rows=TWENTY), **o), crash_rounds=1),
     Row("fml", mutual_star),
     Row("fedkd", lambda **o: mentored_star(FedKD(local=B16, energy=Ramp(0.6, 0.9, 2)), **o), lost=True),
     Row(
@@ -482,6 +520,18 @@ METHODS = [
         rounds=4,
     ),
     Row("feddf", distilled_star),
+    Row(
+        "fedbe",
+        lambda **o: shared_star(FedBE(local=B16, distil=ADAM, draws=1, cycles=2, cohort=SOME), normed, **o),
+        crash_rounds=1,
+    ),
+    Row("one-shot", ensemble_star, rounds=2, crash_rounds=1),
+    Row(
+        "fedkt",
+        lambda **o: shared_star(FedKT(local=B16, distil=ADAM, teachers=2), **o),
+        rounds=2,
+        crash_rounds=1,
+    ),
     Row("fd", lambda **o: own_star(FD(local=Training(batch=16, momentum=0.9), gamma=0.5), **o)),
     Row("fedproto", lambda **o: own_star(FedProto(local=Training(batch=16, momentum=0.9)), halves, **o)),
     Row(
@@ -490,6 +540,7 @@ METHODS = [
         rounds=4,
     ),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedgkt", lambda **o: edge_star(FedGKT(local=B16, large=GENTLE, cohort=SOME), **o), rounds=4, crash_rounds=1),
     Row("fedgen", lambda **o: headed_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), **o)),
     Row(
         "fedgen-pooled",
@@ -539,6 +590,12 @@ METHODS = [
     Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
     Row("fedfomo", lambda **o: weights_star(FedFomo(local=B16, cohort=SOME, downloads=1), normed, **o), rounds=4),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
+    Row(
+        "fedsem",
+        lambda **o: personal_star(FedSEM(local=B16, clusters=2, cohort=SOME), ("model", "model-1"), **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
     Row("cfl", lambda **o: weights_star(CFL(local=B16, eps1=10.0, eps2=0.1), normed, **o)),
     Row(
         "cfl-sampled",

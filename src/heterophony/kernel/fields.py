@@ -318,6 +318,48 @@ class Probabilities(TensorField):
             raise Refused("rows are no probabilities")
 
 
+class Features(TensorField):
+    """What a part of a network gives for rows, such as features: one row a sample."""
+
+    dimensions = 2
+
+
+class Labels:
+    """Class numbers, one a sample."""
+
+    def freeze(self, value: Tensor) -> Tensor:
+        return _copy(value)
+
+    def sound(self, value: Any) -> None:
+        if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.dim() != 1:
+            raise Refused("expected labels (a one-dimensional int64 tensor)")
+        if value.numel() and int(value.min()) < 0:
+            raise Refused("negative label")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        pass
+
+    def payload(self, value: Tensor) -> int:
+        return value.nbytes
+
+
+class Packed:
+    """Bytes that the method has packed. It checks what they mean where it unpacks them: they may be anything."""
+
+    def freeze(self, value: Tensor) -> Tensor:
+        return _copy(value)
+
+    def sound(self, value: Any) -> None:
+        if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.dim() != 1:
+            raise Refused("expected bytes (a one-dimensional uint8 tensor)")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        pass
+
+    def payload(self, value: Tensor) -> int:
+        return value.nbytes
+
+
 @dataclass(frozen=True)
 class PerClass(TensorField):
     """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from heterophony.kernel.by_level import ByLevel, values
-from heterophony.kernel.fields import Counts, LowRank, PerClass, Rows, Scalar, TensorField, Weights
+from heterophony.kernel.fields import Counts, Features, Labels, LowRank, PerClass, Rows, Scalar, TensorField, Weights
 from heterophony.kernel.message import Kind
 
 EPSILON = "epsilon"  # the quantity, in the table, of what a node has spent so far
@@ -139,7 +139,9 @@ def told_raw(kinds: Collection[Kind]) -> Iterator[tuple[str, str]]:
     """Yield kinds and their fields that tell of private rows beside what a network has learnt of them."""
     for kind in kinds:
         for name, field in kind.fields.items():
-            if isinstance(field, PerClass | Counts) or (isinstance(field, Scalar) and name != HEADCOUNT):
+            if isinstance(field, PerClass | Counts | Features | Labels) or (
+                isinstance(field, Scalar) and name != HEADCOUNT
+            ):
                 yield kind.name, name
 
 

@@ -44,6 +44,7 @@ from heterophony.parts import (
     Cohort,
     Nets,
     PublicRows,
+    SeenRows,
     Training,
     answers,
     as_sent,
@@ -100,7 +101,7 @@ class FedMD(Method):
     roles = ("server", "client")
     kinds = (ASK, LOGITS, CONSENSUS)
     models = {"server": {"model": Global()}, "client": {"model": Own()}}
-    memory = ("initialised",)
+    memory = ("initialised", "seen")
     headline = "personalised"
     serves = ("classification",)
     unused = ("cohort.weighted", "distil.initial")
@@ -118,6 +119,7 @@ class FedMD(Method):
     local: Training = Training()
     lwof: Annotated[float, "beta of Eq. 4, the weight of learning without forgetting; 0 is off"] = 0.0
     rho: Annotated[float, "temperature of learning without forgetting"] = 2.0
+    seen: SeenRows = SeenRows()
     cohort: Cohort = Cohort()
 
     def __post_init__(self) -> None:
@@ -145,7 +147,9 @@ class FedMD(Method):
             if self.initial_public:
                 on_public = {"data": "public", "epochs": self.initial_public, "steps": None}
                 yield self.local.fit("model", cross_entropy, once=True, **on_public)
-            yield from self.local.before_first_round(client, cross_entropy)
+            yield from self.seen.note(client, self.local.data)
+            rows = self.seen.of(client, self.local.data)
+            yield from self.local.before_first_round(client, cross_entropy, rows=rows)
             yield Mark("initial", once=True)
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=as_sent(logits, self.half))
@@ -164,11 +168,12 @@ class FedMD(Method):
     def learn(self, client: Node, mail: Message) -> Steps:
         yield self.match(client, mail.logits.float())
         yield Mark("distilled")
+        rows = self.seen.of(client, self.local.data)
         if self.lwof:
-            kept = yield Predict("model", self.local.data)
-            yield self.local.fit("model", self.without_forgetting, extra={"kept": kept})
+            kept = yield Predict("model", self.local.data, rows)
+            yield self.local.fit("model", self.without_forgetting, extra={"kept": kept}, rows=rows)
         else:
-            yield self.local.fit("model", cross_entropy)
+            yield self.local.fit("model", cross_entropy, rows=rows)
         yield Mark("personalised")
 
     def match(self, node: Node, agreed: Tensor) -> Fit:

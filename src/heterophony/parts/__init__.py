@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from heterophony.parts.correlation import cross_correlation as cross_correlation
     from heterophony.parts.correlation import full_batches as full_batches
     from heterophony.parts.correlation import note_correlations as note_correlations
+    from heterophony.parts.deep import DeepHead as DeepHead
+    from heterophony.parts.deep import readable as readable
+    from heterophony.parts.deep import study as study
     from heterophony.parts.engagement import engage as engage
     from heterophony.parts.engagement import release as release
     from heterophony.parts.features import features_of as features_of
@@ -94,7 +97,12 @@ if TYPE_CHECKING:
     from heterophony.parts.schedules import Scheduled as Scheduled
     from heterophony.parts.schedules import Stairs as Stairs
     from heterophony.parts.schedules import Warmup as Warmup
+    from heterophony.parts.seen import SeenRows as SeenRows
+    from heterophony.parts.seen import privacy_of as privacy_of
     from heterophony.parts.simplex import onto_simplex as onto_simplex
+    from heterophony.parts.soft_codes import packed as packed
+    from heterophony.parts.soft_codes import quantised as quantised
+    from heterophony.parts.soft_codes import unpacked as unpacked
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
     from heterophony.parts.training import Training as Training
@@ -135,6 +143,7 @@ _NAMES = {
         "full_batches",
         "note_correlations",
     ),
+    "deep": ("DeepHead", "readable", "study"),
     "engagement": ("engage", "release"),
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("GeneratedLoss", "Generator"),
@@ -153,7 +162,9 @@ _NAMES = {
     "residual": ("follow", "longest"),
     "retention": ("Retention", "information"),
     "schedules": ("Ramp", "Scheduled", "Stairs", "Warmup"),
+    "seen": ("SeenRows", "privacy_of"),
     "simplex": ("onto_simplex",),
+    "soft_codes": ("packed", "quantised", "unpacked"),
     "spliced": ("Spliced",),
     "staleness": ("Staleness",),
     "training": ("Training",),

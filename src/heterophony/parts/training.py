@@ -161,10 +161,10 @@ class Training:
         m, ahead = self.momentum, int(self.nesterov)
         return sum((1 - m ** (k + ahead)) / (1 - m) for k in range(1, steps + 1))
 
-    def before_first_round(self, node: Node, loss: Loss) -> Steps:
+    def before_first_round(self, node: Node, loss: Loss, **more: Any) -> Steps:
         """Train for `initial` epochs before a node's first round, as some papers do."""
         if self.initial and not node.epochs.get(self.data):
-            yield self.fit("model", loss, steps=None, epochs=self.initial, once=True)
+            yield self.fit("model", loss, steps=None, epochs=self.initial, once=True, **more)
 
 
 def _nothing(*_: object) -> None:
