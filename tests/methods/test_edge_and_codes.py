@@ -1,4 +1,4 @@
-"""FedGKT, CFD and FedMD-NFDP: limits, labels in few bits, and rounds taken by plain loops."""
+"""FedGKT, CFD, FedMD-NFDP and FCCL+: limits, labels in few bits, and rounds taken by plain loops."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from torch import nn
 
 from heterophony.base.seeds import generator
 from heterophony.engines import local
-from heterophony.methods import CFD, DSFL, FedGKT, FedMD, fedmd_nfdp
+from heterophony.methods import CFD, DSFL, FCCLPlus, FedGKT, FedMD, fedmd_nfdp
 from heterophony.parts import soft_codes
 from heterophony.parts.deep import DeepHead, readable
 from heterophony.parts.public import PublicRows
@@ -19,9 +19,9 @@ from heterophony.parts.seen import SeenRows, privacy_of
 from heterophony.parts.soft_codes import packed, quantised, unpacked
 from heterophony.parts.training import Training
 from toys.by_hand import equal, server
-from toys.federations import B16, CLIENTS, GENTLE, edge_star, logits_star, own_star
+from toys.federations import B16, CLIENTS, GENTLE, edge_star, logits_star, own_star, similar_star
 from toys.watched import sent
-from toys.world import halves
+from toys.world import PUBLIC, halves
 
 WHOLE = Training(batch=None, lr=0.2)
 STILL = Training(epochs=0)
@@ -206,3 +206,56 @@ def test_who_draws_all_of_its_rows_is_fedmd():
     plain = local(logits_star(FedMD(local=B16, distil=B16))).run(2)
     assert all(equal(server(found, c), server(plain, c)) for c in CLIENTS)
     assert not found.table.select(quantity="privacy.epsilon")
+
+
+# -- FCCL+ -----------------------------------------------------------------------------------------------------
+def test_fccl_plus_by_a_plain_loop():
+    """Two rounds of full batches, with similarities as the authors' code has them: rows without their diagonals."""
+    federation = similar_star(FCCLPlus(mu=2.0, tau=0.5, temperature=2.0, collaborate=WHOLE, local=WHOLE))
+    nodes = {c: federation.node(c) for c in CLIENTS}
+    nets, x = {c: node.models["model"] for c, node in nodes.items()}, PUBLIC.x
+    others = ~torch.eye(len(x), dtype=torch.bool)
+
+    def similar(net):
+        unit = F.normalize(net.body(x), dim=1)
+        return (unit @ unit.T)[others].view(len(x), -1) / 0.5
+
+    def step(net, loss):
+        for weight, slope in zip(net.parameters(), torch.autograd.grad(loss, list(net.parameters())), strict=True):
+            weight.data -= 0.2 * slope
+
+    previous = {c: {name: tensor.clone() for name, tensor in nets[c].state_dict().items()} for c in CLIENTS}
+    for _ in range(2):
+        zbar = torch.stack([nets[c](x).detach() for c in CLIENTS]).mean(0)
+        alike = torch.stack([similar(nets[c]).detach() for c in CLIENTS]).mean(0)
+        for c, net in nets.items():
+            out = net(x)
+            matrix = torch.corrcoef(torch.cat([out.T, zbar.T]))[:4, 4:]
+            diagonal = matrix.diagonal()
+            loss = ((diagonal - 1) ** 2).sum() + 0.0051 * (((matrix + 1) ** 2).sum() - ((diagonal + 1) ** 2).sum())
+            told = F.kl_div(similar(net).log_softmax(1), alike.softmax(1), reduction="batchmean")
+            step(net, loss + 2 * told)
+            rows, older = nodes[c].data["train"], halves({"c0": 8, "c1": 12, "c2": 16}[c])()
+            older.load_state_dict(previous[c])
+            out, rest = net(rows.x), F.one_hot(rows.y, 4) == 0
+            new, old = ((each / 2).softmax(1)[rest].view(-1, 3) for each in (out, older(rows.x).detach()))
+            step(net, F.cross_entropy(out, rows.y) + 4 * F.kl_div(new.log(), old, reduction="batchmean"))
+            previous[c] = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    found = local(federation).run(2)
+    for c, net in nets.items():
+        assert all(torch.allclose(server(found, c)[n], t, atol=1e-5) for n, t in net.state_dict().items())
+
+
+def test_batches_of_public_rows_are_compared_among_themselves():
+    """In small batches a row is compared with the rows of its batch: what is learnt depends on the batches."""
+    runs = [
+        local(similar_star(FCCLPlus(collaborate=Training(batch=size, lr=0.1), local=STILL))).run(1) for size in (8, 32)
+    ]
+    assert not equal(server(runs[0], "c0"), server(runs[1], "c0"))
+
+
+def test_a_row_is_like_itself():
+    made = FCCLPlus(rows=PublicRows(sample=4))
+    fits = made.similarities(torch.randn(4, 6))
+    assert torch.allclose(fits.diagonal(), torch.full((4,), 1 / made.tau))
+    assert fits.shape == (4, 4)

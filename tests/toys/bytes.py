@@ -29,6 +29,7 @@ from heterophony.methods import (
     DataSharing,
     Ditto,
     FCCLCode,
+    FCCLPlus,
     FedAsync,
     FedAvg,
     FedBE,
@@ -256,6 +257,14 @@ def fccl_code(federation, rounds):
     return {"ask": 0, "logits": sent, "consensus": sent + SCALAR * rounds * asked(federation)}
 
 
+def fccl_plus(federation, rounds):
+    """Logits, and a number for each two rows."""
+    public, sample = federation.first("server").data["public"], federation.method.rows.sample
+    rows = min(sample or len(public), len(public))
+    sent = outputs(federation, rounds) + rounds * asked(federation) * 4 * rows**2
+    return {"ask": 0, "logits": sent, "consensus": sent}
+
+
 def fedh2l(federation, rounds):
     """Each peer to each neighbour in each round: rows times (float32 classes and a row number), and its accuracy."""
     topology, total = federation.topology, 0
@@ -403,6 +412,7 @@ FORMULAS = {
     RHFL: rhfl,
     FCCL: fccl,
     FCCLCode: fccl_code,
+    FCCLPlus: fccl_plus,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
     FD: fd,
     FedProto: tables("global", "prototypes"),

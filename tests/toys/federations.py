@@ -31,6 +31,7 @@ from heterophony.methods import (
     DataSharing,
     Ditto,
     FCCLCode,
+    FCCLPlus,
     FedAsync,
     FedAvg,
     FedBE,
@@ -157,6 +158,13 @@ def alike_star(method=None, **options):
     models["server"] = {"model": Model(net(), common=True)}
     data = {**private(CLIENTS), "server": {"public": PUBLIC}}
     method = method or fccl_homogeneous(collaborate=ADAM, local=ADAM)
+    return Federation(method, star(CLIENTS), models, data, TESTS, **options)
+
+
+def similar_star(method, **options):
+    """Different bodies of equally many features, an older self beside each, and public points."""
+    models = {c: dict.fromkeys(("model", "previous"), halves(h)) for c, h in zip(CLIENTS, (8, 12, 16), strict=True)}
+    data = {**private(CLIENTS), "server": {"public": PUBLIC}}
     return Federation(method, star(CLIENTS), models, data, TESTS, **options)
 
 
@@ -637,6 +645,11 @@ METHODS = [
             **o,
         ),
         rounds=4,
+    ),
+    Row(
+        "fccl-plus",
+        lambda **o: similar_star(FCCLPlus(collaborate=ADAM, local=ADAM, rows=TWENTY, cohort=SOME), **o),
+        crash_rounds=1,
     ),
     Row("fedh2l", peers),
     Row("fedh2l-pairs", lambda **o: peers(random_pairs, **o)),

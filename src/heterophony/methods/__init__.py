@@ -42,6 +42,7 @@ NAMES = {
     "fccl": "fccl:FCCL",
     "fccl-homogeneous": "fccl:fccl_homogeneous",
     "fccl-code": "fccl_code:FCCLCode",
+    "fccl-plus": "fccl_plus:FCCLPlus",
     "feddf": "feddf:FedDF",
     "fedbe": "fedbe:FedBE",
     "one-shot": "one_shot:OneShot",
