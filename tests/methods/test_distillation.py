@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 from heterophony import Data, Federation, Model, Profile
 from heterophony.base.seeds import generator
 from heterophony.catalogue import registry
-from heterophony.compute.eager import Eager, predict
+from heterophony.compute.eager import Eager, outputs_of, predict
 from heterophony.engines import Network, local
 from heterophony.kernel.message import Body, Message
 from heterophony.kernel.topology import star
@@ -220,6 +221,27 @@ def test_in_the_authors_code_zbar_is_the_mean_of_all_when_each_round_trains():
     assert all(torch.equal(plain[client, 0], first[client, 0]) for client in CLIENTS)
     rare = zbars(code_star(local_every=2), 2)
     assert not torch.equal(rare["c0", 1], rare["c1", 1])
+
+
+@pytest.mark.parametrize("star", [fccl_star, code_star])
+def test_logits_of_training_mode_are_those_of_evaluation_mode_where_networks_do_not_tell_them_apart(star):
+    plain, training = zbars(star(), 2), zbars(star(training_mode=True), 2)
+    assert plain.keys() == training.keys()
+    assert all(torch.equal(plain[at], training[at]) for at in plain)
+
+
+def test_logits_of_training_mode_are_standardised_by_their_batch_and_move_the_statistics():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(PUBLIC.x[0].numel(), 3), nn.BatchNorm1d(3)).eval()
+    plain = outputs_of(network, PUBLIC)
+    assert torch.equal(network[2].running_mean, torch.zeros(3))
+    outputs = outputs_of(network, PUBLIC, training=True)
+    linear = network[1](PUBLIC.x.flatten(1)).detach()
+    by_hand = (linear - linear.mean(0)) / (linear.var(0, unbiased=False) + network[2].eps).sqrt()
+    torch.testing.assert_close(outputs, by_hand, rtol=0, atol=1e-5)
+    torch.testing.assert_close(network[2].running_mean, 0.1 * linear.mean(0))
+    assert not torch.equal(outputs, plain)
+    assert not network.training
+    assert not network[2].training
 
 
 def test_zbar_of_the_others_by_a_loop():
@@ -491,3 +513,12 @@ def test_followers_are_evaluated_when_their_server_is_due(method):
     table = local(logits_star(method(local=B16), "previous", "pretrained", evaluate=2)).run(6).table
     product = method.headline
     assert sorted({row["round"] for row in table.select(product=product)}) == [1, 3, 5]
+
+
+def test_a_pretrained_global_model_changes_itself_alone():
+    runs = [local(logits_star(fedmd_global(initial_global=epochs, distil=B16, local=B16))).run(1) for epochs in (0, 2)]
+    (plain, first), *clients = ([run.state(name)["models"]["model"] for run in runs] for name in ("server", *CLIENTS))
+    assert any(not torch.equal(plain[name], first[name]) for name in plain)
+    assert all(torch.equal(a[name], b[name]) for a, b in clients for name in a)
+    with pytest.raises(ValueError, match="which only fedmd-global has"):
+        FedMD(initial_global=1)

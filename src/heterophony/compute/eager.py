@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -108,7 +108,8 @@ class Eager:
                 data = node.data.placed(work.data)
                 slot, _, path = (work.model, "", "") if work.model in node.slots else work.model.partition(".")
                 network = part_of(node.models[slot], path)
-                outputs = outputs_of(network, data, work.rows, work.batch, self.precision)
+                with seeded(node.seed, node.id, node.round, "predict", job.tag) if work.training else nullcontext():
+                    outputs = outputs_of(network, data, work.rows, work.batch, self.precision, work.training)
                 node.slots[slot].settle()
                 return lambda: outputs.cpu().contiguous()
             case Mark() if job.evaluate:
@@ -162,10 +163,17 @@ def predict(
 
 
 def outputs_of(
-    model: nn.Module, data: Data, rows: Tensor | None = None, batch: int = 512, precision: str = "fp32"
+    model: nn.Module,
+    data: Data,
+    rows: Tensor | None = None,
+    batch: int = 512,
+    precision: str = "fp32",
+    training: bool = False,
 ) -> Tensor:
     """Return a model's outputs where they were computed. The model is left in the mode it was in."""
     with _evaluating(model), torch.no_grad():
+        if training:
+            in_training(model)
         x = data.columns["x"]
         x = x if rows is None else x.index_select(0, rows.to(data.device))
         device = next((p.device for p in model.parameters()), x.device)

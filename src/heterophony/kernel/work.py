@@ -128,12 +128,16 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Predict:
-    """What a model, or a part of it ("model.body"), gives for a data view, in evaluation mode and without gradients."""
+    """What a model, or a part of it ("model.body"), gives for a data view, in evaluation mode and without gradients.
+
+    In `training` mode, BatchNorm standardises by each batch and its running statistics move, and dropout acts.
+    """
 
     model: str
     data: str
     rows: Tensor | None = None
     batch: int = 512
+    training: bool = False
 
     def samples(self, node: Node) -> float:
         return FORWARD_SHARE * (len(node.data[self.data]) if self.rows is None else len(self.rows))

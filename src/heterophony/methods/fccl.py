@@ -62,6 +62,11 @@ DEVIATIONS = (
         "the authors' code refreshes it per batch",
     ),
     Deviation(
+        "forward passes",
+        "logits that are sent come from evaluation mode; `training_mode` is an option",
+        "the paper does not say; the authors' code has training mode",
+    ),
+    Deviation(
         "correlation matrix",
         "That of Eq. 1, with a diagonal of one for equal logits.",
         "The authors' code divides by deviations over N - 1, then by N. So its matrix is (N - 1)/N of ours, 511/512 "
@@ -102,6 +107,7 @@ class FCCL(Method):
     lambda_loc: Annotated[float, "weight of both older models, in Eq. 7"] = 1.0
     rows: PublicRows = PublicRows()
     half: Annotated[bool, "logits travel as float16"] = False
+    training_mode: Annotated[bool, "logits that are sent come from training mode, as in the authors' code"] = False
     averaging: Annotated[bool, "of parameters, before local updates; needs one network for all"] = False
     local_every: Annotated[int, "local updates in every so many rounds"] = 1
     pretrain: Training = NO_PRETRAINING
@@ -130,7 +136,7 @@ class FCCL(Method):
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield from older_selves.begin(client, self.pretrain)
-        logits = yield self.rows.outputs(client)
+        logits = yield self.rows.outputs(client, self.training_mode)
         return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")

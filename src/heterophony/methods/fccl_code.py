@@ -44,8 +44,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "forward passes",
-        "logits that are sent come from evaluation mode, the code's from training mode",
-        "`Predict` is in evaluation mode everywhere",
+        "logits that are sent come from evaluation mode; with `training_mode` from training mode, as in the code",
+        "with running statistics refreshed (`local.refresh`) evaluation mode is what is tested",
     ),
     Deviation(
         "correlation matrix",
@@ -61,7 +61,7 @@ class FCCLCode(Method):
     roles = ("server", "client")
     kinds = (ASK, LOGITS, CONSENSUS)
     models = {"client": {"model": Own(), "previous": Own(), "pretrained": Own()}}
-    memory = ("pretrained",)
+    memory = ("pretrained", "sent")
     headline = "local"
     serves = ("classification",)
     unused = ("cohort.weighted", "cohort.combine", "pretrain.initial", "collaborate.initial", "local.initial")
@@ -72,6 +72,7 @@ class FCCLCode(Method):
     lambda_loc: Annotated[float, "weight of both older models, in Eq. 7"] = 1.0
     rows: PublicRows = PublicRows(sample=512)
     half: Annotated[bool, "logits travel as float16"] = False
+    training_mode: Annotated[bool, "logits that are sent come from training mode, as in the authors' code"] = False
     local_every: Annotated[int, "local updates in every so many rounds"] = 9
     pretrain: Training = NO_PRETRAINING
     collaborate: Training = ADAM
@@ -90,7 +91,9 @@ class FCCLCode(Method):
     def speak(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         yield from older_selves.begin(client, self.pretrain)
-        logits = yield self.rows.outputs(client)
+        logits = yield self.rows.outputs(client, self.training_mode)
+        if self.training_mode:  # asked again, BatchNorm would move again
+            client.vars["sent"] = logits
         return LOGITS(logits=as_sent(logits, self.half))
 
     @on(answers(LOGITS), role="server")
@@ -104,7 +107,7 @@ class FCCLCode(Method):
     @on(Each(CONSENSUS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
         rows = self.rows.of(client)
-        present = yield Predict("model", "public", rows)
+        present = client.vars.pop("sent") if self.training_mode else (yield Predict("model", "public", rows))
         previous = yield Predict("previous", "public", rows)
         # In the mean, one's own logits make room for those of the previous model.
         zbar = mail.logits.float() + (previous - present) / mail.heard

@@ -35,7 +35,6 @@ from heterophony import (
     Predict,
     PublicLabels,
     Round,
-    Send,
     Steps,
     decides,
     on,
@@ -79,8 +78,8 @@ DEVIATIONS = (
     ),
     Deviation(
         "initial epochs",
-        "options (`initial_public`, `local.initial`), 0 unless set",
-        "FedMD+Global does not give their number",
+        "options (`initial_public`, `local.initial`), 0 unless set; `initial_global` trains the global model too",
+        "FedMD+Global does not give their number, and initialises client models alone",
     ),
     Deviation(
         "accuracy",
@@ -115,6 +114,7 @@ class FedMD(Method):
     ] = "mean"
     half: Annotated[bool, "logits travel as float16"] = False
     initial_public: Annotated[int, "epochs on labelled public data before a client's first round"] = 0
+    initial_global: Annotated[int, "epochs on labelled public data before the server's first round"] = 0
     distil: Training = Training()
     local: Training = Training()
     lwof: Annotated[float, "beta of Eq. 4, the weight of learning without forgetting; 0 is off"] = 0.0
@@ -124,19 +124,25 @@ class FedMD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.initial_public < 0:
-            raise ValueError(f"initial_public is a whole number >= 0, got {self.initial_public}")
+        for name in ("initial_public", "initial_global"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is a whole number >= 0, got {getattr(self, name)}")
+        if self.initial_global and not self.global_model:
+            raise ValueError("initial_global trains the server's network, which only fedmd-global has")
         if not self.lwof >= 0 or not self.rho > 0:
             raise ValueError(f"lwof is a weight >= 0 and rho a temperature > 0, got {self.lwof} and {self.rho}")
         if self.measure == "ce" and self.reduction != "mean":
             raise ValueError('reduction = "sum" goes with measure = "l1" or "l2": cross-entropy is always a sum')
 
     def needs(self) -> list[Need]:
-        first = [PublicLabels(instead="initial_public=0")] if self.initial_public else []
+        options = ("initial_public", "initial_global")
+        first = [PublicLabels(instead=f"{name}=0") for name in options if getattr(self, name)]
         return [*super().needs(), *first]
 
     @on(Round, role="server")
-    def ask(self, server: Node) -> Send:
+    def ask(self, server: Node) -> Steps:
+        if self.initial_global and server.round == 0:
+            yield self.on_labels(self.initial_global)
         return ASK(self.cohort.draw(server))
 
     @on(Each(ASK), role="client")
@@ -145,8 +151,7 @@ class FedMD(Method):
         if "initialised" not in client.vars:
             client.vars["initialised"] = True
             if self.initial_public:
-                on_public = {"data": "public", "epochs": self.initial_public, "steps": None}
-                yield self.local.fit("model", cross_entropy, once=True, **on_public)
+                yield self.on_labels(self.initial_public)
             yield from self.seen.note(client, self.local.data)
             rows = self.seen.of(client, self.local.data)
             yield from self.local.before_first_round(client, cross_entropy, rows=rows)
@@ -175,6 +180,10 @@ class FedMD(Method):
         else:
             yield self.local.fit("model", cross_entropy, rows=rows)
         yield Mark("personalised")
+
+    def on_labels(self, epochs: int) -> Fit:
+        """Return the work order to learn labelled public data, before the first round."""
+        return self.local.fit("model", cross_entropy, once=True, data="public", epochs=epochs, steps=None)
 
     def match(self, node: Node, agreed: Tensor) -> Fit:
         """Return the work order to learn the average on this round's public rows (Eq. 1)."""

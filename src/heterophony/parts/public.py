@@ -46,13 +46,13 @@ class PublicRows:
         shuffled = torch.randperm(total, generator=generator(node.seed, "public rows", when))
         return shuffled[: self.sample].sort().values
 
-    def outputs(self, node: Node) -> Predict:
+    def outputs(self, node: Node, training: bool = False) -> Predict:
         """Return the work order for what a node's network says of these rows."""
         if node.data["public"].classes is None:  # a door could not tell whose outputs can be combined
             raise DataError(
                 "public data need `classes`, as many as networks have outputs: what is sent is checked by it"
             )
-        return Predict("model", "public", self.of(node))
+        return Predict("model", "public", self.of(node), training=training)
 
 
 def as_sent(logits: Tensor, half: bool) -> Tensor:
