@@ -10,6 +10,7 @@ import pytest
 
 from heterophony import Compute
 from heterophony.base.machine import machine
+from heterophony.base.seal import sealed
 from heterophony.catalogue import registry
 from heterophony.runs.folder import Folder
 from heterophony.settings import Setting
@@ -28,7 +29,8 @@ NAMES = (
     *("fedh2l-table2", "fedh2l-ablation", "fedh2l-interval", "fedh2l-pacs", "fml-table1", "fml-personal", "fml-models"),
     *("fml-tasks", "fml-catfish", "fml-schedules", "fedmd-global-table2", "fedmd-global-table3", "fccl-digits"),
     *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-async", "flamby-heart"),
-    "bhfl-languages",
+    *("bhfl-languages", "fedh2l-domains", "fedh2l-office", "fedh2l-curves", "fedmd-global-options", "fml-curves"),
+    *("fccl-office", "fccl-curves"),
 )
 FILE = """
 title = "A toy"
@@ -284,6 +286,25 @@ def test_columns_of_a_run(finished):
     assert of(at=0.0) is None
     assert of(deviation=2) >= 0
     assert of(deviation=3) is None  # of two evaluations
+    assert of(after=1.0) == of(score="accuracy") == metrics.acc
+    assert of(after=0.5) == next(at["acc"] for at in curve(folder.table, folder.homes, "local"))
+    assert of(after=0.4) is None  # not even a whole round
+    assert of(score="f1") == pytest.approx(metrics.get("f1"))
+    losses = {r["node"]: r["sum"] / r["n"] for r in folder.table if r["quantity"] == "model.ce"}
+    assert of(term="model.ce") == pytest.approx(sum(losses.values()) / len(losses))
+    assert of(term="model.kl") is of(correlation="public", figure="on") is None  # what a run has not is no figure
+
+
+def test_correlations_of_a_run_are_means_over_participants(finished, tmp_path):
+    shutil.copytree(finished[0] / "fast" / "alone" / "seed-0", tmp_path / "run")
+    cells = {"a": {"public": [[1.0, 0.2], [0.4, 0.8]]}, "b": {"public": [[0.5, 0.0], [0.0, 0.7]]}}
+    (tmp_path / "run" / "correlation.json").write_bytes(sealed({"round": 0, "participants": cells}))
+    folder = Folder(tmp_path / "run")
+    assert measured_column(Column(correlation="public", figure="on"), folder).value == pytest.approx((0.9 + 0.6) / 2)
+    assert measured_column(Column(correlation="public", figure="off"), folder).value == pytest.approx((0.3 + 0.0) / 2)
+    assert measured_column(Column(correlation="private", figure="on"), folder).value is None
+    with pytest.raises(ValueError, match="figures of a correlation"):
+        Column(correlation="public")
 
 
 def test_perplexities_of_a_run(finished):

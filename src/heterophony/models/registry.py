@@ -21,6 +21,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "linear": ("linear", "Linear", {}, "one linear layer: logistic or linear regression, for rows of any shape"),
     "mlp": ("mlp", "MLP", {}, "perceptron with two hidden layers of 200 (FedAvg, FML)"),
     "lenet5": ("lenet", "LeNet5", {}, "LeNet-5 with ReLU and max pooling (FML, FedH2L)"),
+    "lenet-caffe": ("lenet", "LeNetCaffe", {}, "the LeNet of 431,080 parameters of Caffe's example (FedH2L, perhaps)"),
     "cnn1": ("cnn", "CNN1", {}, "two 5x5 convolutions of 6 and 16 channels (FML)"),
     "cnn1-3x3": ("cnn", "CNN1", {"kernel": 3}, "CNN1 with the 3x3 kernels that FML's text prints"),
     "cnn2": ("cnn", "CNN2", {}, "three 3x3 convolutions of 128 channels (FML)"),

@@ -10,7 +10,7 @@ from heterophony.studies.experiments.experiment import Arm, Column, Experiment
 from heterophony.tables.clients import own
 from heterophony.tables.interval import mean
 from heterophony.tables.levels import LOSS, levels, perplexities, perplexity
-from heterophony.tables.metrics import best_rounds, curve, measure
+from heterophony.tables.metrics import best_rounds, curve, measure, scores_of
 from heterophony.tables.table import Table
 
 
@@ -45,10 +45,14 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
         return Measured(_perplexity(column, folder))
     if column.level is not None:
         return _at_level(column, folder)
+    if column.correlation is not None:
+        return Measured(_correlated(column, folder))
+    if column.term is not None:
+        return Measured(_trained(column.term, folder))
     product = column.product or folder.headline
     if column.sets:
         return _on_sets(column, folder, product)
-    if column.at is not None or column.deviation is not None:
+    if column.at is not None or column.after is not None or column.deviation is not None:
         return _along(column, folder, product)
     first = _of(column, folder, product, keep)
     if column.minus is None or first.value is None:
@@ -99,7 +103,7 @@ def _perplexity(column: Column, folder: Folder) -> float | None:
 def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
     """Return a column's figure of one product: of all participants, or the mean of those that the column names."""
     rounds = best_rounds(folder.table, folder.homes, product) if keep == "best" else None
-    metrics = measure(folder.table, folder.homes, product, round=rounds or None)
+    metrics = measure(_judged(column, folder.table), folder.homes, product, round=rounds or None)
     if keep == "best" and not rounds:
         return Measured(None, "no validation data to choose a round by" if metrics.acc is not None else "")
     if not column.participants:
@@ -109,9 +113,41 @@ def _of(column: Column, folder: Folder, product: str, keep: str) -> Measured:
     return Measured(statistics.fmean(known) if known and len(known) == len(values) else None)
 
 
+def _judged(column: Column, table: Table) -> Table:
+    """Return the evaluations with another score in the place of the one by which the task judges."""
+    if column.score is None:
+        return table
+    own = scores_of(table)[0].name
+    return Table(({**row, "quantity": own} for row in table if row["quantity"] == column.score), table.task)
+
+
+def _correlated(column: Column, folder: Folder) -> float | None:
+    """Return the mean over participants of what is on, or off, the diagonal at the end of the run."""
+    people = (folder.extra("correlation.json") or {}).get("participants", {})
+    means = []
+    for kinds in people.values():
+        for i, row in enumerate(kinds.get(column.correlation, [])):
+            means += [cell for j, cell in enumerate(row) if (i == j) == (column.figure == "on")]
+    return statistics.fmean(means) if means else None
+
+
+def _trained(term: str, folder: Folder) -> float | None:
+    """Return the last value of a term of the training loss, the mean over nodes."""
+    last = {
+        row["node"]: row["sum"] / row["n"]
+        for row in folder.table
+        if row["product"] == "training" and row["quantity"] == term and row["sum"] is not None
+    }
+    return statistics.fmean(last.values()) if last else None
+
+
 def _along(column: Column, folder: Folder, product: str) -> Measured:
-    """Return how much a figure swings in the last rounds, or what it was at a moment of virtual time."""
-    points = [at for at in curve(folder.table, folder.homes, product) if at[column.figure] is not None]
+    """Return how much a figure swings in the last rounds, or what it was on the way: by rounds, or by virtual time."""
+    points = [at for at in curve(_judged(column, folder.table), folder.homes, product) if at[column.figure] is not None]
+    if column.after is not None:
+        rounds = column.after * (1 + max((row["round"] for row in folder.table), default=0))
+        early = [at[column.figure] for at in points if at["round"] + 1 <= rounds + 1e-9]
+        return Measured(early[-1] if early else None)
     if column.deviation is not None:
         last = [at[column.figure] for at in points[-column.deviation :]]
         return Measured(statistics.pstdev(last) if len(last) == column.deviation else None)
