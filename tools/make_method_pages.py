@@ -24,8 +24,10 @@ from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
 from heterophony.kernel.deviation import Deviation
-from heterophony.kernel.fields import Part, Weights
+from heterophony.kernel.fields import Field, Logits, Part, PerClass, Probabilities, Weights
 from heterophony.kernel.message import Kind
+from heterophony.kernel.needs import OneLabelSpace, PublicData, PublicLabels
+from heterophony.kernel.networks import Architectures, Global, Own
 from heterophony.kernel.reaction import Clock, Count, Each, Every, Reaction, Round
 from heterophony.kernel.ready import reads
 from heterophony.studies.experiments import Experiment, shipped
@@ -43,9 +45,67 @@ def pages() -> dict[str, str]:
     rows = [f"| [{name}]({name}.md) | {entry.summary} | {_sends(entry)} |" for name, entry in entries.items()]
     head = ["# Methods", "", "Made by `tools/make_method_pages.py` from the methods themselves.", ""]
     made["README.md"] = "\n".join([*head, "| method | in one line | what travels |", "|---|---|---|", *rows]) + "\n"
+    made["README.md"] += "\n" + "\n".join(matrix(entries)) + "\n"
     words = PAGES / "words" / "README.md"  # what is said of methods that are not here
     made["README.md"] += "\n" + words.read_text() if words.exists() else ""
     return made
+
+
+def matrix(entries: dict[str, Entry]) -> Iterator[str]:
+    """Yield the lines of a table of properties: that of FedH2L's Table I, for all methods, from what they declare."""
+    yield from (
+        "## What each needs",
+        "",
+        "With options as they are by default. A message grows with what stands in the fourth column. Classes that may",
+        "differ are those of the participants' data.",
+        "",
+        "| method | participants' networks | server | what a message grows with | public data | classes |",
+        "|---|---|---|---|---|---|",
+    )
+    for name, entry in entries.items():
+        needs = {type(need) for need in entry.build({}).needs()}
+        public = "with labels" if PublicLabels in needs else "rows" if PublicData in needs else "no"
+        classes = "the same" if OneLabelSpace in needs else "may differ"
+        cells = (_networks(entry), _hub(entry), _grows(entry), public, classes)
+        yield f"| [{name}]({name}.md) | {' | '.join(cells)} |"
+
+
+def _networks(entry: Entry) -> str:
+    """Return in words whether participants' networks may differ."""
+    roles = entry.build({}).networks()
+    hub, own = roles.get("server", {}), roles[entry.base.roles[-1]]
+    fields = _fields(entry)
+    if not any(isinstance(field, Weights) for field in fields):
+        return "any"
+    if any(isinstance(choice, Architectures) for choice in hub.values()):
+        return "any; equal ones are averaged"
+    if any(isinstance(choice, Global) for choice in hub.values()):
+        return "any, beside a common one"
+    if all(isinstance(choice, Own) for choice in own.values()):
+        return "any"
+    return "alike in what travels" if any(isinstance(field, Part) for field in fields) else "alike"
+
+
+def _hub(entry: Entry) -> str:
+    """Return in words who is between the participants."""
+    if not entry.sends():
+        return "none: nothing is sent"
+    if "root" in entry.base.roles:
+        return "a tree of them"
+    return "yes" if "server" in entry.base.roles else "no: peers"
+
+
+def _grows(entry: Entry) -> str:
+    """Return what the size of messages depends on, the largest first."""
+    sizes = {"network": Weights, "public rows": (Logits, Probabilities), "classes": PerClass}
+    fields = _fields(entry)
+    found = [what for what, kinds in sizes.items() if any(isinstance(field, kinds) for field in fields)]
+    return ", ".join(found) or "-"
+
+
+def _fields(entry: Entry) -> list[Field]:
+    """Return all fields that travel."""
+    return [field for kind in entry.sends() for field in kind.fields.values()]
 
 
 def page(entry: Entry) -> str:

@@ -60,6 +60,18 @@ def test_every_page_has_its_parts(made):
                 assert part in text, (name, part)
 
 
+def test_the_table_of_properties_says_what_fedh2ls_table_1_says_of_the_methods_in_both(made):
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in made["README.md"].splitlines()]
+    said = {row[0].partition("]")[0].strip("["): row[1:] for row in rows if len(row) == 6}
+    assert said["fedavg"][:3] == said["fedprox"][:3] == ["alike", "yes", "network"]
+    assert said["fml"][:3] == ["any, beside a common one", "yes", "network"]
+    assert said["fedmd"][:3] == ["any", "yes", "public rows"]
+    assert said["fedproto"][:3] == ["any", "yes", "classes"]
+    assert said["fedper"][0] == said["fedrep"][0] == "alike in what travels"
+    assert said["fedh2l"] == ["any", "no: peers", "public rows", "rows", "the same"]
+    assert said["agg"][1:4] == ["none: nothing is sent", "-", "with labels"]
+
+
 def test_words_belong_to_a_method(made):
     names = set(made)
     assert {path.name for path in (ROOT / "docs" / "methods" / "words").glob("*.md")} <= names
