@@ -24,7 +24,7 @@ from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
 from heterophony.kernel.deviation import Deviation
-from heterophony.kernel.fields import Field, Logits, Part, PerClass, Probabilities, Weights
+from heterophony.kernel.fields import Features, Field, Logits, Packed, Part, PerClass, Probabilities, Weights
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import OneLabelSpace, PublicData, PublicLabels
 from heterophony.kernel.networks import Architectures, Global, Own
@@ -56,8 +56,8 @@ def matrix(entries: dict[str, Entry]) -> Iterator[str]:
     yield from (
         "## What each needs",
         "",
-        "With options as they are by default. A message grows with what stands in the fourth column. Classes that may",
-        "differ are those of the participants' data.",
+        "With options as they are by default. A message grows with what stands in the fourth column: the size of a",
+        "network, the number of rows that it speaks of, or of classes. Classes are those of the participants' data.",
         "",
         "| method | participants' networks | server | what a message grows with | public data | classes |",
         "|---|---|---|---|---|---|",
@@ -97,7 +97,7 @@ def _hub(entry: Entry) -> str:
 
 def _grows(entry: Entry) -> str:
     """Return what the size of messages depends on, the largest first."""
-    sizes = {"network": Weights, "public rows": (Logits, Probabilities), "classes": PerClass}
+    sizes = {"network": Weights, "rows": (Logits, Probabilities, Features, Packed), "classes": PerClass}
     fields = _fields(entry)
     found = [what for what, kinds in sizes.items() if any(isinstance(field, kinds) for field in fields)]
     return ", ".join(found) or "-"

@@ -65,10 +65,11 @@ def test_the_table_of_properties_says_what_fedh2ls_table_1_says_of_the_methods_i
     said = {row[0].partition("]")[0].strip("["): row[1:] for row in rows if len(row) == 6}
     assert said["fedavg"][:3] == said["fedprox"][:3] == ["alike", "yes", "network"]
     assert said["fml"][:3] == ["any, beside a common one", "yes", "network"]
-    assert said["fedmd"][:3] == ["any", "yes", "public rows"]
+    assert said["fedmd"][:3] == ["any", "yes", "rows"]
     assert said["fedproto"][:3] == ["any", "yes", "classes"]
     assert said["fedper"][0] == said["fedrep"][0] == "alike in what travels"
-    assert said["fedh2l"] == ["any", "no: peers", "public rows", "rows", "the same"]
+    assert said["fedh2l"] == ["any", "no: peers", "rows", "rows", "the same"]
+    assert said["fedgkt"][:4] == ["any", "yes", "rows", "no"]
     assert said["agg"][1:4] == ["none: nothing is sent", "-", "with labels"]
 
 
