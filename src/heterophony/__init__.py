@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from heterophony.data.errors import DataError
     from heterophony.data.table import Data
     from heterophony.federation import Federation
+    from heterophony.kernel.attack import Attack
     from heterophony.kernel.by_level import ByLevel, check_complete, pick
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
@@ -64,6 +65,7 @@ _HOMES = {
     "data.errors": ("DataError",),
     "data.table": ("Data",),
     "federation": ("Federation",),
+    "kernel.attack": ("Attack",),
     "kernel.by_level": ("ByLevel", "check_complete", "pick"),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
@@ -113,6 +115,7 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Architectures",
+    "Attack",
     "Built",
     "ByLevel",
     "Classification",

@@ -20,8 +20,10 @@ from heterophony.data.views import completed
 from heterophony.kernel import ready
 from heterophony.kernel.accountant import library
 from heterophony.kernel.alike import Unlike, unlike
+from heterophony.kernel.attack import Attack
 from heterophony.kernel.by_level import check_known, pick, tables, values
 from heterophony.kernel.compute import Compute
+from heterophony.kernel.fields import LARGEST
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model
@@ -67,6 +69,9 @@ class Federation:
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
     privacy: Mapping[str, Privacy] = field(default_factory=dict)  # by node id, role, or "" for all others
+    attack: Attack | None = None  # who lies, and how
+    bound: float | None = None  # the largest float that a tensor in a message may hold; 1e15 if not given
+    expel: int | None = None  # after so many messages that are refused or doubted, a participant is put out
     recipe: Mapping[str, Any] | None = None  # how to build it again, where it was built from names
     leaks: tuple[str, ...] = ()  # images on both sides of a line, where a leaky split was asked for
     untrained: tuple[str, ...] = ()  # classes that are tested, though nobody trains on them
@@ -83,6 +88,10 @@ class Federation:
         if self.evaluate < 1:
             raise ValueError(f"evaluate is at least 1, got {self.evaluate}")
         self._check_tables()
+        if self.bound is not None and not 0 < self.bound <= LARGEST:
+            raise ValueError(f"bound is a number > 0 and at most {LARGEST:g}, got {self.bound}")
+        if self.expel is not None and self.expel < 1:
+            raise ValueError(f"expel is a number of messages >= 1, got {self.expel}")
         self._check_quorums()
         self._check_liars()
         self._check_dropouts()
@@ -106,6 +115,8 @@ class Federation:
             self._check_keys(by_node_or_role, nodes | roles)
         for by_any in ("profiles", "privacy"):
             self._check_keys(by_any, nodes | roles | {""})
+        if self.attack is not None and (strangers := set(self.attack.who) - nodes):
+            raise ValueError(f"attack: no node is called {_stranger(min(strangers), nodes)}")
         for by_node in ("joins", "egress", "homes", "private_tests"):
             self._check_keys(by_node, nodes)
 
@@ -250,13 +261,13 @@ class Federation:
         if not self.dropout.rate and not self.dropout.always:
             return
         for node in self.topology.roles:
-            if self.topology.static[node].children and self._merges_as_mail_comes(node):
+            if self.topology.static[node].children and self.merges_as_mail_comes(node):
                 raise ValueError(
                     f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
                     " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
                 )
 
-    def _merges_as_mail_comes(self, node: str) -> bool:
+    def merges_as_mail_comes(self, node: str) -> bool:
         """Tell whether a node merges its children's mail without waiting for all.
 
         Such a node never learns that a child has dropped out, and runs out of children.
@@ -312,6 +323,9 @@ class Federation:
         given: Mapping[str, Any] = self.of(self.data, node) or {}
         if "public" not in given and self._public is not None:
             given = {**given, "public": self._public}
+        attack = self.attack
+        if attack is not None and attack.poison is not None and node in attack.who and "train" in given:
+            given = {**given, "train": partial(attack.poisoned, given["train"])}
         return completed(given)
 
     @cached_property
@@ -399,6 +413,8 @@ class Federation:
         for domain, splits in self.tests.items():
             by_split = {"test": splits} if isinstance(splits, Data) else splits
             found += [(domain, split, data) for split, data in by_split.items()]
+            if self.attack is not None and self.attack.trigger is not None and "test" in by_split:
+                found.append((domain, "backdoor", self.attack.trigger(by_split["test"])))
         return found
 
     def test_sets(self, node: str) -> list[tuple[str, str, Data]]:
@@ -445,6 +461,10 @@ class Federation:
         }
         if self.privacy:
             identity["privacy"] = {name: _readable(privacy) for name, privacy in self.privacy.items()}
+        if self.bound is not None or self.expel is not None:
+            identity["door"] = {"bound": self.bound, "expel": self.expel}
+        if self.attack is not None:
+            identity["attack"] = self.attack.told()
         if self.untrained:
             identity["untrained"] = list(self.untrained)
         if self.task.kind != "classification":

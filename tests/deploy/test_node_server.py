@@ -14,6 +14,7 @@ from heterophony.base.disk import Disk
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.node_store import NodeStore
 from heterophony.engines import local
+from heterophony.parts.lies import attack
 from toys.crashing import Photographer
 from toys.deployed import CASES
 
@@ -447,6 +448,15 @@ def test_mail_that_does_not_fit_is_refused_at_the_door(harm, why, asked, tmp_pat
 
 
 # -- what goes out -----------------------------------------------------------------------------------------------
+def test_a_deployed_node_can_be_made_to_lie(tmp_path):
+    servers = node_servers(FEDAVG, tmp_path)
+    servers["north"].federation = replace(servers["north"].federation, attack=attack("sign-flip", ["north"]))
+    found = engine(FEDAVG, Direct(servers)).run(FEDAVG.rounds)
+    theirs = replace(FEDAVG.federation(), attack=attack("sign-flip", ["north"]))
+    assert found.digest == local(theirs).run(FEDAVG.rounds).digest
+    assert found.digest != local(FEDAVG.federation()).run(FEDAVG.rounds).digest
+
+
 def test_what_a_node_withholds_never_leaves_and_the_round_goes_on(tmp_path):
     courier = Direct(node_servers(FEDAVG, tmp_path, north={"egress": {"kinds": []}}))
     result = engine(FEDAVG, courier).run(FEDAVG.rounds)

@@ -97,6 +97,8 @@ class Plan(Strict):
     recipe: str | None = None  # of a rehearsal (`rehearsal.py`): a setting from which everything else follows, as JSON
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
+    bound: float | None = Field(default=None, gt=0, le=1e15)  # the largest number in a message
+    expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
     @classmethod
@@ -125,7 +127,8 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds"})
+        own = {name for name in ("bound", "expel") if getattr(self, name) is None}  # as before there were any
+        agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
     # -- who holds what --------------------------------------------------------------------------------------
@@ -266,6 +269,8 @@ class Plan(Strict):
             "profiles": {"": REAL_TIME},
             "homes": homes,
             "private_tests": private_tests,
+            "bound": self.bound,
+            "expel": self.expel,
         }
         _check_no_clocks(self.method, method, topology)
         try:

@@ -205,7 +205,7 @@ class RemoteHost:
     def _unsound(self, answer: Answer) -> str:
         """Return what is wrong with the first message that its receivers will refuse; empty if there is none."""
         for send in answer.sends:
-            if not send.withheld and (verdict := send.kind.verdict(send.body)):
+            if not send.withheld and (verdict := send.kind.verdict(send.body, self.federation.bound)):
                 return f"{send.kind.name!r} of round {send.round}: {verdict}"
         return ""
 

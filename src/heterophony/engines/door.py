@@ -52,7 +52,7 @@ class Door:
 
     def check_body(self, message: Message, shape: Shape | None) -> None:
         """Check that the body is what its kind declares, and fits the receiver if its shape is known."""
-        self.kinds[message.kind].check(message.body, shape)
+        self.kinds[message.kind].check(message.body, shape, self.federation.bound)
 
     def check_header(self, message: Message, node: str, taken: Collection[str], by: str) -> None:
         """Check the header of a message from outside: of a kind that the reaction takes, and on a link of the node."""

@@ -42,6 +42,10 @@ class Stalled(RuntimeError):
     """The federation cannot finish; the text names who waits for whom."""
 
 
+class PutOut(Refused):
+    """A message of a participant that was put out: it says nothing of the kind of message."""
+
+
 class Engine:
     """Runs a federation to its number of rounds. `encode` sends every message through its bytes."""
 
@@ -71,6 +75,8 @@ class Engine:
         self.outside = set(federation.joins)  # nodes that have not joined yet
         self.cache: dict[str, Links] = {}
         self.dirty: set[str] = set()
+        self.out: dict[str, int] = {}  # nodes that were put out, and in which round
+        self.blame: Counter[str] = Counter()  # of a node, how often what it sent was refused, or far from the rest
         self.table, self.ledger, self.refusals = Table(task=federation.task), Ledger(), RefusedKinds()
 
     # -- the run ---------------------------------------------------------------------------------------------
@@ -344,6 +350,7 @@ class Engine:
             self.ledger.incident(answer.end, node, "refused", text)
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
+            self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)
@@ -388,8 +395,11 @@ class Engine:
 
     def _dropped(self, node: str, round: int) -> bool:
         federation = self.federation
-        if federation.topology.static[node].children:
+        links = federation.topology.static[node]
+        if links.children:
             return False
+        if node in self.out and round > self.out[node] and not any(map(federation.merges_as_mail_comes, links.parent)):
+            return True
         return federation.dropout.out(federation.seed, node, round)
 
     # -- mail ------------------------------------------------------------------------------------------------
@@ -424,7 +434,9 @@ class Engine:
 
         Each answer was sound by itself. Without this, only the children would be in the ledger, as they refuse it.
         """
-        if send.kind.to != "children" or send.withheld or not (verdict := send.kind.verdict(send.body)):
+        if send.kind.to != "children" or send.withheld:
+            return
+        if not (verdict := send.kind.verdict(send.body, self.federation.bound)):
             return
         assert send.round is not None  # the host has set it
         mail = self.ledger.newest_mail(node).items()
@@ -441,15 +453,33 @@ class Engine:
         try:
             if self.encode:
                 message = self.door.through_bytes(message)
+            if message.sender in self.out:
+                raise PutOut(f"it was put out in round {self.out[message.sender]}")
             self.door.check_mail(message, self.links(box.node, message.round), self.host.shape(box.node))
         except Refused as error:
             box.refuse(message)
             reason = f"{_describe(message)}: {error}"
             self.ledger.incident(self.clock, box.node, "refused", reason)
-            self.refusals.refuse(message, reason)
+            if not isinstance(error, PutOut):
+                self.refusals.refuse(message, reason)
+                self._blame(message.sender, self.clock, box.node)
         else:
             self.refusals.take(message.kind)
             box.take(message)
+
+    def _blame(self, sender: str, moment: float, at: str) -> None:
+        """Count a message against its sender; put it out when that is often enough."""
+        self.blame[sender] += 1
+        most = self.federation.expel
+        if most is not None and self.blame[sender] == most:
+            self.put_out(sender, moment, at, f"{most} of its messages were refused or doubted")
+
+    def put_out(self, node: str, moment: float, at: str, why: str) -> None:
+        """Take no more part of a participant: it is asked nothing more, and what it sends is refused."""
+        if node in self.out or node not in self.federation.topology.roles:
+            return
+        self.out[node] = self.box(at).round
+        self.ledger.incident(moment, at, "put out", f"{node} from round {self.out[node] + 1} on: {why}")
 
     def links(self, node: str, round: int) -> Links:
         """Return a node's links among those who have joined."""
@@ -575,6 +605,8 @@ class Engine:
             here["pending"] = [activation.question.plain() for activation in self.pending]
             for activation in self.pending:
                 activation.recorded = True
+        if self.blame:
+            here |= {"blame": dict(self.blame), "out": self.out}
         here |= {"refusals": self.refusals.state(), "network": self.network.state(self.clock)}
         return codec.pack({**here, "queue": self.queue.state()})
 
@@ -586,6 +618,7 @@ class Engine:
         self.queue.restore(value["queue"])
         self.network.restore(value["network"])
         self.refusals.restore(value.get("refusals"), self.kinds)
+        self.blame, self.out = Counter(value.get("blame", {})), dict(value.get("out", {}))
 
 
 def _describe(message: Message) -> str:

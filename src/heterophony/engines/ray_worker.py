@@ -147,7 +147,8 @@ class Worker:
         pieces = self.changes.packed(node, self.station.state(node))
         changed = {path: data for path, data in pieces.items() if data is not None}
         bodies = [codec.pack(send.body.whole()) for send in answer.sends]
-        told = replace(answer, sends=tuple(replace(send, body=stand_in(send)) for send in answer.sends))
+        bound = self.federation.bound
+        told = replace(answer, sends=tuple(replace(send, body=stand_in(send, bound)) for send in answer.sends))
         blobs: list[bytes | None] = [*changed.values(), *bodies]
         return Reply(told.plain(), list(pieces), list(changed), blobs, seconds[node])
 

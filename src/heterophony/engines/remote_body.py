@@ -28,10 +28,10 @@ class RemoteBody(Body):
         return dict(codec.unpack(self.blob.read()))
 
 
-def stand_in(send: Send) -> Body:
+def stand_in(send: Send, bound: float | None = None) -> Body:
     """Return what the driver needs of a message that stays with a worker: its outline, and whether it is sound."""
     about = {key: outline(value) for key, value in send.body.items()}
-    return Body({"about": about, "verdict": send.kind.verdict(send.body)})
+    return Body({"about": about, "verdict": send.kind.verdict(send.body, bound)})
 
 
 def outline(value: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from heterophony.base import codec
-from heterophony.kernel.fields import LARGEST, Copied, Field, Paired, Refused, Shape, Weights, total
+from heterophony.kernel.fields import LARGEST, TOO_LARGE, Copied, Counts, Field, Paired, Refused, Shape, Weights, total
 
 HEADER_LIMIT = 2**20  # of an encoded message: names of tensors, mostly
 
@@ -100,19 +100,34 @@ class Kind:
         """Return the bytes of the values themselves, without headers."""
         return sum(part.payload(body[key]) for key, part in self.fields.items())
 
-    def check(self, body: Body, receiver: Shape | None) -> None:
-        """Raise `Refused` unless the body is what this kind declares, and fits the receiver if that is known here."""
-        if verdict := self.verdict(body):
+    def check(self, body: Body, receiver: Shape | None, bound: float | None = None) -> None:
+        """Raise `Refused` unless the body is what this kind declares, and fits the receiver if that is known here.
+
+        With a bound, no float in its tensors may be larger.
+        """
+        if verdict := self.verdict(body, bound):
             raise Refused(verdict)
         if receiver is not None:
             for key, part in self.fields.items():
                 _refusing(key, part.fits, body[key], receiver)
 
-    def verdict(self, body: Body) -> str:
-        """Return what is wrong with a body, whoever receives it; empty if nothing is."""
+    def verdict(self, body: Body, bound: float | None = None) -> str:
+        """Return what is wrong with a body, whoever receives it; empty if nothing is. It is found out once."""
         if body.verdict is None:
-            body.verdict = self._verdict(body)
+            body.verdict = self._verdict(body) or ("" if bound is None else self._beyond(body, bound))
         return body.verdict
+
+    def _beyond(self, body: Body, bound: float) -> str:
+        """Return which field holds a float beyond the federation's bound; empty if none does. Counts do not count."""
+        for key, part in self.fields.items():
+            value = body[key]
+            tensors = [] if isinstance(part, Counts) else list(value.values()) if isinstance(value, dict) else [value]
+            for tensor in tensors:
+                if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
+                    largest = float(tensor.detach().abs().max())
+                    if largest > bound:
+                        return f"{key}: holds {largest:.3g}, {TOO_LARGE} {bound:g} here"
+        return ""
 
     def _verdict(self, body: Body) -> str:
         """Look at the fields, then at the rows that belong together, then at the size."""

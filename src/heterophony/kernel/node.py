@@ -209,6 +209,7 @@ class Node:
         "id",
         "links",
         "optimisers",
+        "past",
         "role",
         "round",
         "seed",
@@ -240,6 +241,7 @@ class Node:
         self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
         self.doubts: list[str] = []  # of the present reaction: whose items were far from the rest
         self.optimisers: dict[str, dict[str, Any]] = {}
+        self.past: dict[str, dict[str, list[dict[str, Tensor]]]] = {}  # of a liar: what it would have sent (`Attack`)
         self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
         self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise was drawn
@@ -323,14 +325,16 @@ class Node:
             "optimisers": self.optimisers,
             "models": {name: slot.tensors() for name, slot in self.slots.items()},
         }
+        if self.past:
+            found["past"] = self.past
         return {**found, "account": dict(self.account)} if self.account else found
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state. It belongs to the node from then on."""
         self.round = state["round"]
         self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
-        self.epochs, self.optimisers = state["epochs"], state["optimisers"]
         self.account = dict(state.get("account", {}))
+        self.epochs, self.optimisers, self.past = state["epochs"], state["optimisers"], state.get("past", {})
         with torch.no_grad():
             for name, slot in self.slots.items():
                 known = state["models"].get(name, {})

@@ -15,6 +15,7 @@ from heterophony.data import ArrayLayout
 from heterophony.data.root import folder
 from heterophony.data.views import View
 from heterophony.federation import Federation
+from heterophony.kernel.attack import Attack
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
 from heterophony.kernel.needs import DataFacts
@@ -32,7 +33,8 @@ from heterophony.tasks.score import Score
 from heterophony.tasks.task import Task, packed
 
 # Keys of `--set` that change the setting; all others are options of the method.
-PARTS = ("data", "models", "dropout", "profiles", "joins", "egress", "privacy", "evaluate", "topology")
+WORLD = ("data", "models", "topology", "evaluate", "dropout", "profiles", "joins")
+PARTS = (*WORLD, "egress", "privacy", "attack", "bound", "expel")
 PLAN = ("rounds", "evaluate")  # of [methods.NAME]; what else stands there are the method's options
 
 
@@ -79,6 +81,9 @@ def assemble(
         joins=chosen.joins,
         egress=chosen.egress,
         privacy={name: part.build() for name, part in chosen.privacy.items()},
+        bound=chosen.bound,
+        expel=chosen.expel,
+        attack=_attack(chosen, world, seed),
         homes=world.homes,
         tasks=world.tasks,
         recipe=recipe,
@@ -273,6 +278,16 @@ def _check_alike(name: str, federation: Federation, setting: Setting, world: wor
         f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
         "of them, or use a method for different networks"
     )
+
+
+def _attack(setting: Setting, world: worlds.World, seed: int) -> Attack | None:
+    """Return who lies, and how."""
+    if setting.attack is None:
+        return None
+    try:
+        return setting.attack.build(list(world.homes), seed)
+    except ValueError as error:
+        raise SettingError(f"{setting.name}.toml: {error}") from None
 
 
 def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:

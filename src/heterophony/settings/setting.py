@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import os
+import random
 import tomllib
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from importlib import resources
 from pathlib import Path
@@ -16,12 +18,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from heterophony.base import toml
+from heterophony.base.seeds import derive
 from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
+from heterophony.kernel.attack import Attack
 from heterophony.kernel.privacy import Privacy
 from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
+from heterophony.parts import lies
 from heterophony.settings.refusal import refusal
 from heterophony.tasks.kinds import sized
 from heterophony.tasks.task import Task
@@ -477,6 +482,40 @@ class DropoutPart(Strict):
     """This share of the participants never makes it: those with the smallest networks."""
 
 
+class AttackPart(Strict):
+    """Some participants lie, to see what a method bears."""
+
+    how: str
+    """`label-flip`, `sign-flip`, `gaussian`, `alie`, `ipm`, `huge`, `nan`, `backdoor`, `free-rider`, `soft-labels`, or
+    a function of a message of your own (`module:callable`)."""
+    who: tuple[str, ...] | int | float
+    """Participants by their ids; or how many, a number or a share, which the seed draws."""
+    since: int = Field(default=0, ge=0)
+    """The first round in which they lie, by their own count."""
+    scale: float | None = Field(default=None, gt=0)
+    """How far a lie goes, in steps of an honest participant; each attack has a value of its own if not given."""
+
+    @model_validator(mode="after")
+    def _some(self) -> AttackPart:
+        if isinstance(self.who, int | float) and not (
+            0 < self.who < 1 if isinstance(self.who, float) else self.who >= 0
+        ):
+            raise ValueError(f"who is a list of ids, a number, or a share in (0, 1), got {self.who}")
+        return self
+
+    def build(self, participants: Sequence[str], seed: int) -> Attack | None:
+        """Return the attack among these participants."""
+        who = self.who
+        if isinstance(who, tuple):
+            names = list(who)
+        else:
+            count = round(who * len(participants)) if isinstance(who, float) else who
+            if count > len(participants):
+                raise ValueError(f"who is {count}, but there are {len(participants)} participants")
+            names = random.Random(derive(seed, "liars")).sample(sorted(participants), count)
+        return lies.attack(self.how, names, since=self.since, scale=self.scale) if names else None
+
+
 class ProfilePart(Strict):
     """A participant's device and network, in virtual seconds."""
 
@@ -586,6 +625,12 @@ class Setting(Strict):
     """By participant, role, or `""` for all others: device and network."""
     joins: dict[str, float] = {}
     """By participant, the virtual second at which it comes in."""
+    attack: AttackPart | None = None
+    """Who lies, and how; nobody if not given."""
+    bound: float | None = Field(default=None, gt=0, le=1e15)
+    """The largest number that a tensor in a message may hold, else it is refused; 1e15 if not given."""
+    expel: int | None = Field(default=None, ge=1)
+    """Puts a participant out after so many of its messages were refused, or far from the rest."""
     egress: dict[str, tuple[str, ...]] = {}
     """By participant, the kinds of messages that may leave it; all if not given."""
     privacy: dict[str, PrivacyPart] = {}
@@ -654,6 +699,8 @@ class Setting(Strict):
         named = [("network", own) for network in self.models.networks for own in imported_by(network)]
         if self.data.world is not None:
             named.append(("world", self.data.world))
+        if self.attack is not None and ":" in self.attack.how:
+            named.append(("attack", self.attack.how))
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]
 
     def located(self, *places: Path) -> Setting:

@@ -14,6 +14,7 @@ from heterophony.runs.findings import (
     leaks,
     level_perplexities,
     levels,
+    liars,
     newcomers,
     perplexities,
     refusals,
@@ -43,6 +44,7 @@ WARNINGS: tuple[type[Finding], ...] = (
     skipped.Skipped,
     refusals.RefusedMessages,
     doubts.Doubted,
+    liars.Liars,
     leaks.Leaks,
     untrained.Untrained,
 )
