@@ -224,11 +224,11 @@ class LocalHost:
                 links = self._links(activation, round)
                 to = links.group(send.kind.to) if send.to is None else send.to
                 stamped = Send(send.kind, to, round, send.body, send.withheld)
-                if self.federation.attack is not None:
-                    stamped = self.federation.attack.lied(frame.node, stamped, frame.mail)
                 self._check(stamped, links)
                 if self.outward is not None:
                     stamped = self.outward.out(frame.node, stamped, frame.mail)
+                if self.federation.attack is not None:  # last: a liar keeps to nothing
+                    stamped = self.federation.attack.lied(frame.node, stamped, frame.mail)
                 frame.sends.append((frame.clock, stamped))
 
     def _links(self, activation: Activation, round: int) -> Links:
