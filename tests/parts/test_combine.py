@@ -1,6 +1,8 @@
 """Robust rules: against byzfl, against loops, what liars can do to them, and which values are refused."""
 
+import inspect
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from heterophony.engines import local, process
 from heterophony.engines.network import Network
 from heterophony.kernel.message import Message
 from heterophony.kernel.node import Node
-from heterophony.methods import BHFL, CFL, DSFL, FML, IFCA, FedAvg, FedMD, FedNova, FedProto, Scaffold
+from heterophony.methods import BHFL, CFL, DSFL, FML, IFCA, RCFL, FedAvg, FedMD, FedNova, FedProto, Scaffold
 from heterophony.parts import robust
 from heterophony.parts.classwise import ClassMeans, merged
 from heterophony.parts.cohort import Cohort
@@ -211,3 +213,31 @@ def test_every_averaging_method_takes_a_rule():
             found[combine] = local(star(made)).run(2).digest
         assert found[None] == found["mean"]
         assert len(set(found.values())) == 3, method
+
+
+def test_the_option_is_there_exactly_where_the_code_combines():
+    """A method that names `cohort.combine` and never asks its cohort to combine would take the option in silence."""
+    asks = re.compile(r"self\.cohort\.(mean|together|tensor|of|table|labels)\(")
+    for name, entry in registry.all_methods().items():
+        if "cohort.combine" in entry.options():
+            source = Path(inspect.getfile(entry.base)).read_text()
+            assert asks.search(source), name
+
+
+def test_rcfl_takes_the_median_of_each_labels_scores_among_those_who_have_it():
+    plain, median = (
+        local(logits_star(RCFL(local=B16, distil=B16, cohort=Cohort(combine=rule)))).run(2).digest
+        for rule in (None, "median")
+    )
+    assert plain != median
+    method = RCFL(local=B16, distil=B16, cohort=MEDIAN)
+    server = logits_star(method).node("server")
+
+    def said(name, scores):
+        rows = torch.tensor([scores])
+        return Message("scores", name, "server", 0, (0, 0), {"scores": rows, "held": torch.ones(2), "accuracy": 1.0})
+
+    fit = [said("a", [0.6, 0.4]), said("b", [0.8, 0.2]), said("c", [0.0, 1.0])]
+    held = torch.tensor([[True, True], [True, False], [True, True]])
+    found = method.by_rule(server, fit, held)
+    assert torch.allclose(found, torch.tensor([[0.6, 0.7]]) / 1.3)

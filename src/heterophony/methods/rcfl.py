@@ -47,6 +47,7 @@ from heterophony.parts import (
     PublicRows,
     Training,
     answers,
+    as_probabilities,
     confidence,
     counted,
     cross_entropy,
@@ -141,9 +142,21 @@ class RCFL(Method):
         fit = [m for m in mail if len(m.held) == m.scores.shape[-1]]
         if fit and any(m.held.any() for m in fit):
             held = torch.stack([m.held > 0 for m in fit])
-            agreed = label_by_label([m.scores for m in fit], held, [m.accuracy for m in fit])
+            if self.cohort.rule(server).plain:
+                agreed = label_by_label([m.scores for m in fit], held, [m.accuracy for m in fit])
+            else:
+                agreed = self.by_rule(server, fit, held)
             yield GLOBAL([m.sender for m in fit], scores=agreed)
         server.round += 1
+
+    def by_rule(self, server: Node, fit: list[Message], held: Tensor) -> Tensor:
+        """Return each label's scores as `cohort.combine` has them. Accuracies do not count: a liar may say any."""
+        joined = torch.zeros_like(fit[0].scores)
+        for label, has in enumerate(held.T.tolist()):
+            have = [m for m, one in zip(fit, has, strict=True) if one]
+            if have:
+                joined[:, label] = self.cohort.of(server, have, [m.scores[:, label] for m in have])
+        return as_probabilities(joined)
 
     @on(Each(GLOBAL), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
