@@ -105,7 +105,7 @@ def write(args: argparse.Namespace, cases: dict[str, Any], found: dict[str, list
     shares = [f"{10 * liars} %" for liars in args.liars]
     caption = f"Accuracy of honest participants (%) under the worst attack, by the share of liars; {args.seeds} seeds."
     panel = Panel([Heat(heat, args.arms, shares, low=0, high=100, digits=0)], x="liars")
-    save(Figure("robustness", "What liars cost", caption, caption, [panel], width="wide"), args.out)
+    save(Figure("robustness", "What liars cost", caption, caption, [panel], width="middle"), args.out)
 
 
 def _worst(arm: str, liars: int, cases: dict[str, Any], found: dict[str, list[Any]]) -> str:
