@@ -284,7 +284,7 @@ SPENDER = """
     from heterophony.deploy.budget import Budget
     from heterophony.kernel.privacy import Charge
     budget = Budget(Path(sys.argv[1]), Path(sys.argv[2]), {epsilon}, {delta})
-    while budget.spend(Charge("update", 40.0)):
+    while budget.spend(Charge("update", 16.0)):
         print("released", flush=True)
 """
 
@@ -306,7 +306,7 @@ def _check_processes(folder, kills):
         process.wait()
     together = [_spender(folder) for _ in range(2)]
     released += sum(len(process.communicate()[0].splitlines()) for process in together)
-    assert within(composed([Charge("", 40.0, times=released)]), EPSILON, DELTA)
+    assert within(composed([Charge("", 16.0, times=released)]), EPSILON, DELTA)
     spent = Budget(folder / "home" / "a", folder / "safe" / "b", EPSILON, DELTA).look()
     assert spent.counter >= released
     assert spent.counter - released <= kills
