@@ -1,4 +1,4 @@
-"""FedBN, Reptile, Per-FedAvg, pFedMe, APFL, MAPPER and FedFomo: limits, golden toys, and steps taken by plain loops."""
+"""FedBN, Reptile, Per-FedAvg, pFedMe, APFL, MAPPER, experts, FedFomo: limits, golden toys, steps by plain loops."""
 
 from dataclasses import replace
 
@@ -10,13 +10,25 @@ from torch import nn
 from heterophony import Data, Federation, Model, Regression
 from heterophony.engines import local
 from heterophony.kernel.topology import complete, star
-from heterophony.methods import APFL, FedAvg, FedFomo, FineTune, Mapper, PerFedAvg, PFedMe, Solo, fedbn, reptile
+from heterophony.methods import (
+    APFL,
+    FedAvg,
+    FedFomo,
+    FineTune,
+    Mapper,
+    MixtureOfExperts,
+    PerFedAvg,
+    PFedMe,
+    Solo,
+    fedbn,
+    reptile,
+)
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.mixtures import MixedOutputs, MixedWeights
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.training import Training
 from toys.by_hand import equal, scalar_net, server, squared
-from toys.federations import B16, CLIENTS, mixed_star, personal_star, weights_star
+from toys.federations import B16, CLIENTS, gated_star, mixed_star, personal_star, weights_star
 from toys.world import certain, net, private
 
 WHOLE = Training(batch=None, lr=0.2)
@@ -254,3 +266,31 @@ def test_fedfomo_sends_what_was_liked_or_anything():
     for node.round in range(40):
         drawn.add(tuple(FedFomo(downloads=2, explore=1.0).chosen(node, "x", others, liked)))
     assert len(drawn) > 6
+
+
+# -- mixture of experts ----------------------------------------------------------------------------------------
+def test_the_global_expert_is_fedavgs():
+    found = local(gated_star(MixtureOfExperts(local=WHOLE))).run(2)
+    plain = local(weights_star(FedAvg(local=WHOLE), Model(net(), common=True))).run(2)
+    assert near(server(found), server(plain))
+
+
+def test_mixture_of_experts_by_a_plain_loop():
+    """A round of full batches: the common expert by its own loss, then own expert and gate by that of the mixture."""
+    federation = gated_star(MixtureOfExperts(local=WHOLE))
+    start, found = federation.node("server").models["model"], local(federation).run(1)
+
+    def step(loss, *networks):
+        weights = [weight for network in networks for weight in network.parameters()]
+        for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+            weight.data -= 0.2 * slope
+
+    for client in CLIENTS:
+        node = federation.node(client)
+        experts, rows = node.models["model"], node.data["train"]
+        experts.common.load_state_dict(start.state_dict())
+        step(F.cross_entropy(experts.common(rows.x), rows.y), experts.common)
+        share = torch.sigmoid(experts.gate(rows.x)[:, :1])
+        mixed = share * experts.own(rows.x).softmax(1) + (1 - share) * experts.common(rows.x).softmax(1)
+        step(F.nll_loss(mixed.log(), rows.y), experts.own, experts.gate)
+        assert near(server(found, client), experts.state_dict())

@@ -54,6 +54,7 @@ from heterophony.methods import (
     FineTune,
     KTpFL,
     Mapper,
+    MixtureOfExperts,
     Moon,
     OneShot,
     PerFedAvg,
@@ -383,9 +384,8 @@ averaged = weights_both_ways("global", "update", SCALAR)
 FORMULAS = {
     Cyclic: cyclic,
     Solo: nothing,
-    **dict.fromkeys(
-        (FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg, APFL, Mapper, DataSharing, FedBE, FedSEM), averaged
-    ),
+    **dict.fromkeys((FedAvg, Moon, AFL, CFL, Ditto, FedMRL, PFedMe, PerFedAvg, APFL, Mapper, DataSharing), averaged),
+    **dict.fromkeys((FedBE, FedSEM, MixtureOfExperts), averaged),
     QFFL: weights_both_ways("global", "update", 3 * SCALAR),
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,

@@ -56,6 +56,7 @@ from heterophony.methods import (
     FineTune,
     KTpFL,
     Mapper,
+    MixtureOfExperts,
     Moon,
     OneShot,
     PerFedAvg,
@@ -82,7 +83,7 @@ from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
-from heterophony.parts.mixtures import MixedOutputs, MixedWeights
+from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
@@ -221,6 +222,13 @@ def mixed_star(method, build=None, **options):
     build, kind = build or net(), MixedWeights if isinstance(method, APFL) else MixedOutputs
     pair = Model(lambda: kind(build(), build()), share="common")
     models = {"server": {"model": Model(build, common=True)}, "client": {"model": pair}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def gated_star(method, **options):
+    """One network for all; each client has one of its own and a gate beside its copy of the common one."""
+    experts = Model(lambda: GatedOutputs(net()(), net()(), net(5)()), share="common")
+    models = {"server": {"model": Model(net(), common=True)}, "client": {"model": experts}}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
@@ -595,6 +603,7 @@ METHODS = [
     ),
     Row("apfl", lambda **o: mixed_star(APFL(local=Training(batch=16, momentum=0.9), adaptive=True), normed, **o)),
     Row("mapper", lambda **o: mixed_star(Mapper(local=B16, cohort=SOME), **o), rounds=4, crash_rounds=1),
+    Row("moe", lambda **o: gated_star(MixtureOfExperts(local=B16, cohort=SOME), **o), crash_rounds=1),
     Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
     Row("fedfomo", lambda **o: weights_star(FedFomo(local=B16, cohort=SOME, downloads=1), normed, **o), rounds=4),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),

@@ -67,6 +67,7 @@ NAMES = {
     "per-fedavg": "per_fedavg:PerFedAvg",
     "apfl": "apfl:APFL",
     "mapper": "mapper:Mapper",
+    "moe": "moe:MixtureOfExperts",
     "pfedme": "pfedme:PFedMe",
     "fedfomo": "fedfomo:FedFomo",
     "ifca": "ifca:IFCA",

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from heterophony.parts.lowrank import restored as restored
     from heterophony.parts.merging import Merge as Merge
     from heterophony.parts.merging import train_beside as train_beside
+    from heterophony.parts.mixtures import GatedOutputs as GatedOutputs
     from heterophony.parts.mixtures import MixedOutputs as MixedOutputs
     from heterophony.parts.mixtures import MixedWeights as MixedWeights
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
@@ -152,7 +153,7 @@ _NAMES = {
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
-    "mixtures": ("MixedOutputs", "MixedWeights"),
+    "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights"),
     "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),

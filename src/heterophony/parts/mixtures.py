@@ -1,8 +1,9 @@
-"""A participant's own network mixed with a copy of the global one: by weights (APFL), or by outputs (MAPPER)."""
+"""A participant's own network mixed with a copy of the global one: by weights (APFL), outputs (MAPPER) or a gate."""
 
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -40,3 +41,19 @@ class MixedOutputs(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.share * self.own(x) + (1 - self.share) * self.common(x)
         return outputs
+
+
+class GatedOutputs(nn.Module):
+    """Two networks whose probabilities are mixed, for each row by what a third one says of it.
+
+    The share of `own` is the logistic function of the first output of `gate`. Outputs are logarithms of probabilities.
+    """
+
+    def __init__(self, own: nn.Module, common: nn.Module, gate: nn.Module) -> None:
+        super().__init__()
+        self.own, self.common, self.gate = own, common, gate
+
+    def forward(self, x: Tensor) -> Tensor:
+        told = self.gate(x)[:, :1]
+        own, common = self.own(x).log_softmax(1), self.common(x).log_softmax(1)
+        return torch.logaddexp(F.logsigmoid(told) + own, F.logsigmoid(-told) + common)
