@@ -9,7 +9,7 @@ from heterophony import Attack
 from heterophony.engines import local, process
 from heterophony.methods import DSFL, FedAvg, FedMD
 from heterophony.parts.cohort import Cohort
-from heterophony.parts.lies import WAYS, attack, half_triggered, other_labels, triggered
+from heterophony.parts.lies import TRICKS, attack, half_triggered, other_labels, triggered
 from heterophony.runs.findings.doubts import Doubted
 from heterophony.runs.findings.finding import Evidence
 from heterophony.runs.findings.liars import Liars
@@ -77,7 +77,7 @@ def test_soft_labels_stay_probabilities_and_are_wrong():
         assert agree < (0.05 if how != "gaussian" else 0.7)
 
 
-@pytest.mark.parametrize("how", list(WAYS))
+@pytest.mark.parametrize("how", list(TRICKS))
 def test_engines_agree_on_every_lie_and_a_resumed_run_lies_alike(how, tmp_path):
     federation = weights_star(AVERAGE, attack=attack(how, ["c0"]))
     one, other = local(federation).run(3), process(federation).run(3)

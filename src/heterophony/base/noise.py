@@ -18,7 +18,7 @@ from heterophony.base.seeds import generator
 _BITS = 2**53  # the numbers that a double tells apart in [0, 1)
 
 
-class Source(Protocol):
+class NoiseSource(Protocol):
     """Draws of numbers, in double precision, on the CPU."""
 
     def uniform(self, n: int) -> Tensor:

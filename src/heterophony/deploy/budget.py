@@ -24,7 +24,7 @@ from typing import Any
 from filelock import FileLock
 
 from heterophony.base.disk import Disk
-from heterophony.base.noise import Source, System
+from heterophony.base.noise import NoiseSource, System
 from heterophony.deploy.named_function import DeployError
 from heterophony.kernel.accountant import added, by_label, composed, epsilon_of, within
 from heterophony.kernel.node import Node
@@ -182,7 +182,7 @@ class AtHome:
         """Charge the organisation's budget; training without one is private all the same, and not counted."""
         return self.budget is None or self.budget.spend(charge)
 
-    def source(self, node: Node, purpose: str) -> Source:
+    def source(self, node: Node, purpose: str) -> NoiseSource:
         return System()
 
     def spent(self, node: Node, privacy: Privacy) -> float | None:

@@ -47,7 +47,7 @@ FILE = "federation.toml"
 REAL_TIME = Profile(seconds_per_sample=0.0)
 
 
-class Networks(Strict):
+class CommonNetworks(Strict):
     """The networks that travel, which all must build alike; `common` is the one that parameters are averaged of, or
     that FML calls global. `share` and `buffers` are as in `Model`."""
 
@@ -90,7 +90,7 @@ class Plan(Strict):
     organisations: dict[str, tuple[str, ...]] = {}  # who holds which inner nodes; empty: the coordinator holds all
     options: dict[str, Any] = {}  # of the method
     links: LinkTable = LinkTable()
-    networks: Networks = Networks()
+    networks: CommonNetworks = CommonNetworks()
     public: NamedFunction | None = None  # data that everyone holds -> Data
     tests: NamedFunction | None = None  # test sets that everyone holds -> {domain: Data}
     homes: dict[str, str] = {}  # participant -> the domain of `tests` that is its own

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from heterophony.base.noise import Seeded, Source
+from heterophony.base.noise import NoiseSource, Seeded
 from heterophony.federation import Federation
 from heterophony.kernel.accountant import added, composed, epsilon_of, within
 from heterophony.kernel.fields import Counts, PerClass, Probabilities, Scalar, Weights
@@ -34,7 +34,7 @@ class Account(Protocol):
     def spend(self, node: Node, charge: Charge, privacy: Privacy | None) -> bool:
         """Charge before anything leaves; return False, and charge nothing, where it would overdraw."""
 
-    def source(self, node: Node, purpose: str) -> Source:
+    def source(self, node: Node, purpose: str) -> NoiseSource:
         """Return where the next noise of a node comes from."""
 
     def spent(self, node: Node, privacy: Privacy) -> float | None:
@@ -54,7 +54,7 @@ class InNode:
         node.account["charges"] = [list(one) for one in charges]
         return True
 
-    def source(self, node: Node, purpose: str) -> Source:
+    def source(self, node: Node, purpose: str) -> NoiseSource:
         """Return noise that follows from the seed and the node's own counter: rounds are the coordinator's to say."""
         number = node.account.get("drawn", 0)
         node.account["drawn"] = number + 1
@@ -191,7 +191,7 @@ def noised(
     body: Mapping[str, Any],
     privacy: Privacy,
     received: Mapping[str, Mapping[str, Tensor]] | None = None,
-    source: Source | None = None,
+    source: NoiseSource | None = None,
 ) -> Body:
     """Return a body whose fields are clipped and have noise. A head count without a clip is one."""
     clips = privacy.noised(kind)
@@ -207,7 +207,9 @@ def noised(
     return _consistent(kind, made)
 
 
-def mean(kind: Kind, mail: Inbox, privacy: Privacy, own: Mapping[str, Mapping[str, Tensor]], source: Source) -> Body:
+def mean(
+    kind: Kind, mail: Inbox, privacy: Privacy, own: Mapping[str, Mapping[str, Tensor]], source: NoiseSource
+) -> Body:
     """Return the plain mean of clipped bodies, with the noise of one of them divided by how many they are."""
     clips = privacy.noised(kind)
     made: dict[str, Any] = {}
@@ -253,7 +255,7 @@ def _alike(value: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return value.keys() == other.keys() and all(value[name].shape == other[name].shape for name in value)
 
 
-def _with_noise(values: _Values, deviation: float, source: Source) -> Any:
+def _with_noise(values: _Values, deviation: float, source: NoiseSource) -> Any:
     """Return a field's value with noise, in its own form."""
     numbers = values.numbers + deviation * source.normal(values.numbers.numel())
     like = values.like

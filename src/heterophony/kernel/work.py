@@ -13,7 +13,7 @@ from heterophony.kernel.privacy import PrivateSteps
 from heterophony.kernel.statistics import running
 
 if TYPE_CHECKING:
-    from heterophony.base.noise import Source
+    from heterophony.base.noise import NoiseSource
     from heterophony.kernel.node import Node
 
 # loss(models, batch) -> a tensor, or one per model, or named terms per model; the sum is minimised.
@@ -62,7 +62,7 @@ class Fit:
     refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
     own: Callable[[Node], Mapping[str, Any]] | None = None
     private: PrivateSteps | None = None  # steps that are private for each row
-    source: Source | None = None  # where their noise comes from: the host says it
+    source: NoiseSource | None = None  # where their noise comes from: the host says it
 
     def __post_init__(self) -> None:
         if callable(self.transform) and len(self.names) > 1:

@@ -110,7 +110,7 @@ def _marked(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Way:
+class Trick:
     """One way to lie: what becomes of a step, how far it goes if nothing else is said, and what becomes of data."""
 
     change: Change
@@ -119,17 +119,17 @@ class Way:
     trigger: Callable[[Data], Data] | None = None
 
 
-WAYS: dict[str, Way] = {
-    "sign-flip": Way(flipped, 3.0),
-    "gaussian": Way(noise, 10.0),
-    "alie": Way(a_little, 1.5),
-    "ipm": Way(against, 0.5),
-    "huge": Way(as_it_is),
-    "nan": Way(as_it_is),
-    "free-rider": Way(nowhere),
-    "soft-labels": Way(shifted_labels),
-    "label-flip": Way(as_it_is, poison=other_labels),
-    "backdoor": Way(larger, 5.0, half_triggered, triggered),
+TRICKS: dict[str, Trick] = {
+    "sign-flip": Trick(flipped, 3.0),
+    "gaussian": Trick(noise, 10.0),
+    "alie": Trick(a_little, 1.5),
+    "ipm": Trick(against, 0.5),
+    "huge": Trick(as_it_is),
+    "nan": Trick(as_it_is),
+    "free-rider": Trick(nowhere),
+    "soft-labels": Trick(shifted_labels),
+    "label-flip": Trick(as_it_is, poison=other_labels),
+    "backdoor": Trick(larger, 5.0, half_triggered, triggered),
 }
 VALUES = {"huge": 0.9 * LARGEST, "nan": float("nan")}
 
@@ -140,9 +140,9 @@ def attack(how: str, who: Collection[str], *, since: int = 0, scale: float | Non
         if scale is not None:
             raise ValueError(f"attack: {how} takes no scale, got {scale}")
         return Attack(tuple(who), imported.function(how, "attack"), since, how)
-    if how not in WAYS:
-        raise ValueError(f"attack: there is no {how!r}{meant(how, WAYS)}; there are {listed(list(WAYS))}")
-    way = WAYS[how]
+    if how not in TRICKS:
+        raise ValueError(f"attack: there is no {how!r}{meant(how, TRICKS)}; there are {listed(list(TRICKS))}")
+    way = TRICKS[how]
     if scale is not None and (not scale > 0 or way.scale == 1.0):
         raise ValueError(f"attack: {how} takes {'a scale > 0' if way.scale != 1 else 'no scale'}, got {scale}")
     make = partial(lied, how=how, scale=way.scale if scale is None else scale)
@@ -168,7 +168,7 @@ def lied(lie: Lie, *, how: str, scale: float) -> dict[str, Any]:
 
 
 def _changed(step: dict[str, Tensor], lie: Lie, how: str, scale: float) -> dict[str, Tensor]:
-    return WAYS[how].change(step, [step], lie, scale)
+    return TRICKS[how].change(step, [step], lie, scale)
 
 
 def _moved(lie: Lie, name: str, how: str, scale: float) -> dict[str, Tensor]:
@@ -178,7 +178,7 @@ def _moved(lie: Lie, name: str, how: str, scale: float) -> dict[str, Tensor]:
     """
     start, steps = lie.start(name), lie.past[name]
     step = steps[-1]
-    made = WAYS[how].change(step, steps, lie, scale)
+    made = TRICKS[how].change(step, steps, lie, scale)
     kept = {key: tensor for key, tensor in step.items() if key.endswith("/right")}
     return {key: start[key] + tensor for key, tensor in (made | kept).items()}
 

@@ -47,34 +47,12 @@ def save(
     """
     beside = _beside(to, formats)
     spec = Run.spec(folder)
-    if not spec.get("recipe"):
-        raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
-    if node not in spec["nodes"]:
-        raise RunError(f"{folder} has no node {node!r}; it has {', '.join(spec['nodes'])}")
-    networks = spec["recipe"]["networks"].get(node, {})
-    name = model or next(iter(networks), None)
-    if name is None or name not in networks:
-        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
-    buildable(networks[name])
+    name = _chosen(spec, folder, node, model)
     if not to.parent.is_dir():
         raise RunError(f"{to}: there is no folder {to.parent}")
     with Run.reading(folder) as run:
         weights = run.node_state(node)["node"]["models"][name]
-    network = {"name": networks[name], **spec["recipe"]["shape"]}
-    network["classes"] = spec["recipe"].get("classes", {}).get(node, network["classes"])
-    pixels = {key: spec["recipe"]["setting"]["data"].get(key, 0.5) for key in ("mean", "std")}
-    known = spec["recipe"].get("labels", {})
-    labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
-    about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
-    about["run"] = spec["recipe"]
-    if arrays := spec["recipe"].get("arrays"):
-        by = arrays["standardised"]
-        if by and not by.keys() & {node, ""}:
-            raise RunError(
-                f"each participant's rows are standardised by its own, and {node} has none: export the model of one of "
-                f"{', '.join(by)}"
-            )
-        about["arrays"] = {"layout": arrays["layout"], "standardised": by.get(node, by.get(""))}
+    about = _about(spec, node, name)
     tensors = {k: v.contiguous().clone() for k, v in weights.items()}
     text = json.dumps(about)
     data = safetensors.torch.save(tensors, {"heterophony": text, "sha256": _sum(text, tensors)})
@@ -86,6 +64,41 @@ def save(
     for path, whole in found.items():
         Disk(private=inside(path)).replace(path, whole)
     return list(found)
+
+
+def _chosen(spec: Mapping[str, Any], folder: Path, node: str, model: str | None) -> str:
+    """Return the name of the model to export; without a name, the node's first. Raise where there is none."""
+    if not spec.get("recipe"):
+        raise RunError(f"{folder} was started from Python: its models are in Result.state(node)")
+    if node not in spec["nodes"]:
+        raise RunError(f"{folder} has no node {node!r}; it has {', '.join(spec['nodes'])}")
+    networks = spec["recipe"]["networks"].get(node, {})
+    name = model or next(iter(networks), None)
+    if name is None or name not in networks:
+        raise RunError(f"node {node} has no model {name!r}; it has {', '.join(networks) or 'none'}")
+    buildable(networks[name])
+    return str(name)
+
+
+def _about(spec: Mapping[str, Any], node: str, name: str) -> dict[str, Any]:
+    """Return what a file says of its model beside the weights: the network, and how rows become its inputs."""
+    recipe = spec["recipe"]
+    network = {"name": recipe["networks"][node][name], **recipe["shape"]}
+    network["classes"] = recipe.get("classes", {}).get(node, network["classes"])
+    pixels = {key: recipe["setting"]["data"].get(key, 0.5) for key in ("mean", "std")}
+    known = recipe.get("labels", {})
+    labels = known.get(spec["homes"].get(node), next(iter(known.values()), []))
+    about = {"format": FORMAT, "network": network, "pixels": pixels, "labels": labels, "node": node, "model": name}
+    about["run"] = recipe
+    if arrays := recipe.get("arrays"):
+        by = arrays["standardised"]
+        if by and not by.keys() & {node, ""}:
+            raise RunError(
+                f"each participant's rows are standardised by its own, and {node} has none: export the model of one of "
+                f"{', '.join(by)}"
+            )
+        about["arrays"] = {"layout": arrays["layout"], "standardised": by.get(node, by.get(""))}
+    return about
 
 
 def _beside(to: Path, formats: Sequence[str]) -> dict[str, Path]:

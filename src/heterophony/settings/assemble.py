@@ -26,7 +26,7 @@ from heterophony.models.description import describe
 from heterophony.parts.training import Training
 from heterophony.settings import building, fitting, topologies
 from heterophony.settings import world as worlds
-from heterophony.settings.networks import Networks, called, factory
+from heterophony.settings.networks import ChosenNetworks, called, factory
 from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.tasks.score import Score
@@ -252,7 +252,7 @@ def _check(name: str, method: Method, setting: Setting, world: worlds.World) -> 
     for need in method.needs():
         if lacking := need.lacks(facts):
             raise SettingError(f"{name} {lacking}")
-    networks = Networks.of(setting, world).all
+    networks = ChosenNetworks.of(setting, world).all
     for network in networks:
         fitting.check_reads(network, setting, world)
     for network in networks:
@@ -267,7 +267,7 @@ def _check_alike(name: str, federation: Federation, setting: Setting, world: wor
     """Raise where what is averaged is not of one shape. Where that is a part, the rest of the networks may differ."""
     if (found := federation.unlike) is None:
         return
-    different = ", ".join(sorted(set(map(called, Networks.of(setting, world).own))))
+    different = ", ".join(sorted(set(map(called, ChosenNetworks.of(setting, world).own))))
     one = "set models.same or models.participants to one"
     if found.width:
         raise SettingError(
@@ -295,7 +295,7 @@ def _always_out(setting: Setting, world: worlds.World) -> tuple[str, ...]:
     out = setting.dropout.always
     if not setting.dropout.weakest:
         return out
-    own, sizes = Networks.of(setting, world).own, {}
+    own, sizes = ChosenNetworks.of(setting, world).own, {}
     for place, (participant, home) in enumerate(world.homes.items()):
         with seeded("only to be counted"):
             made = factory(own[place % len(own)], world.told, world.classes[home])()
@@ -323,7 +323,7 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
         raise SettingError(
             f'{type(method).__name__} does not say which networks it needs: models = {{"client": {{"model": Own()}}}}'
         )
-    networks, first = Networks.of(setting, world), world.outputs
+    networks, first = ChosenNetworks.of(setting, world), world.outputs
     places = {participant: place for place, participant in enumerate(world.homes)}
     found = {}
     for node in [*places, *(node for node in topology.roles if node not in places)]:
@@ -333,7 +333,7 @@ def _models(method: Method, setting: Setting, world: worlds.World, topology: Top
     return found
 
 
-def _offer(setting: Setting, world: worlds.World, networks: Networks, own: Network, classes: int) -> Offer:
+def _offer(setting: Setting, world: worlds.World, networks: ChosenNetworks, own: Network, classes: int) -> Offer:
     """Return the networks that there are for a node whose own is this one, with so many classes."""
 
     def model(network: Network) -> Model:

@@ -12,7 +12,7 @@ from heterophony.base.seeds import seeded
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.node import Slot
 from heterophony.models.registry import reads
-from heterophony.settings.networks import Networks, called, factory
+from heterophony.settings.networks import ChosenNetworks, called, factory
 from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.settings.world import World
@@ -111,7 +111,7 @@ def check_whole(name: str, setting: Setting, world: World) -> None:
     """Raise where a part of the server's model, which is the method's result, would never be learnt."""
     share = setting.models.share
     everything = setting.model_copy(update={"models": setting.models.model_copy(update={"share": ""})})
-    chosen = Networks.of(setting, world)
+    chosen = ChosenNetworks.of(setting, world)
     network = chosen.same or chosen.travelling
     if _shared(setting, world, network).keys() != _shared(everything, world, network).keys():
         raise SettingError(
@@ -122,7 +122,7 @@ def check_whole(name: str, setting: Setting, world: World) -> None:
 
 def check_adaptors(name: str, setting: Setting, world: World) -> None:
     """Raise where what travels between different tasks depends on how many classes there are."""
-    network = Networks.of(setting, world).travelling
+    network = ChosenNetworks.of(setting, world).travelling
     if _shared(setting, world, network) != _shared(setting, world, network, more=1):
         part = (
             f"{setting.models.share!r} of {called(network)}"

@@ -19,7 +19,7 @@ from heterophony.settings.world import World
 
 
 @dataclass(frozen=True)
-class Networks:
+class ChosenNetworks:
     """The networks of a federation: participants' own, dealt round; the one that travels; the one that all have."""
 
     own: tuple[Network, ...]
@@ -27,7 +27,7 @@ class Networks:
     same: Network | None = None
 
     @classmethod
-    def of(cls, setting: Setting, world: World) -> Networks:
+    def of(cls, setting: Setting, world: World) -> ChosenNetworks:
         """Return those that the setting names. If it names none, return those that the world brings."""
         part = setting.models
         own: tuple[Network, ...] = part.names or world.networks

@@ -22,18 +22,23 @@ def filled(file: Columns, layout: ArrayLayout) -> ArrayLayout:
     if layout.x is not None:
         return replace(layout, y=y)
     if file.table:
-        others = {*several(y), layout.group, layout.scale, layout.offset, *file.named}
-        x = tuple(name for name in file.columns if name not in others)
-        if not x:
-            raise DataError(f"{file.path}: no column is left for x")
-        known = all(name in file.columns for name in several(y))  # otherwise that is told
-        if wrong := [name for name in x if known and _is_no_number(file.get(name))]:
-            what = "holds no numbers" if len(wrong) == 1 else "hold no numbers"
-            raise DataError(f"{file.path}: {listed(wrong)} {what}: name the columns of x in data.arrays.x")
-        return replace(layout, x=x, y=y)
+        return replace(layout, x=_other_columns(file, layout, y), y=y)
     if file.path.suffix in single.SUFFIXES and file.path.name in file.columns:
         return replace(layout, x=file.path.name, y=y)
     return replace(layout, x="train_x" if "train_x" in file.columns and "x" not in file.columns else "x", y=y)
+
+
+def _other_columns(file: Columns, layout: ArrayLayout, y: Keys) -> tuple[str, ...]:
+    """Return the columns of a table that are x where nothing is said: all that are nothing else."""
+    others = {*several(y), layout.group, layout.scale, layout.offset, *file.named}
+    x = tuple(name for name in file.columns if name not in others)
+    if not x:
+        raise DataError(f"{file.path}: no column is left for x")
+    known = all(name in file.columns for name in several(y))  # otherwise that is told
+    if wrong := [name for name in x if known and _is_no_number(file.get(name))]:
+        what = "holds no numbers" if len(wrong) == 1 else "hold no numbers"
+        raise DataError(f"{file.path}: {listed(wrong)} {what}: name the columns of x in data.arrays.x")
+    return x
 
 
 def _is_no_number(column: Column) -> bool:

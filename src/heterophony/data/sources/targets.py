@@ -35,19 +35,25 @@ def targets(halves: Sequence[Half], kind: str, names: tuple[str, ...]) -> Found:
     found = [_READ[kind](half) for half in halves]
     if kind in ("segmentation", "sequence"):
         found = _by_name(found, names)
-        highest = max(int(column.max(initial=0)) for column in found)
-        if kind == "segmentation" and not names:
-            _check_dense(halves[0], np.unique(np.concatenate([np.unique(column) for column in found])))
-        classes = names or tuple(str(label) for label in range(max(2, highest + 1)))
-        if highest >= len(classes):
-            where = f"{halves[0].file.path}: {halves[0].y_key!r}"
-            raise DataError(f"{where} has the label {highest}, but {len(classes)} classes are named")
+        classes = _classes(kind, halves[0], found, names)
         return found, classes, sized(kind, len(classes))
     widths = {_width(column) for column in found}
     if len(widths) > 1:
         wide = " and ".join(map(str, sorted(widths)))
         raise DataError(f"{halves[0].file.path}: {halves[0].y_key!r} has {wide} targets a row in its two halves")
     return found, (), sized(kind, widths.pop())
+
+
+def _classes(kind: str, half: Half, columns: list[Column], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the classes of masks or sequences: those that are named, or one for each number up to the highest."""
+    highest = max(int(column.max(initial=0)) for column in columns)
+    if kind == "segmentation" and not names:
+        _check_dense(half, np.unique(np.concatenate([np.unique(column) for column in columns])))
+    classes = names or tuple(str(label) for label in range(max(2, highest + 1)))
+    if highest >= len(classes):
+        where = f"{half.file.path}: {half.y_key!r}"
+        raise DataError(f"{where} has the label {highest}, but {len(classes)} classes are named")
+    return classes
 
 
 def _by_name(columns: list[Column], names: tuple[str, ...]) -> list[Column]:
