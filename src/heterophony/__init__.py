@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         within,
     )
     from heterophony.kernel.freezing import freeze
-    from heterophony.kernel.mailbox import Inbox
+    from heterophony.kernel.mailbox import Inbox, by_sender, senders, summands
     from heterophony.kernel.message import Kind, Message, Send
     from heterophony.kernel.method import Method, MethodError, decides
     from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
@@ -43,8 +43,11 @@ if TYPE_CHECKING:
     from heterophony.kernel.privacy import Privacy, PrivateSteps
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Clock, Count, Each, Every, Round, on
+    from heterophony.kernel.sum import NotSummable, Sum
     from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
+    from heterophony.masking.options import Secure
+    from heterophony.masking.transform import secure
     from heterophony.settings.participants import Participants
     from heterophony.tables.result import Result
     from heterophony.tasks.classification import Classification
@@ -89,7 +92,7 @@ _HOMES = {
         "within",
     ),
     "kernel.freezing": ("freeze",),
-    "kernel.mailbox": ("Inbox",),
+    "kernel.mailbox": ("Inbox", "by_sender", "senders", "summands"),
     "kernel.message": ("Kind", "Message", "Send"),
     "kernel.method": ("Method", "MethodError", "decides"),
     "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
@@ -99,8 +102,11 @@ _HOMES = {
     "kernel.privacy": ("Privacy", "PrivateSteps"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Clock", "Count", "Each", "Every", "Round", "on"),
+    "kernel.sum": ("NotSummable", "Sum"),
     "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
+    "masking.options": ("Secure",),
+    "masking.transform": ("secure",),
     "settings.participants": ("Participants",),
     "tables.result": ("Result",),
     "tasks.classification": ("Classification",),
@@ -152,6 +158,7 @@ __all__ = [
     "NetworksByRole",
     "NoStream",
     "Node",
+    "NotSummable",
     "Note",
     "Optimiser",
     "Own",
@@ -174,14 +181,17 @@ __all__ = [
     "Same",
     "Scalar",
     "Score",
+    "Secure",
     "Segmentation",
     "Send",
     "Sequence",
     "Steps",
+    "Sum",
     "Task",
     "Transform",
     "Validation",
     "Weights",
+    "by_sender",
     "check_complete",
     "complete",
     "decides",
@@ -192,7 +202,10 @@ __all__ = [
     "pick",
     "random_pairs",
     "ring",
+    "secure",
+    "senders",
     "star",
+    "summands",
     "tree",
     "within",
 ]

@@ -227,6 +227,9 @@ class Federation:
             raise ValueError(f"{window.quorum} has no value for {node}: give one, or one for '*'")
         if isinstance(wanted, int) and wanted > asked > 0:
             raise ValueError(f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all")
+        least: int = self.method.setting(window.least, *self.topology.names(node))
+        if least > asked > 0:
+            raise ValueError(f"{window.least} is {least}, but {node} can hear from {asked} only")
 
     def _check_liars(self) -> None:
         """Raise where a rule for combining reckons with more liars than it can bear among those that a node asks."""

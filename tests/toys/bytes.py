@@ -6,10 +6,12 @@ otherwise that of its method's class counts.
 
 from collections import Counter
 from copy import deepcopy
+from dataclasses import fields, replace
 
 import torch
 
 from heterophony.kernel.by_level import pick
+from heterophony.masking.fixed_point import encoded, form_of
 from heterophony.methods import (
     AFL,
     APFL,
@@ -381,6 +383,62 @@ def tree_messages(topology, rounds, *, turns, fraction, buffer, residuals):
 
 
 averaged = weights_both_ways("global", "update", SCALAR)
+# -- sums that nobody can open -----------------------------------------------------------------------------------
+def of_secure_sums(federation, rounds):
+    """Add the protocol's messages, in closed form, to those of the method that are not masked.
+
+    In a cohort of n, each member shares with d others: a neighbourhood of h = d + 1. A message of w numbers has a form
+    of f bytes, which says names and shapes.
+    """
+    method = federation.method
+    rule, how = method.sums(), method.secure
+    plain = unsecured(federation)
+    sizes = dict(formula(plain, rounds))
+    masked = sizes.pop(rule.kind.name)
+    topology = federation.topology
+    children = {node: links.children for node, links in topology.static.items() if links.children}
+    open_ = sum(len(below) for node, below in children.items() if not method.hides(rule.kind, topology.roles[node]))
+    if open_:
+        sizes[rule.kind.name] = masked * open_ // sum(map(len, children.values()))
+    found = Counter(dict.fromkeys(("keys", "near", "shares", "bundle", "masked", "survivors", "votes"), 0))
+    found.update(dict.fromkeys(("tally", "opening"), 0))
+    for node, below in children.items():
+        if not method.hides(rule.kind, topology.roles[node]):
+            continue
+        n = max(1, round(len(below) * method.cohort.fraction))
+        h, body = how.degree(n) + 1, said_once(federation, below[0])
+        f, w = len(form_of(rule, body)), len(encoded(rule, how, body, n).numbers)
+        found["keys"] += n * (64 + f)
+        found["near"] += n * (64 * h + SCALAR)
+        found["shares"] += n * (h - 1) * 48
+        found["bundle"] += n * (h - 1) * 48
+        found["masked"] += n * w * how.bits // 8
+        found["survivors"] += n * h
+        found["votes"] += n * (h - 1) * 16
+        found["tally"] += n * (h - 1) * 16
+        found["opening"] += n * h * 16
+    return sizes | {kind: rounds * size for kind, size in found.items()}
+
+
+def unsecured(federation):
+    """Return the same federation with the method that was made secure."""
+    method = federation.method
+    cls = type(method).__bases__[0]
+    return replace(federation, method=cls(**{part.name: getattr(method, part.name) for part in fields(cls)}))
+
+
+def said_once(federation, child):
+    """Return a message as one child would send it: only its form counts."""
+    node, rule = federation.node(child), federation.method.sums()
+    classes = node.data["train"].classes
+    if rule.kind.name == "prototypes":
+        wide = federation.method.wide(node)
+        return {"means": torch.zeros(classes, wide), "counts": torch.zeros(classes)}
+    if rule.kind.name == "logits":
+        return {"logits": torch.zeros(len(node.data["public"]), classes, dtype=torch.half)}
+    return {"weights": node.weights(), "examples": 1.0}
+
+
 FORMULAS = {
     Cyclic: cyclic,
     Solo: nothing,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from heterophony import Data, Federation, Model, Profile
+from heterophony import Data, Federation, Model, Profile, Secure, secure
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
@@ -92,6 +92,7 @@ from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.seen import SeenRows
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
+from toys.bytes import of_secure_sums
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 
@@ -412,6 +413,35 @@ def drifting_ditto(**options):
     return streaming(personal_star(method, client=("model", "fork"), **options), "gradual")
 
 
+FIVE = ["c0", "c1", "c2", "c3", "c4"]
+SIX = {"root": {"e0": ["l0", "l1", "l2"], "e1": ["l3", "l4", "l5", "l6"]}}
+SHARED = Secure(neighbours=2)
+
+
+def secured_star(method=None, how=SHARED, clients=FIVE, **options):
+    """A server that sees sums only; each client shares masks with some others."""
+    models = {"server": {"model": net()}, "client": {"model": net()}}
+    method = secure(method or FedAvg(local=B16), how)
+    return Federation(method, star(clients), models, private(clients), TESTS, **options)
+
+
+def secured_own_star(method, how=True, build=halves, **options):
+    """The same for clients with different networks, who hold the public points."""
+    models = {c: {"model": build(h)} for c, h in zip(FIVE, (8, 12, 16, 8, 12), strict=True)}
+    models["server"] = {"model": build(10)}
+    data = {**private(FIVE), "server": {"public": PUBLIC}}
+    return Federation(secure(method, how), star(FIVE), models, data, TESTS, **options)
+
+
+def secured_hierarchy(method=None, how=None, spec=SIX, **options):
+    """Two edge servers that see sums of their leaves; what they send to the root is a mean already."""
+    topology = tree(spec)
+    leaves = [node for node, role in topology.roles.items() if role == "leaf"]
+    models = {role: {"model": Model(net(), common=True)} for role in ("root", "inner", "leaf")}
+    method = secure(method or hierfavg(turns=1, local=B16), how or Secure(at=("inner",)))
+    return Federation(method, topology, models, private(leaves), TESTS, **options)
+
+
 # What differs from node to node and from round to round, with Nesterov's momentum on both sides.
 SCHEDULED = FedAvg(
     local=Training(
@@ -692,6 +722,33 @@ METHODS = [
     ),
     Row("fedbuff", buffered, rounds=5, drops=False, waits=False),
 ]
+
+# Methods whose servers see sums only.
+SECURE = [
+    Row("secure-fedavg", secured_star, bytes=of_secure_sums, crash_rounds=1),
+    Row(
+        "secure-fedavg-words",
+        lambda **o: secured_star(
+            FedAvg(local=B16, cohort=Cohort(weighted=False)), Secure(bits=32, range=16.0, threshold=0.6), **o
+        ),
+        bytes=of_secure_sums,
+        crash_rounds=1,
+    ),
+    Row("secure-hierfavg", secured_hierarchy, bytes=of_secure_sums, crash_rounds=1),
+    Row(
+        "secure-fedproto",
+        lambda **o: secured_own_star(FedProto(local=B16), **o),
+        bytes=of_secure_sums,
+        crash_rounds=1,
+    ),
+    Row(
+        "secure-fedmd",
+        lambda **o: secured_own_star(FedMD(local=B16, distil=B16, half=True), build=net, **o),
+        bytes=of_secure_sums,
+        crash_rounds=1,
+    ),
+]
+METHODS += SECURE
 
 AWAY = ((0.0, 0.05), (0.25, math.inf))
 DISTURBED = [

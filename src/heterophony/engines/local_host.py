@@ -25,6 +25,7 @@ from heterophony.kernel.message import Body, Kind, Message, Send
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Clock
 from heterophony.kernel.topology import Links
+from heterophony.kernel.vault import Vault
 from heterophony.kernel.work import Fit, Mark, Work
 
 
@@ -58,7 +59,9 @@ class LocalHost:
         executor: Executor | None = None,
         choices: Path | None = None,
         account: Account | None = None,
+        vault: Vault | None = None,
     ) -> None:
+        self.vault = vault
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
         self.outward = Outward(federation, account) if federation.guarded else None
         self.door = Door(federation)
@@ -77,6 +80,8 @@ class LocalHost:
         """Return a node, wherever its models are."""
         if id not in self.nodes:
             self.nodes[id] = self.federation.node(id)
+            if self.vault is not None:
+                self.nodes[id].vault = self.vault
             self.offload.built(self.nodes[id])
         return self.nodes[id]
 
@@ -94,7 +99,7 @@ class LocalHost:
             mail = swapped(mail, lambda m: _brought(m, self.door.kinds, node.device))
         links = self.door.links(question.node, question.round, question.outside)
         node.links, node.round, node.time = links, question.round, question.start
-        node.groups, node.doubts = {}, []
+        node.groups, node.doubts, node.refusals = {}, [], []
         if self.outward is not None:
             mail = self.outward.begin(node, mail)
         frame = activation.frame = Frame(node, mail, links, question.start)
@@ -191,8 +196,8 @@ class LocalHost:
         sends = tuple(send for _, send in frame.sends)
         times = (*(departure for departure, _ in frame.sends), frame.clock)
         number = activation.question.number
-        doubts = tuple(node.doubts)
-        activation.answer = Answer(number, node.round, sends, frame.rows, dict(node.groups), times, doubts=doubts)
+        groups, refused, doubts = dict(node.groups), tuple(node.refusals), tuple(node.doubts)
+        activation.answer = Answer(number, node.round, sends, frame.rows, groups, times, refused, doubts)
         activation.frame = None
         self.offload.rest(node)
 
@@ -227,9 +232,22 @@ class LocalHost:
                 self._check(stamped, links)
                 if self.outward is not None:
                     stamped = self.outward.out(frame.node, stamped, frame.mail)
-                if self.federation.attack is not None:  # last: a liar keeps to nothing
-                    stamped = self.federation.attack.lied(frame.node, stamped, frame.mail)
-                frame.sends.append((frame.clock, stamped))
+                if self.federation.attack is not None and send.kind in self.federation.method.told:
+                    stamped = self.federation.attack.lied(frame.node, stamped, frame.mail)  # a liar keeps to nothing
+                frame.sends.append((frame.clock, self._hidden(frame.node, stamped)))
+
+    def _hidden(self, node: Node, send: Send) -> Send:
+        """Return what leaves in place of a message: itself, unless the method hides it from its receivers.
+
+        Nobody can look at what is hidden. So what a door would refuse is found out here, where it is sent.
+        """
+        method, roles = self.federation.method, self.federation.topology.roles
+        if send.kind not in method.masked or not any(method.hides(send.kind, roles[to]) for to in send.to or ()):
+            return send
+        if not send.withheld and (verdict := send.kind.verdict(send.body, self.federation.bound)):
+            node.refusals.append(f"{send.kind.name!r} of round {send.round}, its own: {verdict}")
+            send = send.kind.absent(send.to, round=send.round)
+        return method.hide(node, send)
 
     def _links(self, activation: Activation, round: int) -> Links:
         """Return the node's links in a round: as when the reaction fired, whoever has joined since."""
@@ -242,7 +260,7 @@ class LocalHost:
     def _check(self, send: Send, links: Links) -> None:
         """Raise unless the method declares the kind, and it goes along its link."""
         kind, method = send.kind, self.federation.method
-        if kind not in method.kinds:
+        if kind not in method.kinds and kind not in method.masked:
             raise ValueError(f"{type(method).__name__} does not declare the kind {kind.name!r}")
         try:
             self.door.check_receivers(kind, send.to or (), links)

@@ -82,8 +82,10 @@ class Outward:
         if node.account.get("muted"):  # its training was not paid for
             return self._withheld(send)
         allowed = self.federation.egress.get(node.id)
-        stays = allowed is not None and send.kind.name not in allowed
+        stays = allowed is not None and send.kind.name not in allowed and send.kind in self.federation.method.kinds
         if privacy is None or privacy.central or stays or not send.to or not privacy.protects(send.kind.name):
+            return send
+        if send.withheld or send.kind not in self.federation.method.told:  # a protocol's: it holds nothing in the open
             return send
         charge = privacy.charge(send.kind)
         if charge is None:

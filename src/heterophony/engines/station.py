@@ -14,13 +14,14 @@ from heterophony.engines.outward import Account
 from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Shape
+from heterophony.kernel.vault import Vault
 
 
 class Station:
     """Nodes as a `LocalHost` has them, without a clock and without mail."""
 
-    def __init__(self, federation: Federation, account: Account | None = None) -> None:
-        self.host = LocalHost(federation, account=account)
+    def __init__(self, federation: Federation, account: Account | None = None, vault: Vault | None = None) -> None:
+        self.host = LocalHost(federation, account=account, vault=vault)
 
     def restore(self, node: str, state: Mapping[str, Any] | None) -> None:
         """Put a node into a state; without one it stays as it was built."""

@@ -360,6 +360,48 @@ class Packed:
         return value.nbytes
 
 
+class Words:
+    """Whole numbers modulo 2^32 or 2^64, as a vector."""
+
+    def freeze(self, value: Tensor) -> Tensor:
+        return _copy(value)
+
+    def sound(self, value: Any) -> None:
+        whole = isinstance(value, Tensor) and value.dtype in (torch.int32, torch.int64)
+        if not whole or value.dim() != 1:
+            raise Refused("expected words (a one-dimensional int32 or int64 tensor)")
+
+    def fits(self, value: Tensor, receiver: Shape) -> None:
+        pass
+
+    def payload(self, value: Tensor) -> int:
+        return value.nbytes
+
+
+@dataclass(frozen=True)
+class Octets:
+    """Bytes for each of some nodes, or from each; `sizes` are the numbers of bytes that one may have."""
+
+    sizes: tuple[int, ...]
+
+    def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: _copy(octets) for name, octets in value.items()}
+
+    def sound(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise Refused(f"expected bytes by node, got a {type(value).__name__}")
+        for name, octets in value.items():
+            whole = isinstance(octets, Tensor) and octets.dtype == torch.uint8 and octets.dim() == 1
+            if not isinstance(name, str) or not whole or len(octets) not in self.sizes:
+                raise Refused(f"{name!r:.40}: expected {' or '.join(map(str, self.sizes))} bytes")
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        pass
+
+    def payload(self, value: dict[str, Tensor]) -> int:
+        return sum(len(octets) for octets in value.values())
+
+
 @dataclass(frozen=True)
 class PerClass(TensorField):
     """Mean vectors, one row a class of the receiver's data view; without rows it says that nothing is known yet.

@@ -8,18 +8,76 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from heterophony.kernel.message import LINKS, Body, Message
 from heterophony.kernel.method import Method
 from heterophony.kernel.reaction import Clock, Each, Every, Reaction, Round
 from heterophony.kernel.topology import Links
 
+Made = TypeVar("Made")
+
 
 class Inbox(list[Message]):
     """The mail of an `Every` (in the group's order, late mail last) or `Count`; `also` is what was swept along."""
 
     also: tuple[Message, ...] = ()
+
+
+class SumOnly(TypeError):
+    """A method asks for a single message where only the sum of all is known."""
+
+
+class Total:
+    """The one message that stands for all: its means are theirs, its counts are added up. It has no sender."""
+
+    staleness = 0
+
+    def __init__(self, kind: str, round: int, body: Body) -> None:
+        self.kind, self.round, self.body = kind, round, body
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "body":
+            raise AttributeError(name)
+        if name not in self.body:
+            raise SumOnly(f"{name}: of {self.kind!r} only the sum is known here, under `secure`")
+        return self.body[name]
+
+
+class Summed(Inbox):
+    """An inbox of which only the sum is known, and whose messages are in it."""
+
+    def __init__(self, total: Total, senders: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.total, self.senders = total, tuple(senders)
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise SumOnly(
+            f"of {self.total.kind!r} only the sum is known here, under `secure`: ask the cohort for a mean, or "
+            "`summands` for what stands for all"
+        )
+
+    __iter__ = __getitem__ = __len__ = __contains__ = __reversed__ = __add__ = _refuse
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def summands(mail: Sequence[Message]) -> Sequence[Message]:
+    """Return what a mean is taken of: the messages or, where only their sum is known, the one that stands for all."""
+    return [mail.total] if isinstance(mail, Summed) else mail  # type: ignore[list-item]
+
+
+def senders(mail: Sequence[Message]) -> tuple[str, ...]:
+    """Return whose messages these are, or are in the sum."""
+    return mail.senders if isinstance(mail, Summed) else tuple(message.sender for message in mail)
+
+
+def by_sender(mail: Sequence[Message], read: Callable[[Message], Made]) -> dict[str, Made]:
+    """Return what is read of each message, by its sender; of a sum, what is read of that, under no one's name."""
+    if isinstance(mail, Summed):
+        return {"": read(mail.total)}  # type: ignore[arg-type]
+    return {message.sender: read(message) for message in mail}
 
 
 Mail = Message | Inbox | None  # what a reaction is given

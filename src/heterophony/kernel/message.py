@@ -96,6 +96,10 @@ class Kind:
         frozen = Body({key: self.fields[key].freeze(value) for key, value in body.items()})
         return Send(self, _recipients(to), round, frozen)
 
+    def absent(self, to: str | Iterable[str] | None = None, *, round: int | None = None) -> Send:
+        """Return the answer "I am absent": whoever waits for a message of this kind hears that there is none."""
+        return Send(self, _recipients(to), round, Body({}), withheld=True)
+
     def payload(self, body: Mapping[str, Any]) -> int:
         """Return the bytes of the values themselves, without headers."""
         return sum(part.payload(body[key]) for key, part in self.fields.items())
@@ -190,7 +194,7 @@ class Send:
     to: tuple[str, ...] | None  # None: everyone on the kind's link
     round: int | None  # None: the sender's round
     body: Body
-    withheld: bool = False  # it stayed with its sender, on another machine: there is no body
+    withheld: bool = False  # the answer "absent": it stayed with its sender, and there is no body
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from heterophony.kernel.by_level import pick, values
-from heterophony.kernel.message import Kind
+from heterophony.kernel.message import Kind, Send
 from heterophony.kernel.needs import Need, Needy, OneLabelSpace, PublicData, Serves
 from heterophony.kernel.networks import NetworksByRole, misfit
+from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Clock, Count, Every, Reaction, Round
+from heterophony.kernel.sum import Sum
 
 
 class MethodError(TypeError):
@@ -39,12 +41,15 @@ class Method:
     correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
     unused: ClassVar[tuple[str, ...]] = ()  # options of its parts that mean nothing to it, as "cohort.weighted"
     reactions: ClassVar[tuple[Reaction, ...]] = ()
+    masked: ClassVar[tuple[Kind, ...]] = ()  # kinds that do not leave as they are: `hide` says what does
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, without: Collection[str] | None = None, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if cls.__bases__ != (Method,):
+        if without is None and cls.__bases__ != (Method,):
             raise MethodError(f"{cls.__name__}: a method is varied by its parts, so inherit from Method alone")
-        cls.reactions = tuple(_reactions(cls))
+        own = _reactions(cls)
+        replaced = {reaction.name for reaction in own} | set(without or ())
+        cls.reactions = (*(r for r in cls.reactions if r.name not in replaced), *own)
         dataclass(frozen=True, kw_only=True)(cls)
         _check(cls)
 
@@ -87,6 +92,26 @@ class Method:
         """Return the `kinds` that leave a node with these options."""
         return self.kinds
 
+    @property
+    def told(self) -> tuple[Kind, ...]:
+        """Return the kinds as their senders mean them: privacy and lies are about these, whatever hides them."""
+        return self.kinds
+
+    def sums(self) -> Sum | None:
+        """Return the window for which a sum is enough, with these options; None: single messages are read.
+
+        Raise `NotSummable` where an option reads them.
+        """
+        return None
+
+    def hide(self, node: Node, send: Send) -> Send:
+        """Return what leaves a node in place of a message of a `masked` kind."""
+        return send
+
+    def hides(self, kind: Kind, role: str) -> bool:
+        """Return whether messages of a kind do not leave as they are, on their way to nodes of a role."""
+        return kind in self.masked
+
     def clocks(self, *names: str) -> dict[str, float]:
         """Return the reactions that a clock wakes on the node with these names (the last is its role), each with every
         how many virtual seconds."""
@@ -121,6 +146,17 @@ def decides(*options: str) -> Callable[[Composes], Composes]:
         return function
 
     return decide
+
+
+def derived(cls: type[Method], name: str, parts: Mapping[str, Any], without: Collection[str] = ()) -> type[Method]:
+    """Return a class of methods that are like another but for some parts: a transformation of a method.
+
+    It has the options of the other and its reactions, but those that `without` names. `parts` are what it has beside
+    them, or instead: reactions, kinds, memory, annotated options.
+    """
+    if cls.__bases__ != (Method,):
+        raise MethodError(f"{cls.__name__} is derived already")
+    return type(name, (cls,), dict(parts), without=tuple(without))
 
 
 def _reactions(cls: type[Method]) -> list[Reaction]:
@@ -190,6 +226,7 @@ def _check_numbers(cls: type[Method], reaction: Reaction, fail: Any) -> None:
     numbers: dict[str, Any] = {}
     if isinstance(trigger, Every):
         numbers = {"quorum": trigger.quorum, "deadline": trigger.deadline, "share": trigger.share}
+        numbers["least"] = trigger.least
     elif isinstance(trigger, Count):
         numbers = {"n": trigger.n}
     elif isinstance(trigger, Clock):

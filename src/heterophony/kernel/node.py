@@ -20,6 +20,7 @@ from heterophony.kernel.fields import Copied, Form, Shape, form_of
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
+from heterophony.kernel.vault import SeededVault, Vault
 
 Now = tuple[int, float]  # a node's round, and the virtual moment
 
@@ -210,6 +211,7 @@ class Node:
         "links",
         "optimisers",
         "past",
+        "refusals",
         "role",
         "round",
         "seed",
@@ -217,6 +219,7 @@ class Node:
         "slots",
         "time",
         "vars",
+        "vault",
     )
 
     def __init__(
@@ -240,11 +243,13 @@ class Node:
         self.time = 0.0  # virtual seconds, when the present reaction began
         self.groups: dict[str, tuple[str, ...]] = {}  # set by the present reaction; its windows remember them
         self.doubts: list[str] = []  # of the present reaction: whose items were far from the rest
+        self.refusals: list[str] = []  # of the present reaction: mail that it does not act on, and why
         self.optimisers: dict[str, dict[str, Any]] = {}
         self.past: dict[str, dict[str, list[dict[str, Tensor]]]] = {}  # of a liar: what it would have sent (`Attack`)
         self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
-        self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise was drawn
+        self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise and secrets were drawn
+        self.vault: Vault = SeededVault()  # at home, the owner's
 
     # -- place in the network --------------------------------------------------------------------------------
     @property
@@ -313,6 +318,18 @@ class Node:
         epoch = self.epochs.get(view, 0)
         self.epochs[view] = epoch + 1
         return torch.randperm(rows, generator=generator(self.seed, self.id, view, epoch))
+
+    # -- secrets ---------------------------------------------------------------------------------------------
+    def fresh(self, purpose: str) -> bytes:
+        """Make a new secret of a purpose, and return it. The one before is gone."""
+        counts = dict(self.account.get("secrets", {}))
+        counts[purpose] = self.vault.fresh(self, purpose, counts.get(purpose, 0))
+        self.account["secrets"] = counts
+        return self.secret(purpose)
+
+    def secret(self, purpose: str) -> bytes:
+        """Return the newest secret of a purpose: 32 bytes that nobody else can know, outside a simulation."""
+        return self.vault.secret(self, purpose, self.account.get("secrets", {}).get(purpose, 0))
 
     # -- state -----------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class Every:
     recorded as skipped. Mail for a past window is dropped. With `late="accept"` it stands behind the mail of the next
     one and tells its staleness.
     `share` says which share of its children the method draws for a group. It is read before a run, to see whether a
-    quorum can be reached and whether participants miss rounds. All three may name an option of the method.
+    quorum can be reached and whether participants miss rounds. All three may name an option of the method, and so may
+    `least`: a group that is always smaller is refused when the federation is built.
     """
 
     kind: Kind
@@ -55,6 +56,7 @@ class Every:
     late: Literal["drop", "accept"] = "drop"
     also: tuple[Kind, ...] = ()
     share: float | str = 1.0
+    least: int | str = 0
 
 
 @dataclass(frozen=True)

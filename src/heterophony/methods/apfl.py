@@ -33,6 +33,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -101,6 +102,9 @@ class APFL(Method):
         yield Mark("personalised")
         common = {name.removeprefix("common."): tensor for name, tensor in client.weights().items()}
         return UPDATE(weights=common, examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -29,14 +29,18 @@ from heterophony import (
     Method,
     Named,
     Node,
+    NotSummable,
     Round,
     Same,
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
+    by_sender,
     check_complete,
     on,
+    summands,
 )
 from heterophony.parts import (
     Cohort,
@@ -235,20 +239,34 @@ class BHFL(Method):
         if self.beside == "added":
             put_aside(node, before)
 
+    def sums(self) -> Sum:
+        """Say that means are enough, unless an option looks at single children."""
+        if self.far:
+            raise NotSummable("residual links take single children's updates past the mean (far): a sum is not enough")
+        if any(self.buffer.values() if isinstance(self.buffer, dict) else [self.buffer]):
+            raise NotSummable("a node with a buffer merges answers as they come: a sum needs a window for all")
+        if self.cohort.weighted and not self.cohort.everyone:
+            raise NotSummable(
+                "a node remembers each child's examples, for rounds that do not ask it (cohort.fraction): ask all, or "
+                "set cohort.weighted = false"
+            )
+        return self.cohort.sum(UP, "weights", by="examples")
+
     @on(answers(UP, also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:
         """From the children: merge their models, then begin the next turn or answer the parent."""
         sends: list[Send] = []
         if mail:
             here = node.weights()
-            updates = [update_of(node, m.weights, here) for m in mail]
-            shares = self.cohort.shares(mail)
-            yield from observe(updates, shares, mail)
+            heard = summands(mail)
+            updates = [update_of(node, m.weights, here) for m in heard]
+            shares = self.cohort.shares(heard)
+            yield from observe(updates, shares, heard)
             if self.far and node.links.ancestors:
                 sends = [FAR_UP(weights=model) for model in longest(mail, updates, self.largest, self.averaged)]
-            models = [self.timely(m, here) for m in mail]
-            move(node, self.cohort.together(node, mail, models, shares, here), self.up, "up")
-            node.vars.setdefault("examples", {}).update({m.sender: m.examples for m in mail})
+            models = [self.timely(m, here) for m in heard]
+            move(node, self.cohort.together(node, heard, models, shares, here), self.up, "up")
+            node.vars.setdefault("examples", {}).update(by_sender(mail, lambda m: m.examples))
         follow(node, mail.also, self.far_up, "far-up", self.per_link)
         add_learned(node, self.staleness.discount(1))
         yield Mark(node.role)

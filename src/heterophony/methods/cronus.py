@@ -36,7 +36,9 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    Sum,
     on,
+    senders,
 )
 from heterophony.parts import (
     Cohort,
@@ -112,11 +114,14 @@ class Cronus(Method):
         logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
+    def sums(self) -> Sum:
+        return self.cohort.sum(PREDICTIONS, "probabilities")
+
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             labels = as_probabilities(self.cohort.tensor(server, mail, "probabilities", FILTER))
-            yield LABELS([m.sender for m in mail], probabilities=labels)
+            yield LABELS(senders(mail), probabilities=labels)
         server.round += 1
 
     @on(Each(LABELS), role="client")

@@ -32,6 +32,7 @@ from heterophony import (
     Same,
     Scalar,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -94,6 +95,9 @@ class DataSharing(Method):
         rows = torch.cat([torch.arange(own), own + client.vars["given"]])
         yield self.local.fit("model", self.loss, data="all", rows=rows)
         return UPDATE(weights=client.weights(), examples=len(rows))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -27,6 +27,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -96,6 +97,9 @@ class Ditto(Method):
         )
         yield Mark("personalised")
         return UPDATE(weights=client.weights("fork"), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

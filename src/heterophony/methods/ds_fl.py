@@ -35,7 +35,9 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    Sum,
     on,
+    senders,
 )
 from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, cross_entropy, soft_ce
 
@@ -100,13 +102,16 @@ class DSFL(Method):
         logits = yield self.rows.outputs(client)
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
+    def sums(self) -> Sum:
+        return self.cohort.sum(PREDICTIONS, "probabilities")
+
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             labels = self.cohort.labels(server, mail)
             if self.aggregation == "era":
                 labels = (labels / self.temperature).softmax(-1)
-            yield LABELS([m.sender for m in mail], probabilities=labels)
+            yield LABELS(senders(mail), probabilities=labels)
             if self.global_model:
                 yield self.imitate(server, labels)
                 yield Mark("global")

@@ -17,7 +17,23 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from heterophony import Deviation, Each, Inbox, Mark, Message, Method, Node, Own, Predict, Round, Send, Steps, on
+from heterophony import (
+    Deviation,
+    Each,
+    Inbox,
+    Mark,
+    Message,
+    Method,
+    Node,
+    Own,
+    Predict,
+    Round,
+    Send,
+    Steps,
+    Sum,
+    on,
+    senders,
+)
 from heterophony.methods.fccl import ADAM, ASK, CONSENSUS, LOGITS, NO_PRETRAINING, check_options
 from heterophony.parts import (
     Cohort,
@@ -96,10 +112,13 @@ class FCCLCode(Method):
             client.vars["sent"] = logits
         return LOGITS(logits=as_sent(logits, self.half))
 
+    def sums(self) -> Sum:
+        return self.cohort.sum(LOGITS, "logits")
+
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            heard = tuple(m.sender for m in mail)
+            heard = senders(mail)
             mean = self.cohort.tensor(server, mail, "logits")
             yield CONSENSUS(heard, logits=as_sent(mean, self.half), heard=len(heard))
         server.round += 1

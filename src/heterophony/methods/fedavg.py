@@ -27,6 +27,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Transform,
     Weights,
     on,
@@ -80,6 +81,9 @@ class FedAvg(Method):
         anchor = {"anchor": mail.weights} if self.transform else {}
         yield self.local.fit("model", self.loss, transform=self.transform, aux=anchor)
         return UPDATE(weights=client.weights(), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

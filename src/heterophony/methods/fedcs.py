@@ -33,6 +33,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -120,6 +121,9 @@ class FedCS(Method):
         client.load(mail.weights)
         yield self.local.fit("model", self.loss)
         return UPDATE(weights=client.weights(), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE, of="chosen"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -36,8 +36,10 @@ from heterophony import (
     PublicLabels,
     Round,
     Steps,
+    Sum,
     decides,
     on,
+    senders,
 )
 from heterophony.parts import (
     Cohort,
@@ -159,11 +161,14 @@ class FedMD(Method):
         logits = yield self.rows.outputs(client)
         return LOGITS(logits=as_sent(logits, self.half))
 
+    def sums(self) -> Sum:
+        return self.cohort.sum(LOGITS, "logits")
+
     @on(answers(LOGITS), role="server")
     def agree(self, server: Node, mail: Inbox) -> Steps:
         if mail:
             agreed = self.cohort.tensor(server, mail, "logits")
-            yield CONSENSUS([m.sender for m in mail], logits=as_sent(agreed, self.half))
+            yield CONSENSUS(senders(mail), logits=as_sent(agreed, self.half))
             if self.global_model:
                 yield self.match(server, agreed)
                 yield Mark("global")

@@ -36,6 +36,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -113,6 +114,9 @@ class FedMRL(Method):
         yield Mark("personalised")
         small = {name.removeprefix("small."): tensor for name, tensor in client.weights().items()}
         return UPDATE(weights=small, examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:

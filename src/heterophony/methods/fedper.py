@@ -34,6 +34,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     on,
     within,
 )
@@ -104,6 +105,9 @@ class FedPer(Method):
             yield self.local.fit("model", self.loss, only=(self.part,))
         yield Mark("personalised")
         return UPDATE(weights=self.shared(client), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

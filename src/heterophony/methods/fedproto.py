@@ -33,6 +33,8 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    Sum,
+    by_sender,
     on,
 )
 from heterophony.parts import (
@@ -145,9 +147,12 @@ class FedProto(Method):
         own = by_label(pooled(features, width), data)
         return PROTOTYPES(means=own.means, counts=self.counted(own.counts))
 
+    def sums(self) -> Sum:
+        return self.cohort.sum(PROTOTYPES, "means", by="counts")
+
     @on(answers(PROTOTYPES), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:
-        together = of_one_shape(server, {m.sender: ClassMeans(m.means, self.counted(m.counts)) for m in mail})
+        together = of_one_shape(server, by_sender(mail, lambda m: ClassMeans(m.means, self.counted(m.counts))))
         if together:
             if self.server is None:
                 found = self.cohort.table(server, together)

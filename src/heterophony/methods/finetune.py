@@ -30,6 +30,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -87,6 +88,9 @@ class FineTune(Method):
         client.load(mail.weights)
         yield self.local.fit("model", self.loss)
         return UPDATE(weights=client.weights(), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

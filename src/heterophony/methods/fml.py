@@ -31,6 +31,7 @@ from heterophony import (
     Round,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -91,6 +92,9 @@ class FML(Method):
         yield self.local.fit(("model", "meme"), loss, keep={"model": "own"})
         yield Mark("personalised")
         return MEME(weights=client.weights("meme"))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(MEME, "weights")
 
     @on(answers(MEME), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

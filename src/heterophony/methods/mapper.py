@@ -31,6 +31,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -114,6 +115,9 @@ class Mapper(Method):
         common = yield Predict("model.common", self.local.data)
         losses = [float(data.task.loss(share * own + (1 - share) * common, data.y)) for share in SHARES]
         return SHARES[losses.index(min(losses))]
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

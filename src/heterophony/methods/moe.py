@@ -29,6 +29,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -78,6 +79,9 @@ class MixtureOfExperts(Method):
         yield Mark("personalised")
         common = {name.removeprefix("common."): tensor for name, tensor in client.weights().items()}
         return UPDATE(weights=common, examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -31,6 +31,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -103,6 +104,9 @@ class Moon(Method):
             client.vars["trained"] = True
             yield self.local.fit("model", task_loss)
         return UPDATE(weights=client.weights(), examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -36,6 +36,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -127,6 +128,9 @@ class PerFedAvg(Method):
     def drawn(self, client: Node, purpose: str, size: int | None) -> Tensor:
         """Draw a batch of the client's rows."""
         return torch.randperm(self.local.examples(client), generator=client.rng(purpose))[:size]
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -30,6 +30,7 @@ from heterophony import (
     Scalar,
     Send,
     Steps,
+    Sum,
     Weights,
     on,
 )
@@ -129,6 +130,9 @@ class PFedMe(Method):
         own, parameters = client.weights(), moving(client)
         copy = {name: near[name] if name in parameters else own[name] for name in own}
         return UPDATE(weights=copy, examples=self.local.examples(client))
+
+    def sums(self) -> Sum:
+        return self.cohort.sum(UPDATE, "weights", by="examples")
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from heterophony.kernel.by_level import ByLevel, values
+from heterophony.kernel.mailbox import summands
 from heterophony.kernel.message import Kind, Message
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Every
+from heterophony.kernel.sum import NotSummable, Sum
 from heterophony.kernel.work import Named
 from heterophony.parts.classwise import ClassMeans, merged
 from heterophony.parts.combine import RULES, TABLE, Combine, flat, told
@@ -52,6 +54,11 @@ class Cohort:
             if not deadline > 0:
                 raise ValueError(f"deadline is a number of virtual seconds > 0, got {deadline}")
 
+    @property
+    def everyone(self) -> bool:
+        """Return whether each node asks all its children in every round."""
+        return all(fraction == 1 for fraction in values(self.fraction))
+
     def share(self, node: Node) -> float:
         """Return the share of its children that a node asks."""
         own = own_value(self.fraction, node)
@@ -71,7 +78,17 @@ class Cohort:
         """
         if by is None or not self.weighted:
             return None
-        return [getattr(m, by) for m in mail] if isinstance(by, str) else list(by)
+        return [getattr(m, by) for m in summands(mail)] if isinstance(by, str) else list(by)
+
+    def sum(self, kind: Kind, *means: str, by: str | None = None) -> Sum:
+        """Say that of a window's messages no more is read than means, by `by` where the cohort is weighted.
+
+        Raise `NotSummable` where a rule combines that looks at single messages.
+        """
+        for rule in values(self.combine) if self.combine is not None else ():
+            if not rule.plain:
+                raise NotSummable(f"cohort.combine = {rule} looks at single messages, so that a sum is not enough")
+        return Sum(kind, means, by, self.weighted)
 
     def rule(self, node: Node, usual: Combine = MEAN) -> Combine:
         """Return the rule by which a node combines what came: the usual one where nothing else is said."""
@@ -89,7 +106,7 @@ class Cohort:
 
         Clippings begin at `start`: without it, at the node's own model.
         """
-        items = [getattr(m, field) for m in mail]
+        items = [getattr(m, field) for m in summands(mail)]
         if start is None and field == "weights" and items and not self.rule(node).plain:
             start = next((slot.shared() for slot in node.slots.values() if _alike(items[0], slot.shared())), None)
         return self.together(node, mail, items, self.shares(mail, by), start)
@@ -111,13 +128,14 @@ class Cohort:
 
     def tensor(self, node: Node, mail: Sequence[Message], field: str, usual: Combine = MEAN) -> Tensor:
         """Return what a field of the answers is together: logits, or probabilities."""
-        return self.of(node, mail, [getattr(m, field) for m in mail], usual)
+        return self.of(node, mail, [getattr(m, field) for m in summands(mail)], usual)
 
     def of(self, node: Node, mail: Sequence[Message], items: Sequence[Tensor], usual: Combine = MEAN) -> Tensor:
         """Combine tensors that a node made of its mail, one a message."""
         rule = self.rule(node, usual)
         found = rule.of(items, node.rng("filter"))
-        _note(node, rule, _names(mail), items, found.value, found.counted)
+        if not rule.plain:
+            _note(node, rule, _names(mail), items, found.value, found.counted)
         return found.value
 
     def labels(self, node: Node, mail: Sequence[Message], field: str = "probabilities") -> Tensor:
