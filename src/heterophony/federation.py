@@ -209,7 +209,7 @@ class Federation:
             node = self.first(role)
             if not node.links.children:
                 check_training(name, private, node.models)
-                kinds = [kind for kind in self.method.kinds if node.links.group(kind.to)]
+                kinds = [kind for kind in self.method.told if node.links.group(kind.to)]
                 check_kinds(name, kinds, self.private(node.id))
 
     def _check_quorums(self) -> None:

@@ -383,6 +383,8 @@ def tree_messages(topology, rounds, *, turns, fraction, buffer, residuals):
 
 
 averaged = weights_both_ways("global", "update", SCALAR)
+
+
 # -- sums that nobody can open -----------------------------------------------------------------------------------
 def of_secure_sums(federation, rounds):
     """Add the protocol's messages, in closed form, to those of the method that are not masked.

@@ -170,7 +170,7 @@ def _messages(here: NodeServer) -> Iterator[str]:
 def _noised(here: NodeServer, kind: Kind) -> str:
     """Say how a kind is noised; nothing where the node's owner has not asked for it, or there is nothing in it."""
     privacy = here.federation.private(here.name)
-    if privacy is None or not kind.fields:
+    if privacy is None or not kind.fields or kind not in here.federation.method.told:
         return ""
     if not privacy.protects(kind.name):
         return ", as it is"

@@ -91,7 +91,14 @@ def prepare(
     host, port = _place("listen", listen or address)
     coordinator.mkdir(parents=True, mode=0o700)  # keys, and Flower's database of everybody's messages
     (coordinator / "keys").mkdir()
-    (coordinator / PLAN).write_text(toml.written(text or plan.model_dump(mode="json"), COMMENTS))
+    written = dict(text or plan.model_dump(mode="json"))
+    for name in plan.everyone:
+        here = folder / "participants" / name
+        here.mkdir(parents=True, mode=0o700)
+        keys.node(here)
+        if plan.secure is not None:
+            written["members"] = {**written.get("members", {}), name: (here / "node.pub").read_text().strip()}
+    (coordinator / PLAN).write_text(toml.written(written, COMMENTS))
     keys.authority(coordinator, plan.id)
     keys.server(coordinator, server)
     kinds = ", ".join(f'"{kind.name}"' for kind in plan.build_method().kinds)
@@ -109,8 +116,6 @@ def prepare(
     _app(coordinator, {**words, "folder": str(coordinator.resolve())})
     for place, name in enumerate(plan.everyone):
         here = folder / "participants" / name
-        here.mkdir(parents=True, mode=0o700)
-        keys.node(here)
         shutil.copy(here / "node.pub", coordinator / "keys" / f"{name}.pub")
         shutil.copy(coordinator / "ca.crt", here / "ca.crt")
         shutil.copy(coordinator / PLAN, here / PLAN)

@@ -16,6 +16,7 @@ try:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -29,6 +30,7 @@ try:
 except ImportError as error:
     raise DeployError(f"deploying needs Flower: pip install 'heterophony[flower]' ({error})") from None
 
+HALF = 48  # bytes of each of the two numbers of a signature
 YEARS = 10  # of the authority; the server's certificate lasts two
 
 
@@ -102,6 +104,35 @@ def public(path: Path) -> Any:
         raise DeployError(f"{path} is missing: the organisation makes it with `heterophony deploy key`") from None
     except ValueError as error:
         raise DeployError(f"{path} is no public key: {error}") from None
+
+
+def public_of(text: str) -> Any:
+    """Return the public key in a line of text, as it stands in a `.pub` file."""
+    try:
+        found = load_ssh_public_key(text.encode())
+    except ValueError as error:
+        raise DeployError(f"{text:.40!r} is no public key: {error}") from None
+    if not isinstance(found, ec.EllipticCurvePublicKey) or found.curve.key_size != 8 * HALF:
+        raise DeployError(f"{text:.40!r} is no key of `heterophony deploy key`, which are ECDSA P-384")
+    return found
+
+
+def signature(key: Any, data: bytes) -> bytes:
+    """Return a signature of 96 bytes."""
+    one, other = decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA384())))
+    return bytes(one.to_bytes(HALF, "big") + other.to_bytes(HALF, "big"))
+
+
+def has_signed(public: Any, data: bytes, made: bytes) -> bool:
+    """Return whether this is a signature by the owner of a key."""
+    if len(made) != 2 * HALF:
+        return False
+    numbers = int.from_bytes(made[:HALF], "big"), int.from_bytes(made[HALF:], "big")
+    try:
+        public.verify(encode_dss_signature(*numbers), data, ec.ECDSA(hashes.SHA384()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def private(path: Path) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
 from heterophony.deploy.budget import AtHome, Budget
+from heterophony.deploy.home_vault import HomeVault
 from heterophony.deploy.named_function import one_line
 from heterophony.deploy.node_store import Memory, NodeStore
 from heterophony.deploy.organisation import Egress
@@ -27,6 +28,7 @@ from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import Inbox, Mail, messages
 from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
 from heterophony.kernel.reaction import Clock, Each, Reaction, Round
+from heterophony.kernel.vault import Vault
 
 FORMAT = 2  # of questions and answers
 ANEW = "a coordinator that begins anew needs a new federation id"
@@ -53,11 +55,13 @@ class NodeServer:
         store: NodeStore,
         egress: Egress | None = None,
         budget: Budget | None = None,
+        vault: Vault | None = None,
     ) -> None:
         self.plan, self.name, self.federation, self.store = plan, name, federation, store
         self.egress = egress or Egress()
         self.role = federation.topology.roles[name]
         self.budget = budget
+        self.vault = vault or HomeVault(store.folder / f"{plan.id}.secrets", plan.id)
         self.door = Door(federation)
 
     def answer(self, data: bytes) -> bytes:
@@ -197,7 +201,7 @@ class NodeServer:
     ) -> tuple[Answer, dict[str, Any], list[dict[str, Any]]]:
         """Run the reaction on what fits of the mail. Return the answer, the new state, and the own figures."""
         with arithmetic(self.federation):
-            station = Station(self.federation, AtHome(self.budget))
+            station = Station(self.federation, AtHome(self.budget), self.vault)
             station.restore(self.name, state)
             mail, complaints = self._fitting(question.mail, station.shape(self.name))
             for complaint in complaints:
@@ -206,7 +210,10 @@ class NodeServer:
                 answer = Answer(question.number, question.round, (), [], {})
             else:
                 answer = station.react(replace(question, mail=mail))
-            return replace(answer, refused=tuple(complaints)), station.state(self.name), answer.rows
+            for refusal in answer.refused:
+                self._note("refused", refusal)
+            refused = (*complaints, *(one_line(text, 300) for text in answer.refused))
+            return replace(answer, refused=refused), station.state(self.name), answer.rows
 
     def _let_out(self, answer: Answer) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Return the answer as the egress policy allows it, and the rows for the node's own ledger.

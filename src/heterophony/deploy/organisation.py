@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from heterophony.data.table import Data
+from heterophony.deploy import keys
 from heterophony.deploy.budget import Budget
 from heterophony.deploy.holders import HeldData, views_of
+from heterophony.deploy.home_vault import HomeVault
+from heterophony.deploy.members import holder, siblings
 from heterophony.deploy.named_function import DeployError, NamedFunction
+from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.federation import Federation
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.networks import Model
+from heterophony.kernel.topology import Topology
 from heterophony.settings.setting import PrivacyPart, Strict
 
 FILE = "organisation.toml"
@@ -29,13 +34,15 @@ class Egress(Strict):
     hears of: "test" (sets that everyone holds), "private-test", "train" (losses), "note" (what a method measures); all
     figures are in the organisation's own table in any case. `digest`: hashes of its models, to compare runs.
     `reactions`: how often it answers at all, as a coordinator could go through one round for ever; None: no limit.
-    `privacy`: how what leaves is clipped and noised; None: it leaves as it is."""
+    `privacy`: how what leaves is clipped and noised; None: it leaves as it is.
+    `least`: the fewest members of a secure sum that it takes part in; None: as the plan says."""
 
     kinds: tuple[str, ...] | None = None
     metrics: tuple[FigureSplit, ...] = ("test",)
     digest: bool = True
     reactions: int | None = Field(default=None, ge=1)
     privacy: PrivacyPart | None = None
+    least: int | None = Field(default=None, ge=3)
 
     @model_validator(mode="after")
     def _only_messages(self) -> Egress:
@@ -65,6 +72,7 @@ class Organisation(Strict):
     egress: Egress = Egress()
     budget: Path | None = None  # of privacy: the file of this data set, for all federations, outside their folders
     witness: Path | None = None  # what counts beside it, in a second place
+    secrets: Path | None = None  # a folder for the secrets of secure sums, which no backup has; None: beside the state
     folder: Path = Path("state")  # private state, beside this file unless absolute
     port: int = Field(default=9094, ge=1, le=65535)  # of the node's own programs, on this machine only
     device: str = "cpu"
@@ -75,6 +83,8 @@ class Organisation(Strict):
         found: Organisation = parsed(cls, path)
         here = path.parent.resolve()
         places = {"folder": (here / found.folder).resolve()}
+        if found.secrets is not None:
+            places["secrets"] = (here / found.secrets).resolve()
         for name in ("budget", "witness"):
             place = getattr(found, name)
             if place is not None:
@@ -116,6 +126,18 @@ class Organisation(Strict):
         assert made.budget is not None
         assert made.delta is not None
         return Budget(self.budget, self.witness, made.budget, made.delta)
+
+    def vault(self, plan: Plan, node: str, topology: Topology, key: Any = None) -> HomeVault:
+        """Return where a node's secrets lie, with the key in whose name it signs."""
+        place = self.place(node) if self.secrets is None else self.secrets / node
+        members = siblings(plan, topology, node) if plan.secure is not None else None
+        least = self.policy(node).least or 0
+        if members and least > len(members):
+            raise DeployError(f"{self.name}: egress.least is {least}, but {node} is in sums of {len(members)} at most")
+        own = (members or {}).get(node)
+        if own is not None and key is not None and keys.public_of(own) != key.public_key():
+            raise DeployError(f"{self.name}: members.{holder(plan, node)} in {PLAN} is not the key in node.key")
+        return HomeVault(place / f"{plan.id}.secrets", plan.id, key if members else None, members, least)
 
     def place(self, node: str) -> Path:
         """Return the folder of a node's state."""

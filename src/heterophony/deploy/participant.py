@@ -37,24 +37,26 @@ def household(folder: Path) -> Household:
         raise DeployError(f"{folder / PLAN}: recipe is for rehearsals: organisations have data of their own")
     permit(plan.functions(), own.modules, folder)
     own.check(plan)
-    return Household({node: _node_server(plan, own, node) for node in plan.held_by(own.name)})
+    key = None if plan.secure is None else keys.private(folder / "node.key")
+    return Household({node: _node_server(plan, own, node, key) for node in plan.held_by(own.name)})
 
 
-def _node_server(plan: Plan, own: Organisation, node: str) -> NodeServer:
+def _node_server(plan: Plan, own: Organisation, node: str, key: Any = None) -> NodeServer:
     federation = own.build(plan, node)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
     federation.computed(device="cpu").node(node)
     store, budget = NodeStore(own.place(node), plan.id), own.account(node)
     if budget is not None and not store.peek().applied:  # one that has begun goes on, and is absent
         _check_budget(federation, node, budget)
-    return NodeServer(plan, node, federation, store, own.policy(node), budget)
+    vault = own.vault(plan, node, federation.topology, key)
+    return NodeServer(plan, node, federation, store, own.policy(node), budget, vault)
 
 
 def _check_budget(federation: Federation, node: str, budget: Budget) -> None:
     """Raise where a node that begins could tell nothing: other federations have spent the budget."""
     privacy, links = federation.private(node), federation.topology.static[node]
     assert privacy is not None
-    kinds = [k for k in federation.method.kinds if privacy.protects(k.name) and links.group(k.to)]
+    kinds = [k for k in federation.method.told if privacy.protects(k.name) and links.group(k.to)]
     charges = [charge for kind in kinds if (charge := privacy.charge(kind)) is not None]
     if charges and not any(map(budget.affords, charges)):
         raise DeployError(f"{budget.file}: the privacy budget is spent: no message of {node} could leave")

@@ -21,6 +21,7 @@ from heterophony.catalogue import registry
 from heterophony.data.table import Data
 from heterophony.data.views import completed
 from heterophony.deploy.holders import COORDINATOR, check_data, check_holders, check_learners
+from heterophony.deploy.members import check_members
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
@@ -40,7 +41,7 @@ from heterophony.kernel.topology import (
 )
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
-from heterophony.settings.setting import Strict
+from heterophony.settings.setting import SecurePart, Strict
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -98,6 +99,8 @@ class Plan(Strict):
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
     bound: float | None = Field(default=None, gt=0, le=1e15)  # the largest number in a message
+    secure: SecurePart | None = None  # servers get sums of masked numbers instead of messages
+    members: dict[str, str] = {}  # with `secure`: by organisation, the public key in whose name it signs
     expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
@@ -127,7 +130,8 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        own = {name for name in ("bound", "expel") if getattr(self, name) is None}  # as before there were any
+        later = ("bound", "expel", "secure", "members")
+        own = {name for name in later if not getattr(self, name)}  # as before there were any
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
@@ -158,7 +162,15 @@ class Plan(Strict):
     # -- what follows from it --------------------------------------------------------------------------------
     def build_method(self) -> Method:
         entry = registry.lookup(self.method)
-        return entry.build(flat(self.options, entry.options()))
+        made = entry.build(flat(self.options, entry.options()))
+        if self.secure is None:
+            return made
+        from heterophony.masking.transform import secure
+
+        try:
+            return secure(made, self.secure.build())
+        except ValueError as error:
+            raise DeployError(f"{FILE}: {error}") from None
 
     def topology(self, method: Method) -> Topology:
         names, part = list(self.participants), self.links
@@ -192,6 +204,7 @@ class Plan(Strict):
             return self.rehearsed()
         method = self.build_method()
         topology, held = self.topology(method), held or {}
+        check_members(self, method, topology)
         own = [node for node in topology.roles if node not in self.remote]
         if strangers := [node for node in held if node not in own]:
             raise DeployError(f"coordinator.toml: nodes.{strangers[0]}: the coordinator holds no such node")
@@ -206,6 +219,7 @@ class Plan(Strict):
         """Build what an organisation knows for a node that it holds: its model and data beside the plan."""
         method = self.build_method()
         topology = self.topology(method)
+        check_members(self, method, topology)
         if node not in self.remote:
             raise DeployError(f"no organisation holds {node}; theirs are {', '.join(self.remote)}")
         check_data(topology, self.links.proxy, node, data, "organisation.toml")

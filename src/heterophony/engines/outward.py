@@ -155,7 +155,7 @@ class Outward:
         return paid
 
     def _kind(self, name: str) -> Kind:
-        return next(kind for kind in self.federation.method.kinds if kind.name == name)
+        return next(kind for kind in self.federation.method.told if kind.name == name)
 
     def _own(self, node: Node, kind: Kind) -> dict[str, Mapping[str, Tensor]]:
         """Return the node's own weights, from which its children's differ: it makes them of noised means alone."""

@@ -17,7 +17,7 @@ from heterophony.kernel.topology import Links
 
 def check_door(method: Method, node: str, role: str, links: Links, privacy: Privacy) -> None:
     """Raise where a node's messages cannot be protected as its owner says."""
-    known = {kind.name: kind for kind in method.kinds}
+    known = {kind.name: kind for kind in method.told}
     if unknown := set(privacy.kinds or ()) - known.keys():
         raise PrivacyError(
             f"privacy of {node}: {type(method).__name__} has no kind {min(unknown)!r}; it has {', '.join(known)}"
@@ -43,7 +43,7 @@ def check_door(method: Method, node: str, role: str, links: Links, privacy: Priv
 
 def _crossing(method: Method, links: Links, privacy: Privacy) -> list[Kind]:
     """Return the protected kinds that pass the door: those sent; at a trusted node, those that children send."""
-    protected = [kind for kind in method.kinds if privacy.protects(kind.name)]
+    protected = [kind for kind in method.told if privacy.protects(kind.name)]
     if privacy.central:
         return [kind for kind in protected if INVERSE[kind.to] == "children" and links.children]
     return [kind for kind in protected if links.group(kind.to)]
@@ -54,6 +54,10 @@ def _check_central(method: Method, node: str, role: str, links: Links, privacy: 
     read = {kind.name for kind in _crossing(method, links, privacy)}
     if not read:
         raise PrivacyError(f"privacy of {node}: central noise is for nodes with children, which send protected kinds")
+    if hidden := sorted(kind.name for kind in _crossing(method, links, privacy) if method.hides(kind, role)):
+        raise PrivacyError(
+            f"privacy of {node}: it gets sums of {hidden[0]!r} only, and central noise clips each by itself"
+        )
     for reaction in method.reactions:
         if role not in reaction.roles:
             continue

@@ -34,7 +34,7 @@ from heterophony.tasks.task import Task, packed
 
 # Keys of `--set` that change the setting; all others are options of the method.
 WORLD = ("data", "models", "topology", "evaluate", "dropout", "profiles", "joins")
-PARTS = (*WORLD, "egress", "privacy", "attack", "bound", "expel")
+PARTS = (*WORLD, "egress", "privacy", "secure", "attack", "bound", "expel")
 PLAN = ("rounds", "evaluate")  # of [methods.NAME]; what else stands there are the method's options
 
 
@@ -52,6 +52,7 @@ def assemble(
     `compute` says how its work is computed.
     """
     made, chosen = resolve(method, setting, changes, root)
+    made = _secured(made, chosen)
     world = building.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
     topology = topologies.build(method, made, chosen, world, seed)
@@ -92,6 +93,18 @@ def assemble(
     )
     _check_alike(method, federation, chosen, world)
     return federation
+
+
+def _secured(method: Method, setting: Setting) -> Method:
+    """Return the method, whose servers see sums only where the setting says so."""
+    if setting.secure is None:
+        return method
+    from heterophony.masking.transform import secure
+
+    try:
+        return secure(method, setting.secure.build())
+    except ValueError as error:
+        raise SettingError(f"{setting.name}.toml: {error}") from None
 
 
 def _described(

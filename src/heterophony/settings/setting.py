@@ -24,6 +24,7 @@ from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.privacy import Privacy
+from heterophony.masking.options import Secure
 from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
 from heterophony.parts import lies
@@ -557,6 +558,38 @@ class PrivacyPart(Strict):
         return Privacy(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class SecurePart(Strict):
+    """A server gets sums of masked numbers, and no single message ([Privacy](../how-to/privacy.md#secure-sums)). An
+    empty table is enough."""
+
+    least: int = 3
+    """The fewest members of a sum, at least 3."""
+    threshold: float = 0.5
+    """More than this share of a neighbourhood opens a sum; from 0.5."""
+    neighbours: int | None = None
+    """With how many others each shares masks. If not given: with all; of more than some twenty, with `4 log2(n)`."""
+    bits: int = 64
+    """Of a masked number: 32 or 64."""
+    range: float = 1024.0
+    """The largest value. What is beyond is cut off, counted and noted."""
+    most: int = 2**20
+    """The most that one member may count, as examples."""
+    wait: float | None = None
+    """Virtual seconds of each of the protocol's own windows; if not given, they wait for all."""
+    at: tuple[str, ...] = ()
+    """The roles that get sums instead of messages, such as `["inner"]` for edge servers only. All that merge, if it is
+    empty."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> SecurePart:
+        self.build()
+        return self
+
+    def build(self) -> Secure:
+        """Return what it says as a method takes it."""
+        return Secure(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
 class TopologyPart(Strict):
     """Who is linked to whom, where the method leaves a choice.
 
@@ -635,6 +668,8 @@ class Setting(Strict):
     """By participant, the kinds of messages that may leave it; all if not given."""
     privacy: dict[str, PrivacyPart] = {}
     """By participant, role, or `""` for all others: how what leaves is clipped and noised, and the budget."""
+    secure: SecurePart | None = None
+    """Whether servers get sums of masked numbers instead of messages; they get messages if not given."""
 
     @model_validator(mode="after")
     def _folder(self) -> Setting:
