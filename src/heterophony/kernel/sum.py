@@ -28,6 +28,8 @@ class Sum:
     weighted: bool = True
 
     def __post_init__(self) -> None:
+        if self.weighted and self.by is None:
+            object.__setattr__(self, "weighted", False)
         told = {*self.means, *([self.by] if self.by is not None else [])}
         if told != self.kind.fields.keys():
             odd = min(told ^ self.kind.fields.keys())

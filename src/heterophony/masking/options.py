@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from heterophony.kernel.by_level import ByLevel, values
 
 FEWEST = 3  # with two members, each could take its own from the sum
-FINEST = 2.0**-10  # the largest step that values of a cohort of a thousand may be rounded to
+COARSEST = 2.0**-10  # the largest step of values, in a cohort of a thousand
 THOUSAND = 1000
 
 
@@ -47,10 +47,15 @@ class Secure:
         for wait in values(self.wait) if self.wait is not None else ():
             if not wait > 0:
                 raise ValueError(f"secure.wait is a number of virtual seconds > 0, got {wait}")
-        if self.scale(THOUSAND, False) < 1 / FINEST:
+
+    def check(self, weighted: bool) -> None:
+        """Raise where so few bits leave steps that are too coarse for a network's weights."""
+        step = 1 / self.scale(THOUSAND, weighted)
+        if step > COARSEST:
+            most = " and secure.most" if weighted else ""
             raise ValueError(
-                f"secure.bits = {self.bits} leaves steps of {1 / self.scale(THOUSAND, False):.2g} in a cohort of "
-                f"{THOUSAND}: lower secure.range, or take 64"
+                f"secure.bits = {self.bits} leaves steps of {step:.2g} in a cohort of {THOUSAND}: lower secure.range"
+                f"{most}, or take 64"
             )
 
     def scale(self, members: int, weighted: bool) -> float:

@@ -54,6 +54,7 @@ def secure(method: Method, how: Secure | Mapping[str, Any] | bool | None = True)
         raise NotSummable(f"secure: {name} reads single messages, or does not say that a sum is enough for it")
     if rule.kind.to != "parent":
         raise NotSummable(f"secure: {rule.kind.name!r} goes to {rule.kind.to}, and sums are taken at a parent")
+    chosen.check(rule.weighted)
     options = {part.name: getattr(method, part.name) for part in fields(method)}  # type: ignore[arg-type]
     cls: Any = type(method)  # its class has a hash, which type checkers do not see
     made: Method = _derived(cls, rule.kind, chosen.at)(**{**options, "secure": chosen})

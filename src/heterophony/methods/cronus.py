@@ -115,7 +115,7 @@ class Cronus(Method):
         return PREDICTIONS(probabilities=logits.softmax(-1))
 
     def sums(self) -> Sum:
-        return self.cohort.sum(PREDICTIONS, "probabilities")
+        return self.cohort.sum(PREDICTIONS, "probabilities", usual=FILTER)
 
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:

@@ -12,6 +12,7 @@ reads. The loss asks for both parts, so that it goes through the network once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from torch import Tensor
@@ -27,6 +28,7 @@ from heterophony import (
     Message,
     Method,
     Node,
+    NotSummable,
     Own,
     PerClass,
     Predict,
@@ -148,7 +150,9 @@ class FedProto(Method):
         return PROTOTYPES(means=own.means, counts=self.counted(own.counts))
 
     def sums(self) -> Sum:
-        return self.cohort.sum(PROTOTYPES, "means", by="counts")
+        if self.server is not None:
+            raise NotSummable("the server learns from single clients' prototypes (server), so that a sum is not enough")
+        return replace(self.cohort.sum(PROTOTYPES, "means", by="counts"), weighted=True)  # each class by who has it
 
     @on(answers(PROTOTYPES), role="server")
     def merge(self, server: Node, mail: Inbox) -> None:

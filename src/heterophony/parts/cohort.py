@@ -80,15 +80,15 @@ class Cohort:
             return None
         return [getattr(m, by) for m in summands(mail)] if isinstance(by, str) else list(by)
 
-    def sum(self, kind: Kind, *means: str, by: str | None = None) -> Sum:
+    def sum(self, kind: Kind, *means: str, by: str | None = None, usual: Combine = MEAN) -> Sum:
         """Say that of a window's messages no more is read than means, by `by` where the cohort is weighted.
 
         Raise `NotSummable` where a rule combines that looks at single messages.
         """
-        for rule in values(self.combine) if self.combine is not None else ():
+        for rule in values(self.combine) if self.combine is not None else (usual,):
             if not rule.plain:
                 raise NotSummable(f"cohort.combine = {rule} looks at single messages, so that a sum is not enough")
-        return Sum(kind, means, by, self.weighted)
+        return Sum(kind, means, by, self.weighted and by is not None)
 
     def rule(self, node: Node, usual: Combine = MEAN) -> Combine:
         """Return the rule by which a node combines what came: the usual one where nothing else is said."""
