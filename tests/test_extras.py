@@ -18,6 +18,7 @@ BRINGS = {
     "hf": {"datasets"},
     "pandas": {"pandas"},
     "privacy": {"dp-accounting"},
+    "secure": {"cryptography", "pycryptodome"},
     "ray": {"ray"},
     "flower": {"flwr"},
     "text": {"transformers"},

@@ -165,9 +165,9 @@ class Plan(Strict):
         made = entry.build(flat(self.options, entry.options()))
         if self.secure is None:
             return made
-        from heterophony.masking.transform import secure
-
         try:
+            from heterophony.masking.transform import secure
+
             return secure(made, self.secure.build())
         except ValueError as error:
             raise DeployError(f"{FILE}: {error}") from None

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
+
+from heterophony.masking.fixed_point import Numbers
 
 HINT = "secure sums need two libraries: pip install 'heterophony[secure]'"
 SEED = 16  # bytes of a secret that is shared
 PUBLIC = 32  # bytes of a public key
 TAG = 16  # bytes that a seal adds
-
-Numbers = npt.NDArray[np.unsignedinteger[npt.NBitBase]]
 
 
 class LibraryMissing(ImportError, ValueError):

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.message import Body
 from heterophony.kernel.sum import Sum
-from heterophony.masking.crypto import Numbers
 from heterophony.masking.options import Secure
+
+Numbers = npt.NDArray[np.unsignedinteger[npt.NBitBase]]
 
 
 class Encoded(NamedTuple):
@@ -90,7 +92,8 @@ def decoded(rule: Sum, how: Secure, total: Numbers, form: bytes, members: int, s
         for key, shape, dtype in tensors:
             flat = signed[start : start + math.prod(shape)].double().reshape(shape)
             start += math.prod(shape)
-            made[key] = (flat / scale / _beside(weight, flat)).to(getattr(torch, dtype))
+            kind = getattr(torch, dtype)
+            made[key] = (flat / scale / _beside(weight, flat)).to(kind if kind.itemsize >= 4 else torch.float32)
         found[name] = made.pop(None) if None in made else made
     if rule.by is not None:
         found[rule.by] = counts.float() if by is not None else float(counts)

@@ -14,8 +14,8 @@ from heterophony.kernel.mailbox import Inbox, Summed, Total
 from heterophony.kernel.message import Body, Message, Send
 from heterophony.kernel.node import Node
 from heterophony.kernel.sum import Sum
-from heterophony.masking.crypto import PUBLIC, Numbers, mask, public, recovered
-from heterophony.masking.fixed_point import decoded, size_of
+from heterophony.masking.crypto import PUBLIC, mask, public, recovered
+from heterophony.masking.fixed_point import Numbers, decoded, size_of
 from heterophony.masking.options import Secure
 from heterophony.masking.protocol import (
     BUNDLE,

@@ -99,9 +99,9 @@ def _secured(method: Method, setting: Setting) -> Method:
     """Return the method, whose servers see sums only where the setting says so."""
     if setting.secure is None:
         return method
-    from heterophony.masking.transform import secure
-
     try:
+        from heterophony.masking.transform import secure
+
         return secure(method, setting.secure.build())
     except ValueError as error:
         raise SettingError(f"{setting.name}.toml: {error}") from None
