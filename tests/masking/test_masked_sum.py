@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony import NotSummable, Secure
+from heterophony import Counts, NotSummable, PerClass, Secure
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.message import Kind, Send
 from heterophony.kernel.sum import Sum
@@ -242,6 +242,48 @@ def test_too_small_a_bundle_is_refused(round_):
     except StopIteration as stop:
         refused(stop.value, node, "2 of its neighbourhood of 5 are left")
     assert not steps
+
+
+# -- what remains --------------------------------------------------------------------------------------------------
+def test_two_sums_whose_members_differ_by_one_tell_that_ones_message():
+    """A server that chooses cohorts can ask for both. Masks do not help: only noise does, or a larger difference."""
+    given_ = bodies(FIVE, 11)
+    alone, count = given_["e"]
+    whole = Round(Secure(), given_).run().total
+    rest = Round(Secure(), {name: given_[name] for name in "abcd"}).run().total
+    found = (whole.weights["w"] * whole.examples - rest.weights["w"] * rest.examples) / (whole.examples - rest.examples)
+    assert whole.examples - rest.examples == count
+    assert (found - alone["w"]).abs().max() < 1e-4
+
+
+def test_a_class_that_one_participant_alone_has_is_opened_alone():
+    """The sum over one member is that member's: here the mean features of a class of which nobody else has rows."""
+    kind = Kind("prototypes", to="parent", means=PerClass(rows="counts"), counts=Counts)
+    rule = Sum(kind, ("means",), "counts")
+    draw = torch.Generator().manual_seed(1)
+    tables = {name: torch.rand(3, 4, generator=draw) for name in FIVE}
+    counts = {name: torch.tensor([2.0, 3.0, 4.0 if name == "c" else 0.0]) for name in FIVE}
+    round_ = Round(Secure(), {name: ({}, 1.0) for name in FIVE}, rule)
+    round_.bodies = {name: kind(means=tables[name], counts=counts[name]) for name in FIVE}
+    found = round_.run().total
+    assert found.counts.tolist() == [10, 15, 4]
+    assert torch.allclose(found.means[2], tables["c"][2])
+    assert not torch.allclose(found.means[0], tables["c"][0], atol=1e-2)
+
+
+def test_a_member_can_spoil_a_sum_and_nobody_sees_who():
+    """What is masked cannot be looked at: whoever sends other words moves the mean by up to the range."""
+    round_ = Round(Secure(), bodies(FIVE, 12))
+    sends = gatherer.introduce(round_.how, round_.server, round_.keys())
+    sends = gatherer.forward(round_.how, round_.server, round_.answers(sends, "shares"))
+    answers = round_.answers(sends, "masked")
+    wrong = answers[0].body["words"] + torch.tensor([2**60] * 4 + [0] * 4)
+    answers[0] = replace(answers[0], body=type(answers[0].body)({"words": wrong}))
+    sends = gatherer.add_up(round_.how, round_.server, answers)
+    sends = gatherer.pass_on(round_.how, round_.server, round_.answers(sends, "votes"))
+    summed = gatherer.opened(round_.rule, round_.how, round_.server, round_.answers(sends, "opening"))
+    assert float(summed.total.weights["w"].abs().max()) > 1000
+    assert not any(node.refusals for node in round_.members.values())
 
 
 # -- values --------------------------------------------------------------------------------------------------------
