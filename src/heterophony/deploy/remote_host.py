@@ -25,7 +25,10 @@ from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import messages
-from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
+from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, whole
+from heterophony.kernel.reaction import Every
+from heterophony.kernel.topology import Links
+from heterophony.tables.ledger import described
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
@@ -239,11 +242,16 @@ class RemoteHost:
             raise Refused(f"{len(answer.sends)} messages in one answer, the limit is {most}")
         for send in answer.sends:
             self._check_send(question, send, latest)
-        self._check_groups(answer.groups)
+        links = self.door.links(question.node, answer.round)
+        self._check_groups(question.node, answer.groups, links)
         rows = self._rows(question.node, answer.rows, latest)
-        refused = tuple(one_line(text, 300) for text in answer.refused)
-        doubts = tuple(one_line(text, 300) for text in answer.doubts[: len(received)])
-        return replace(answer, rows=rows, refused=refused, doubts=doubts).all_at(max(question.start, self.now()))
+        # What it says of mail that it has not got, or of nodes that it does not merge, would only blame others.
+        mail = {described(message.kind, message.round, message.sender) for message in received}
+        merged = {*links.children, *links.descendants}
+        refused = tuple(one_line(text, 300) for text in answer.refused if text.partition(": ")[0] in mail)
+        doubts = [text for text in answer.doubts if text.partition(" from ")[2].partition(": ")[0] in merged]
+        told = replace(answer, rows=rows, refused=refused, doubts=tuple(one_line(text, 300) for text in doubts))
+        return told.all_at(max(question.start, self.now()))
 
     def _latest(self, question: Question, round: int) -> int:
         """Return the latest round of which the node can know, where its own may be this one."""
@@ -286,11 +294,19 @@ class RemoteHost:
             raise Refused(f"a figure of round {ahead[0]}, but the node has only come to round {latest}")
         return [row for row in made if row["n"]]  # of no rows it says nothing, and nobody may divide by their number
 
-    def _check_groups(self, groups: Mapping[str, Any]) -> None:
-        known = set(self.federation.topology.roles)
-        for members in groups.values():
-            if not isinstance(members, tuple) or not all(isinstance(m, str) and m in known for m in members):
+    def _check_groups(self, node: str, groups: Mapping[str, Any], links: Links) -> None:
+        """Check the groups that a node waits for from now on: it can only wait for those who may send to it."""
+        topology, method = self.federation.topology, self.federation.method
+        role = topology.roles[node]
+        awaited = {
+            r.trigger.of: r.trigger.kind for r in method.reactions if role in r.roles and type(r.trigger) is Every
+        }
+        for name, members in groups.items():
+            if not isinstance(members, tuple) or not all(isinstance(m, str) and m in topology.roles for m in members):
                 raise Refused("malformed: no group")
+            kind = awaited.get(name)
+            if name in LINKS or (kind and not all(links.has(INVERSE[kind.to], member) for member in members)):
+                raise Refused(f"a group {name!r:.40} that a {role} cannot wait for")
 
     # -- digests ---------------------------------------------------------------------------------------------
     def _ask_digests(self, patience: float = 120.0) -> dict[str, bytes]:
