@@ -61,5 +61,10 @@ def described(kind: str, round: int, sender: str) -> str:
     return f"{kind!r} of round {round} from {sender}"
 
 
+def sender_in(detail: str) -> str:
+    """Return the sender that an incident's detail names: what stands behind "from", up to the colon."""
+    return detail.partition(" from ")[2].partition(": ")[0]
+
+
 def is_refusal_at(row: dict[str, Any], node: str) -> bool:
     return (row["incident"], row["node"]) == ("refused", node)
