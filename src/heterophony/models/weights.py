@@ -58,7 +58,7 @@ def fill(network: nn.Module, path: str | Path, name: str) -> None:
             raise WeightsError(misfit(path, key, given[key].shape, tensor.shape, name))
     for key in given:
         if key not in own:
-            raise WeightsError(f"weights {path}: has a tensor {key!r}, which network {name!r} has not")
+            raise WeightsError(f"weights {path}: has a tensor {key!r}, which network {name!r} does not have")
     network.load_state_dict(given, strict=False)
 
 

@@ -285,7 +285,7 @@ def client_names(domains: Mapping[str, DomainRows]) -> dict[str, list[str]]:
         return {domain: held.called or [f"c{i}" for i in range(len(held.clients))]}
     plain = {domain: domain.replace("/", "-").replace(" ", "-") for domain in domains}
     if len(set(plain.values())) < len(plain):
-        raise DataError(f"two domains would have one id: {', '.join(domains)}")
+        raise DataError(f"two domains would have the same id: {', '.join(domains)}")
     return {domain: _several(plain[domain], held) for domain, held in domains.items()}
 
 
