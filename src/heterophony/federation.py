@@ -158,10 +158,8 @@ class Federation:
         topology = self.topology
         depth = max(map(topology.level, topology.roles))
         check_known(self.method, topology.roles, self.method.roles, depth)
-        for part in fields(self.method):  # type: ignore[arg-type]
-            training = getattr(self.method, part.name)
-            if isinstance(training, Training):
-                self._check_training(part.name, training)
+        for name, training in self.trainings.items():
+            self._check_training(name, training)
 
     def _check_training(self, name: str, training: Training) -> None:
         """Raise where a table of a training has no value for a participant, and is not that of the nodes above."""

@@ -22,7 +22,7 @@ from heterophony.data.table import Data
 from heterophony.data.views import FOLLOW
 from heterophony.kernel.message import Kind
 from heterophony.kernel.method import Method
-from heterophony.kernel.needs import Validation
+from heterophony.kernel.needs import Reader, Validation
 from heterophony.kernel.networks import Architectures, Model
 from heterophony.kernel.topology import Topology
 
@@ -131,16 +131,14 @@ def reads(method: Method) -> dict[str, dict[str, str]]:
 def _read_by_participants(method: Method) -> dict[str, str]:
     """Return the views that participants read by the method's options, whatever they are sent, and why."""
     found: dict[str, str] = {}
-    local = getattr(getattr(method, "local", None), "data", None)
-    if isinstance(local, str):
-        found[local] = f"local.data = {local!r}"
+    for field in fields(method):  # type: ignore[arg-type]
+        part = getattr(method, field.name)
+        if isinstance(part, Reader):
+            found |= part.reads(field.name)
     if method.public:
-        found["public"] = "public data"
+        found.setdefault("public", "public data")
     if any(isinstance(need, Validation) for need in method.needs()):
         found["validation"] = "rows to choose on"
-    for field in fields(method):  # type: ignore[arg-type]
-        for view in getattr(getattr(method, field.name), "views", ()):
-            found.setdefault(view, f"public rows of one's own domain, in {field.name}")
     return found
 
 
