@@ -72,6 +72,8 @@ def head_of(network: nn.Module) -> str:
     """Return the path of what gives the outputs: `head`, else the last linear layer, if it is the last with weights."""
     if isinstance(getattr(network, "head", None), nn.Linear | nn.Conv1d | nn.Conv2d):
         return "head"
-    weighted = [name for name, part in network.named_modules() if name and any(True for _ in part.parameters(False))]
-    last = weighted[-1] if weighted else ""
+    last = ""
+    for name, part in network.named_modules():
+        if name and list(part.parameters(recurse=False)):
+            last = name
     return last if last and isinstance(network.get_submodule(last), nn.Linear) else "head"

@@ -312,7 +312,9 @@ def _away(spec: DataPart, names: Mapping[str, list[str]]) -> set[str]:
         if name not in names and name not in everyone:
             known = ", ".join(dict.fromkeys([*names, *everyone]))
             raise DataError(f"data.unseen: no domain or participant is called {name!r}; there are {known}")
-    away = {name for domain, own in names.items() for name in own if domain in spec.unseen or name in spec.unseen}
+    away = {name for name in everyone if name in spec.unseen}
+    for domain in names.keys() & set(spec.unseen):
+        away |= set(names[domain])
     if len(away) == len(everyone):
         raise DataError("data.unseen: nobody is left to take part")
     return away
