@@ -41,7 +41,7 @@ class Needy(Protocol):
 
 
 @runtime_checkable
-class Reader(Protocol):
+class Reads(Protocol):
     """A part of a method that reads a participant's data."""
 
     def reads(self, name: str) -> Mapping[str, str]:

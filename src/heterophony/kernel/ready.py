@@ -22,7 +22,7 @@ from heterophony.data.table import Data
 from heterophony.data.views import FOLLOW
 from heterophony.kernel.message import Kind
 from heterophony.kernel.method import Method
-from heterophony.kernel.needs import Reader, Validation
+from heterophony.kernel.needs import Reads, Validation
 from heterophony.kernel.networks import Architectures, Model
 from heterophony.kernel.topology import Topology
 
@@ -133,7 +133,7 @@ def _read_by_participants(method: Method) -> dict[str, str]:
     found: dict[str, str] = {}
     for field in fields(method):  # type: ignore[arg-type]
         part = getattr(method, field.name)
-        if isinstance(part, Reader):
+        if isinstance(part, Reads):
             found |= part.reads(field.name)
     if method.public:
         found.setdefault("public", "public data")

@@ -51,7 +51,7 @@ class Training:
     private: Annotated[PrivateSteps | None, PRIVATE] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", schedules.told(self.lr))
+        object.__setattr__(self, "lr", schedules.read_by_node(self.lr))
         if self.initial < 0:
             raise ValueError(f"initial is a whole number >= 0, got {self.initial}")
         batches: list[Any] = [] if self.batch is None else values(self.batch)
