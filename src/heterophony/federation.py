@@ -224,9 +224,7 @@ class Federation:
         if wanted is None:
             raise ValueError(f"{window.quorum} has no value for {node}: give one, or one for '*'")
         if isinstance(wanted, int) and wanted > asked > 0:
-            raise ValueError(
-                f"quorum is {wanted}, but {node} hears from {asked} at most: choose a smaller one, or a share in (0, 1]"
-            )
+            raise ValueError(f"quorum is {wanted}, but {node} can hear from {asked}; a share in (0, 1] fits all")
 
     def _check_liars(self) -> None:
         """Raise where a rule for combining reckons with more liars than it can bear among those that a node asks."""

@@ -9,8 +9,7 @@ import torch
 from deploy.direct import Direct, at_coordinator, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.deploy import coordinator
-from heterophony.deploy.remote_host import RemoteHost
-from heterophony.engines import Engine, local
+from heterophony.engines import local
 from heterophony.engines.engine import Stalled
 from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run
@@ -298,18 +297,6 @@ class Odd(Direct):
             answer = codec.unpack(self.answers[tickets[self.node]])
             self.answers[tickets[self.node]] = self.make(answer)
         return tickets
-
-
-def test_a_participant_cannot_have_others_put_out_by_doubts_of_mail_that_it_never_got(tmp_path):
-    """Nor the server, whose mail it did get: only who combines answers may doubt them."""
-    case = CASES["fedavg"]
-    made_up = ["'update' of round 0 from south: 9 times as far", "'global' of round 0 from server: 9 times as far"]
-    courier = Odd(node_servers(case, tmp_path), "north", lambda answer: _with(answer, doubts=made_up))
-    plan = case.plan(pace={"poll": 0.001})
-    federation = replace(at_coordinator(case, plan), expel=1)
-    result = Engine(federation, RemoteHost(plan, federation, courier)).run(case.rounds)
-    assert result.digest == uninterrupted(case)
-    assert not result.ledger.incidents
 
 
 def test_whatever_reading_an_answer_raises_is_a_refusal(tmp_path, monkeypatch):

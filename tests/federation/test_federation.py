@@ -82,7 +82,7 @@ def test_a_quorum_that_cannot_be_met_is_refused():
     method = FedAvg(local=Training(batch=16), cohort=Cohort(quorum=3))
     models = {role: {"model": net(12)} for role in ("server", "client")}
     data = {c: {"train": points(c)} for c in CLIENTS}
-    with pytest.raises(ValueError, match="quorum is 3, but server hears from 2"):
+    with pytest.raises(ValueError, match="quorum is 3, but server can hear from 2"):
         Federation(method, star(CLIENTS), models, data, TESTS)
 
 
@@ -95,7 +95,7 @@ def test_a_quorum_is_of_the_cohort_that_is_drawn(fraction, quorum, asked):
     if quorum <= asked:
         assert not Federation(method, star(clients), models, data, TESTS).run(1).ledger.incidents
         return
-    with pytest.raises(ValueError, match=f"quorum is {quorum}, but server hears from {asked}"):
+    with pytest.raises(ValueError, match=f"quorum is {quorum}, but server can hear from {asked}"):
         Federation(method, star(clients), models, data, TESTS)
 
 
@@ -104,7 +104,7 @@ def test_a_trees_quorum_is_of_the_cohort_of_its_level():
     models = {role: {"model": net(12)} for role in ("root", "inner", "leaf")}
     data = {leaf: {"train": points("c0")} for leaf in ("l0", "l1", "l2", "l3")}
     method = BHFL(local=Training(batch=16), far=False, cohort=Cohort(fraction={"1": 0.5, "*": 1.0}, quorum=2))
-    with pytest.raises(ValueError, match="quorum is 2, but e0 hears from 1"):
+    with pytest.raises(ValueError, match="quorum is 2, but e0 can hear from 1"):
         Federation(method, shape, models, data, TESTS)
     fitting = replace(method.cohort, quorum={"inner": 1, "*": 2})
     Federation(replace(method, cohort=fitting), shape, models, data, TESTS)

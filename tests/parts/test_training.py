@@ -156,7 +156,7 @@ def test_quorum_deadline_and_buffer_may_differ_by_level():
     box.run(1)
     by_role = BHFL(cohort=Cohort(quorum={"root": 1, "*": 2}, deadline={"root": 0.5}), buffer={"inner": 2, "*": 0})
     assert hierarchy(method).run(2).digest == hierarchy(by_role).run(2).digest
-    with pytest.raises(ValueError, match="quorum is 3, but e0 hears from 2"):
+    with pytest.raises(ValueError, match="quorum is 3, but e0 can hear from 2"):
         hierarchy(BHFL(cohort=Cohort(quorum={"1": 3, "*": 1})))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -27,7 +26,6 @@ from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import messages
 from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
-from heterophony.tables.ledger import sender_in
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
@@ -248,24 +246,8 @@ class RemoteHost:
         self._check_groups(answer.groups)
         rows = self._rows(question.node, answer.rows, latest)
         refused = tuple(one_line(text, 300) for text in answer.refused)
-        doubts = self._doubts(question, answer.doubts)
+        doubts = tuple(one_line(text, 300) for text in answer.doubts[: len(received)])
         return replace(answer, rows=rows, refused=refused, doubts=doubts).all_at(max(question.start, self.now()))
-
-    def _doubts(self, question: Question, told: Sequence[str]) -> tuple[str, ...]:
-        """Return what a node may say of mail that it doubts: of each message that it got once, but of none from above.
-
-        Whoever is doubted often may be put out. So nobody may doubt those whose mail it does not combine.
-        """
-        links = self.door.links(question.node, question.round)
-        above = {*links.parent, *links.ancestors}
-        left = Counter(m.sender for m in messages(question.mail) if m.sender not in above)
-        found = []
-        for text in told:
-            sender = sender_in(text)
-            if left[sender] > 0:
-                left[sender] -= 1
-                found.append(one_line(text, 300))
-        return tuple(found)
 
     def _latest(self, question: Question, round: int) -> int:
         """Return the latest round of which the node can know, where its own may be this one."""

@@ -28,7 +28,7 @@ from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Clock, Every, Round
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import Ledger, described, sender_in
+from heterophony.tables.ledger import Ledger, described
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
@@ -350,7 +350,7 @@ class Engine:
             self.ledger.incident(answer.end, node, "refused", text)
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
-            self._blame(sender_in(text), answer.end, node)
+            self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)

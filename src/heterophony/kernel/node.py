@@ -78,34 +78,22 @@ class Slot:
     # Walking through a module costs more than training a small one for a step, so both are looked up once.
     @cached_property
     def _shared(self) -> dict[str, Tensor]:
-        tensors = self._able_to_travel()
-        still = frozen_names(self.module)
-        kept = {name: tensors[name] for name in self._named_by_share(tensors) if name not in still}
-        if still and not kept:
-            raise ValueError("all that would travel of the model is frozen: freeze less of it, or share more")
-        return kept
-
-    def _able_to_travel(self) -> dict[str, Tensor]:
-        """Return parameters and float buffers, without those that `buffers` and `norms` keep at home."""
         found: dict[str, Tensor] = dict(self.module.named_parameters())
         if self.buffers == "shared":
             found |= {name: buffer for name, buffer in self.module.named_buffers() if buffer.is_floating_point()}
         if self.norms == "private":
             own = norms(self.module)
             found = {name: tensor for name, tensor in found.items() if name.rpartition(".")[0] not in own}
-        return found
-
-    def _named_by_share(self, tensors: Mapping[str, Tensor]) -> list[str]:
-        """Return the names of the tensors in the parts that `share` names, part by part."""
-        if self.whole:
-            return list(tensors)
-        found: dict[str, None] = {}
-        for part in self.share:
-            names = [name for name in tensors if name == part or name.startswith(f"{part}.")]
-            if not names:
+        still = frozen_names(self.module)
+        kept: dict[str, Tensor] = {}
+        for part in ("",) if self.whole else self.share:
+            names = [name for name in found if not part or name == part or name.startswith(f"{part}.")]
+            if part and not names:
                 raise ValueError(f"share names {part!r}, but the model has no such part with weights")
-            found |= dict.fromkeys(names)
-        return list(found)
+            kept |= {name: found[name] for name in names if name not in still}
+        if still and not kept:
+            raise ValueError("all that would travel of the model is frozen: freeze less of it, or share more")
+        return kept
 
     @cached_property
     def _buffers(self) -> list[tuple[nn.Module, str, Tensor]]:

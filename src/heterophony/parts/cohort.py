@@ -15,7 +15,7 @@ from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.work import Named
 from heterophony.parts.classwise import ClassMeans, merged
-from heterophony.parts.combine import RULES, TABLE, Combine, flat, read_by_node
+from heterophony.parts.combine import RULES, TABLE, Combine, flat, told
 from heterophony.parts.own_value import own_value
 from heterophony.tables.ledger import described
 
@@ -41,7 +41,7 @@ class Cohort:
     combine: Annotated[ByLevel[Combine] | None, COMBINING] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "combine", read_by_node(self.combine))
+        object.__setattr__(self, "combine", told(self.combine))
         for fraction in values(self.fraction):
             if not 0 < fraction <= 1:
                 raise ValueError(f"fraction is a share in (0, 1], got {fraction}")

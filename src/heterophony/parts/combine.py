@@ -204,8 +204,8 @@ def flat(named: Named, names: Named | None = None) -> Tensor:
     return torch.cat([named[name].reshape(-1).float() for name in (named if names is None else names)])
 
 
-def read_by_node(value: Any) -> Any:
-    """Read an option that may be a rule by name, a rule as a table, or a table by node with either for each."""
+def told(value: Any) -> Any:
+    """Return the rules that an option is told: by name, as a table, or as a table by node with either for each."""
     if isinstance(value, Mapping) and not value.keys() & set(WORDS):
         return {node: read(own) for node, own in value.items()}
     return None if value is None else read(value)
