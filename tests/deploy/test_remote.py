@@ -249,7 +249,7 @@ def _filled(answer, value):
 UNSOUND = {
     "a field too many": (
         lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "more": 1.0}),
-        "carries ['examples', 'more', 'weights'], declared are ['examples', 'weights']",
+        "carries ['examples', 'more', 'weights'], but its kind declares ['examples', 'weights']",
     ),
     "not finite": (
         lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": float("inf")}),

@@ -36,6 +36,7 @@ SENDS = 16  # messages in one answer, for each node of the federation
 LEAP = 1000  # rounds of its own that a node may go through in one reaction
 NAMES = ("product", "set", "split", "quantity")  # of a figure
 LARGEST = 1e100  # of a figure: sums and squares of some are numbers still
+PAUSE = 10.0  # seconds after which a node that could not react is asked again, at the earliest
 log = logging.getLogger("heterophony.coordinator")
 
 
@@ -159,11 +160,7 @@ class RemoteHost:
     def _ask(self, activations: dict[str, Activation]) -> None:
         """Send what has not been sent, or has been out for too long, to whoever is there."""
         clock = self.clock()
-        due = [
-            n for n in activations if clock - self.asked[n].last >= self.plan.pace.again or not self.asked[n].tickets
-        ]
-        # a node that could not react is not asked again at once
-        due = [n for n in due if n not in self.trouble or clock - self.asked[n].last >= min(self.plan.pace.again, 10.0)]
+        due = [node for node in activations if self._is_due(node, clock)]
         if not due:
             return
         present = self.courier.present()
@@ -172,6 +169,13 @@ class RemoteHost:
         for node, ticket in self.courier.send(questions).items() if questions else ():
             self.asked[node].tickets.add(ticket)
             self.asked[node].last = clock
+
+    def _is_due(self, node: str, clock: float) -> bool:
+        """Say whether it is time to ask a node, for the first time or again."""
+        waited, again = clock - self.asked[node].last, self.plan.pace.again
+        if self.asked[node].tickets and waited < again:
+            return False
+        return node not in self.trouble or waited >= min(again, PAUSE)
 
     def _packed(self, to: str, ask: str, **more: Any) -> bytes:
         about = {"format": FORMAT, "federation": self.plan.id, "plan": self.plan.digest, "node": to, "ask": ask}
