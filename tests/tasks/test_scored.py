@@ -1,4 +1,4 @@
-"""Scores of one's own: they are counted by plain loops, travel with a run, and are imported only where they are used."""
+"""Scores of one's own: counted by plain loops, kept with a run, and imported only where they are used."""
 
 import sys
 

@@ -55,7 +55,7 @@ def function(name: str, what: str) -> Any:
     return made
 
 
-def call(name: str, what: str, positional: Sequence[Any] = (), **arguments: Any) -> Any:
+def call(name: str, what: str, *positional: Any, **arguments: Any) -> Any:
     """Return what the function of this name returns for these arguments."""
     made = function(name, what)
     try:

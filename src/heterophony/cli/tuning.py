@@ -85,7 +85,7 @@ def _numbers(seeds: str) -> list[int]:
 
 def _by(trial: Any) -> str:
     """Return by what a trial is judged, as a person reads it."""
-    return trial.score.label + (" on the own domain" if trial.by == "own" else "")
+    return str(trial.score.label) + (" on the own domain" if trial.by == "own" else "")
 
 
 def _figure(trial: Any) -> str:

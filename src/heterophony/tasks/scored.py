@@ -48,7 +48,7 @@ class OwnScore:
 
     def sum(self, outputs: Tensor, y: Tensor) -> tuple[float | None, int]:
         """Return the sum over rows, and their number."""
-        given = imported.call(self.call, "score", positional=(outputs.detach(), y))
+        given = imported.call(self.call, "score", outputs.detach(), y)
         if not isinstance(given, Tensor) or given.shape != y.shape[:1]:
             found = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
             raise ValueError(f"score {self.call!r} must give a tensor of one number for each of {len(y)} rows: {found}")

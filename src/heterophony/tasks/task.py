@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -15,8 +15,13 @@ from heterophony.tasks.score import Score, Sums
 class Task(Protocol):
     """What a network's outputs mean: a value that names its loss, its scores and the form of its outputs."""
 
-    kind: ClassVar[str]  # its name in settings
-    term: ClassVar[str]  # the loss's name in the table
+    @property
+    def kind(self) -> str:
+        """Its name in settings."""
+
+    @property
+    def term(self) -> str:
+        """The loss's name in the table."""
 
     @property
     def classes(self) -> int | None:
