@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from heterophony.tasks.multilabel import MultiLabel
     from heterophony.tasks.regression import Regression
     from heterophony.tasks.score import Score
+    from heterophony.tasks.scored import OwnScore, Scored
     from heterophony.tasks.segmentation import Segmentation
     from heterophony.tasks.sequence import Sequence
     from heterophony.tasks.task import Task
@@ -113,6 +114,7 @@ _HOMES = {
     "tasks.multilabel": ("MultiLabel",),
     "tasks.regression": ("Regression",),
     "tasks.score": ("Score",),
+    "tasks.scored": ("OwnScore", "Scored"),
     "tasks.segmentation": ("Segmentation",),
     "tasks.sequence": ("Sequence",),
     "tasks.task": ("Task",),
@@ -162,6 +164,7 @@ __all__ = [
     "Note",
     "Optimiser",
     "Own",
+    "OwnScore",
     "Packed",
     "Part",
     "Participants",
@@ -181,6 +184,7 @@ __all__ = [
     "Same",
     "Scalar",
     "Score",
+    "Scored",
     "Secure",
     "Segmentation",
     "Send",
