@@ -446,7 +446,7 @@ def forget(server):
 
 
 def stray(server):
-    server.secret = 1
+    server.pocket = 1
 
 
 OTHER = Kind("other", to="children")
@@ -456,7 +456,7 @@ OTHER = Kind("other", to="children")
     ("react", "error", "text"),
     [
         (forget, ReactionError, "node server, round 0, reaction 'begin': KeyError: \"undeclared variable 'secret'"),
-        (stray, ReactionError, "has no attribute 'secret'"),
+        (stray, ReactionError, "has no attribute 'pocket'"),
         (lambda server: PING("c9", value=1), ReactionError, "'ping' goes to the node's children; 'c9' is none of them"),
         (lambda server: PONG("c0", value=1), ReactionError, "'pong' goes to the node's parent; 'c0' is none of them"),
         (lambda server: OTHER(), ReactionError, "Toy does not declare the kind 'other'"),

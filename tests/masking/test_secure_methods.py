@@ -335,7 +335,7 @@ def test_liars_lie_before_masks():
     assert found.run(2).digest == wanted.run(2).digest
 
 
-def test_dropouts_of_every_second_round():
+def test_a_sum_goes_on_without_three_in_ten():
     drops = Dropout(rate=0.3)
     big = [f"c{i}" for i in range(10)]
     result = local(secured_star(clients=big, how=Secure(), dropout=drops, seed=3)).run(4)

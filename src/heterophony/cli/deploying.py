@@ -160,7 +160,13 @@ def _messages(here: NodeServer) -> Iterator[str]:
     """Say which kinds of message a node may send."""
     allowed = here.egress.kinds
     links = here.federation.topology.static[here.name]
-    for kind in here.federation.method.kinds:
+    method = here.federation.method
+    for kind in method.masked:
+        roles = {here.federation.topology.roles[other] for other in links.group(kind.to)}
+        if any(method.hides(kind, role) for role in roles):
+            least = max(method.option("secure.least"), here.vault.least)
+            yield f"message {kind.name!r} leaves masked only, in sums of at least {least}{_noised(here, kind)}"
+    for kind in method.kinds:
         if links.group(kind.to):
             status = "may leave" if allowed is None or kind.name in allowed else "is withheld"
             noised = _noised(here, kind) if status == "may leave" else ""

@@ -72,27 +72,30 @@ def add_up(how: Secure, node: Node, mail: Inbox) -> list[Send]:
     """Add all masked numbers, and tell who is in the sum."""
     found = _found(node)
     size, dtype = size_of(raw(found["form"])), {32: torch.int32, 64: torch.int64}[how.bits]
-    there = [m for m in mail if m.sender in found["members"] and m.words.dtype == dtype and len(m.words) == size]
+    members = set(found["members"])
+    there = [m for m in mail if m.sender in members and m.words.dtype == dtype and len(m.words) == size]
     if len(there) < how.least:
         raise Failed(f"{len(there)} of {len(found['keys'])} have sent numbers of the form, and a sum takes {how.least}")
     total = np.zeros(size, f"<u{how.bits // 8}")
     for message in there:
         total = total + message.words.numpy().view(total.dtype)
-    alive = [m.sender for m in there]
+    alive = {m.sender: True for m in there}
     signed = torch.from_numpy(total.view(f"<i{how.bits // 8}"))
-    node.vars[GATHERED] = {**found, "alive": alive, "total": signed}
-    node.group(alive, VOTING)
+    node.vars[GATHERED] = {**found, "alive": list(alive), "total": signed}
+    node.group(list(alive), VOTING)
     flags = {u: torch.tensor([v in alive for v in found["near"][u]], dtype=torch.uint8) for u in alive}
     return [SURVIVORS(u, alive=flags[u]) for u in alive]
 
 
 def pass_on(how: Secure, node: Node, mail: Inbox) -> list[Send]:
     """Give each member the others' words on who is in the sum."""
-    votes: dict[str, dict[str, Any]] = {m.sender: m.votes for m in mail if m.sender in _found(node)["alive"]}
+    found = _found(node)
+    alive, near = set(found["alive"]), found["near"]
+    votes: dict[str, dict[str, Any]] = {m.sender: m.votes for m in mail if m.sender in alive}
     if len(votes) < how.least:
         raise Failed(f"{len(votes)} have voted, and a sum takes {how.least}")
     node.group(list(votes), OPENING)
-    return [TALLY(u, votes={v: votes[v][u] for v in votes if v != u and u in votes[v]}) for u in votes]
+    return [TALLY(u, votes={v: votes[v][u] for v in near[u] if v != u and u in votes.get(v, ())}) for u in votes]
 
 
 def opened(rule: Sum, how: Secure, node: Node, mail: Inbox) -> Summed:
