@@ -287,13 +287,14 @@ def test_a_member_can_spoil_a_sum_and_nobody_sees_who():
 
 
 # -- values --------------------------------------------------------------------------------------------------------
-def test_values_beyond_the_range_are_counted_and_noted():
+def test_values_beyond_the_range_are_counted_noted_and_said(caplog):
     given_ = bodies(FIVE, 5)
     given_["b"][0]["w"][0, 0] = 5000.0
     given_["b"][0]["b"][1] = -5000.0
     round_ = Round(Secure(), given_)
     round_.run()
     assert [(note.quantity, note.value) for note in round_.notes] == [(member.BEYOND, 2)]
+    assert [record.getMessage() for record in caplog.records] == ["b: 2 values beyond secure.range = 1024 were cut off"]
 
 
 @pytest.mark.parametrize("count", [0.5, -1.0, 2.0**21])

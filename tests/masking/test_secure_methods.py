@@ -176,6 +176,19 @@ def test_every_method_that_says_so_is_near_itself(row):
                 assert torch.allclose(found[key], wanted, atol=1e-3), (name, slot, key)
 
 
+def test_every_parent_of_a_tree_can_take_sums():
+    """Three edge servers with three leaves each, and a root that adds up what the edge servers have summed."""
+    spec = {"root": {f"e{i}": [f"l{3 * i + j}" for j in range(3)] for i in range(3)}}
+    members = {"root": 3, "e0": 3, "e1": 3, "e2": 3}
+    found = secured_hierarchy(hierfavg(turns=2, local=BATCH), Secure(), spec)
+    cohort = InTheOpen(how=Secure(), members=members)
+    wanted = secured_hierarchy(hierfavg(turns=2, local=BATCH, cohort=cohort), Secure(at=("inner",)), spec)
+    wanted = replace(wanted, method=hierfavg(turns=2, local=BATCH, cohort=cohort))
+    result = local(found).run(2)
+    assert result.digest == local(wanted).run(2).digest
+    assert not any(row["kind"] == "up" for row in result.ledger.messages)
+
+
 def test_who_sums_and_who_does_not_is_said_by_role():
     """The root of a tree hears from two edge servers: their means come as they are."""
     result = local(CASES[2].masked({})).run(1)

@@ -5,6 +5,7 @@ It answers each question once. What it does not agree to, it refuses: it is abse
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,7 @@ from heterophony.masking.protocol import (
     vote,
 )
 
+log = logging.getLogger("heterophony.masking")
 BEYOND = "secure.beyond"  # the quantity of a note: values that were outside the range
 
 
@@ -153,6 +155,7 @@ def add_masks(rule: Sum, how: Secure, node: Node, mail: Message) -> Steps:
     taken = {name: mail.shares[name] for name in pairs}
     node.vars[KEPT] = {**rest, "asked": VOTES.name, "shares": taken}
     if beyond:
+        log.warning("%s: %d values beyond secure.range = %g were cut off", node.id, beyond, how.range)
         yield Note(BEYOND, beyond)
     return MASKED(round=mail.round, words=torch.from_numpy(words.view(f"<i{how.bits // 8}").copy()))
 
