@@ -92,3 +92,11 @@ def test_questions_and_answers_are_frozen():
         Question("server", 7, "merge", None, 4, 9, 1.5).round = 5
     with pytest.raises(dataclasses.FrozenInstanceError):
         Answer(7, 2, (), [], {}).round = 5
+
+
+def test_the_answer_absent_travels_without_a_body():
+    """Whoever waits for the message hears that there is none, also from another machine."""
+    answer = Answer(1, 0, (KIND.absent(["server"], round=3),), [], {})
+    (send,) = Answer.of(codec.unpack(codec.pack(answer.plain())), {"update": KIND}).sends
+    assert (send.kind, send.to, send.round, send.withheld) == (KIND, ("server",), 3, True)
+    assert not send.body
