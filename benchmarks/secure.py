@@ -11,6 +11,7 @@ were sent, and as many after their shares: whoever is lost after its shares cost
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -131,13 +132,44 @@ HEAD = (
 )
 
 
+def odds(n: int, how: Secure, lost: float) -> float:
+    """Return at most how likely a sum of n members cannot be opened, if that share is lost at random after its keys.
+
+    A member's secret is lost where too few of its neighbourhood are left. The bound adds this up over all members.
+    """
+    gone, degree = round(lost * n), how.degree(n)
+    most = degree + 1 - how.needed(degree + 1)  # of its neighbourhood may be gone
+
+    def beyond(others: int, drawn: int, allowed: int) -> float:
+        """Return how likely more than so many of the neighbours are among those who are gone."""
+        bad = range(max(0, allowed + 1), min(others, drawn) + 1)
+        ways = sum(math.comb(others, k) * math.comb(n - 1 - others, drawn - k) for k in bad)
+        return ways / math.comb(n - 1, drawn)
+
+    alone = (n - gone) * beyond(gone, degree, most) + gone * beyond(gone - 1, degree, most - 1)
+    return min(1.0, alone)
+
+
+def print_odds() -> None:
+    print("\nat most so likely a sum cannot be opened, by the share that is lost after its keys")
+    print("| members | neighbours | 5 % | 10 % | 20 % | 30 % |\n|---|---|---|---|---|---|")
+    for n, neighbours in ((10, None), (100, None), (100, 60), (1000, None), (1000, 80), (1000, 120)):
+        how = Secure(neighbours=neighbours)
+        found = " | ".join(f"{odds(n, how, lost):.1g}" for lost in (0.05, 0.1, 0.2, 0.3))
+        print(f"| {n:,} | {how.degree(n)} | {found} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--numbers", type=int, default=10_000, help="of a message")
     parser.add_argument("--most", type=int, default=1000, help="clients of the largest cohort")
     parser.add_argument("--lost", type=float, default=0.1)
     parser.add_argument("--tree", type=int, default=100, help="leaves of the trees that are compared")
+    parser.add_argument("--odds", action="store_true", help="only how likely sums cannot be opened")
     given = parser.parse_args()
+    if given.odds:
+        print_odds()
+        return
     torch.set_num_threads(1)
     how = Secure()
     print(f"cohorts, {given.numbers:,} numbers of 64 bits\n{HEAD}", flush=True)
@@ -150,11 +182,12 @@ def main() -> None:
         f"\n{leaves} leaves under M edge servers, everybody shares with everybody below the same one\n{HEAD}",
         flush=True,
     )
-    for edges in (1, 2, 5, 10, 20):
+    for edges in (m for m in (1, 2, 5, 10, 20) if leaves // m >= how.least):
         each = measured(leaves // edges, Secure(neighbours=EVERYONE), given.numbers, 0.0)
         pairs = edges * (leaves // edges) * (leaves // edges - 1)
         paper = leaves * leaves // edges
         print(row(f"M = {edges}: {pairs:,} pair masks in all, C^2/M = {paper:,}", each), flush=True)
+    print_odds()
 
 
 if __name__ == "__main__":
