@@ -38,7 +38,9 @@ def version() -> str:
     """Return the version that the changelog, the package and the citation agree on."""
     source = (ROOT / "src" / "heterophony" / "__init__.py").read_text()
     (own,) = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
-    sections = re.findall(r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    sections = re.findall(
+        r"^## (\d+\.\d+\.\d+) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     cited = dict(re.findall(r"^([\w-]+): (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE))
     if not sections or sections[0] != (cited["version"], cited["date-released"]) or sections[0][0] != own:
         said = f"{own}, the changelog {sections[:1]}, CITATION.cff {cited['version']} of {cited['date-released']}"
@@ -88,7 +90,7 @@ def installed(wheel: Path, folder: Path, *, demo: bool) -> None:
     work = folder / "work"
     work.mkdir()
     command = str(place / "bin" / "heterophony")
-    print(run(command, "run", "fedavg", "--on", "digits", "--rounds", "1", cwd=work))
+    print(run(command, "run", "fedavg", "--on", "rotated-mnist", "--rounds", "1", cwd=work))
     if demo:
         print(run(command, "demo", "--quick", cwd=work))
         if not (work / "runs" / "demo-quick" / "report.html").exists():
