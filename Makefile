@@ -44,7 +44,7 @@ test-shuffled: $(READY)
 TOOLS = $(VENV)-tools
 $(TOOLS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocs-jupyter build twine
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocs-jupyter latex2mathml build twine
 	touch $(TOOLS)/.ready
 
 site: $(TOOLS)/.ready

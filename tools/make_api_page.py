@@ -36,7 +36,7 @@ def page() -> str:
         module = importlib.import_module(place)
         out += [f"## `{place}`", "", first_line(module), ""]
         for home, names in by_home(module):
-            out += [f"### {first_line(sys.modules[home])}", ""] if home in sys.modules else []
+            out += [f"### `{home.removeprefix('heterophony.')}`", "", f"*{first_line(sys.modules[home])}.*", ""]
             for name in names:
                 out += entry(name, getattr(module, name))
     return "\n".join(out).rstrip() + "\n"

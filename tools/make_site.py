@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
+
 import heterophony
 
 ROOT = Path(__file__).parents[1]
@@ -76,8 +78,20 @@ def for_the_site(page: Path) -> tuple[str, list[Path]]:
         return f"{before}{target}{anchor or ''})"
 
     parts = re.split(r"(^```.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    text = "".join(part if part.startswith("```") else LINK.sub(replace, part) for part in parts)
+    text = "".join(part if part.startswith("```") else with_formulas(LINK.sub(replace, part)) for part in parts)
     return text, linked
+
+
+def with_formulas(text: str) -> str:
+    """Return a text whose formulas are MathML, which browsers show without a program."""
+
+    def replace(found: re.Match[str]) -> str:
+        block, inline = found.group("block"), found.group("inline")
+        if block:
+            return f'<div style="overflow-x: auto">{convert(block.strip(), display="block")}</div>'  # wider than a phone
+        return convert(inline) if inline else found.group(0)
+
+    return re.sub(r"`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s][^$\n]*)\$", replace, text, flags=re.DOTALL)
 
 
 def listed() -> list[dict[str, Any]]:
