@@ -20,6 +20,7 @@ BRINGS = {
     "privacy": {"dp-accounting"},
     "ray": {"ray"},
     "flower": {"flwr"},
+    "metrics": {"prometheus-client"},
     "text": {"transformers"},
     "vision": {"torchvision", "timm"},
     "onnx": {"onnx", "onnxscript"},

@@ -87,8 +87,8 @@ def with_formulas(text: str) -> str:
 
     def replace(found: re.Match[str]) -> str:
         block, inline = found.group("block"), found.group("inline")
-        if block:
-            return f'<div style="overflow-x: auto">{convert(block.strip(), display="block")}</div>'  # wider than a phone
+        if block:  # it may be wider than a phone
+            return f'<div style="overflow-x: auto">{convert(block.strip(), display="block")}</div>'
         return convert(inline) if inline else found.group(0)
 
     return re.sub(r"`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s][^$\n]*)\$", replace, text, flags=re.DOTALL)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
+
+
+class Form(StrEnum):
+    """How log lines are written."""
+
+    text = "text"
+    json = "json"
+
+
 OneFolder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
 
 
@@ -69,10 +80,13 @@ def init(
     print(f"wrote {folder}: federation {made.id}; {folder / 'README.md'} says how to go on")
 
 
+LogForm = Annotated[Form, typer.Option("--log", help="How log lines are written: text, or json for machines.")]
+
+
 @app.command()
-def serve(folder: OneFolder) -> None:
+def serve(folder: OneFolder, form: LogForm = Form.text) -> None:
     """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
-    _speak()
+    _speak(form)
     with complaints():
         from heterophony.deploy.coordinator import serve
 
@@ -81,9 +95,9 @@ def serve(folder: OneFolder) -> None:
 
 
 @app.command()
-def node(folder: OneFolder) -> None:
+def node(folder: OneFolder, form: LogForm = Form.text) -> None:
     """Take part: keep a SuperNode connected and answer, until stopped."""
-    _speak()
+    _speak(form)
     with complaints():
         from heterophony.deploy.participant import participate
 
@@ -207,23 +221,58 @@ def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's f
 
 @app.command()
 def status(
-    folder: OneFolder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+    folder: OneFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="With --watch: seconds between two looks.")] = 5.0,
 ) -> None:
     """Tell what is going on, from a coordinator's or a participant's folder."""
+    from heterophony.cli import terminal
+
+    screen = terminal.console()
     with complaints():
         from heterophony.deploy import status as view
 
-        found = view.of(folder.resolve())
-    if as_json:
-        print(json.dumps(found))
-    else:
-        for line in view.lines(found):
-            print(line)
+        while True:
+            found = view.of(folder.resolve())
+            if watch and not as_json and screen.is_terminal:
+                screen.clear()
+            print(json.dumps(found) if as_json else "\n".join(view.lines(found)), flush=True)
+            if not watch:
+                return
+            time.sleep(every)
 
 
-def _speak() -> None:
+@app.command()
+def metrics(
+    folder: OneFolder,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 9464,
+) -> None:
+    """Serve the figures of `deploy status` to a monitoring system, as OpenMetrics at /metrics, until stopped."""
+    with complaints():
+        from heterophony.deploy import openmetrics
+
+        server, thread = openmetrics.serve(folder.resolve(), host, port)
+        print(f"http://{host}:{server.server_port}/metrics", flush=True)
+        thread.join()
+
+
+class _Lines(logging.Formatter):
+    """Writes each log record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        said = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        return json.dumps(said | ({"error": self.formatException(record.exc_info)} if record.exc_info else {}))
+
+
+def _speak(form: Form) -> None:
     """Write log lines with times: these processes run for days."""
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    if form is Form.json:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(_Lines())
     ours = logging.getLogger("heterophony")
     ours.setLevel(logging.INFO)
     ours.handlers.clear()  # the command line's own has no times

@@ -237,6 +237,7 @@ def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = Fal
         "rounds": engine.rounds,
         "finished": finished,
         "at": time.time(),
+        "sent": engine.ledger.bytes(),
     }
     about |= {"waits_for": sorted(host.asked), "trouble": host.trouble, "incidents": len(engine.ledger.incidents)}
     about["latest"] = [f"{row['incident']} at {row['node']}: {row['detail']}" for row in engine.ledger.incidents[-5:]]

@@ -10,6 +10,7 @@ from typing import Any
 
 from heterophony.base.amounts import counted, size
 from heterophony.deploy import coordinator
+from heterophony.deploy.budget import Budget
 from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, one_line
 from heterophony.deploy.node_store import NodeStore
@@ -17,6 +18,7 @@ from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
+from heterophony.kernel.accountant import composed, epsilon_of
 from heterophony.runs.summary import written
 
 
@@ -45,7 +47,14 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
         "left": dict(left),
         "incidents": incidents[-5:],
         "nodes": nodes,
+        "budgets": {str(budget.file): _spent(budget) for budget in map(own.account, nodes) if budget is not None},
     }
+
+
+def _spent(budget: Budget) -> dict[str, float]:
+    """Return how much of a privacy budget is spent; several nodes may spend from one."""
+    now = budget.look()
+    return {"spent": epsilon_of(composed(now.charges), now.delta), "epsilon": now.epsilon, "delta": now.delta}
 
 
 def _node(store: NodeStore, plan: Plan, node: str) -> dict[str, Any]:
@@ -116,23 +125,33 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    text = [f"{found['who']} of federation {found['federation']}"]
-    if found["who"] != "coordinator":
-        for name, node in found["nodes"].items():
-            before = f"inner node {name}: " if node["inner"] else ""
-            text.append(f"{before}{counted(node['reactions'], 'reaction')} done")
-            text += [f"{before}left: {what}, {size(n)}" for what, n in node["left"].items()]
-        several = len(found["nodes"]) > 1
-        return text + [
-            f"{i['at']} {i['node'] + ': ' if several else ''}{i['incident']}: {i['detail']}" for i in found["incidents"]
-        ]
-    if not found["nodes"]:
-        text.append("no SuperLink is running here")
+    first = f"{found['who']} of federation {found['federation']}"
+    return [first, *(_coordinators(found) if found["who"] == "coordinator" else _participants(found))]
+
+
+def _participants(found: dict[str, Any]) -> list[str]:
+    text = []
+    for name, node in found["nodes"].items():
+        before = f"inner node {name}: " if node["inner"] else ""
+        text.append(f"{before}{counted(node['reactions'], 'reaction')} done")
+        text += [f"{before}left: {what}, {size(n)}" for what, n in node["left"].items()]
+    for file, budget in found.get("budgets", {}).items():
+        text.append(f"privacy budget {file}: epsilon {budget['spent']:.4g} of {budget['epsilon']:g} spent")
+    several = len(found["nodes"]) > 1
+    return text + [
+        f"{i['at']} {i['node'] + ': ' if several else ''}{i['incident']}: {i['detail']}" for i in found["incidents"]
+    ]
+
+
+def _coordinators(found: dict[str, Any]) -> list[str]:
+    text = [] if found["nodes"] else ["no SuperLink is running here"]
     holders = found.get("holders", {})
     text += [f"{n}{f' at {holders[n]}' if n in holders else ''}: {state}" for n, state in found["nodes"].items()]
     if run := found["run"]:
         incidents = counted(run["incidents"], "incident")
         text.append(f"round {run['round']} of {run['rounds']}, {incidents}, as of {run['age']:g} s ago")
+        if sent := run.get("sent"):
+            text.append("sent so far: " + ", ".join(f"{kind} {size(n)}" for kind, n in sent.items()))
         if run["waits_for"]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
