@@ -137,7 +137,7 @@ class Federation:
         """Raise where test sets cannot be judged alike, or where the method does not serve their task."""
         judged = {data.task.scores[0].name: data.task.kind for data in self._all_tests()}
         if len(judged) > 1:
-            raise ValueError(f"test sets are of tasks that no one score judges: {' and '.join(judged.values())}")
+            raise ValueError(f"test sets have tasks that no single score can judge: {' and '.join(judged.values())}")
         serves = self.method.serves
         if judged and serves and self.task.kind not in serves:
             name = type(self.method).__name__
@@ -158,10 +158,8 @@ class Federation:
         topology = self.topology
         depth = max(map(topology.level, topology.roles))
         check_known(self.method, topology.roles, self.method.roles, depth)
-        for part in fields(self.method):  # type: ignore[arg-type]
-            training = getattr(self.method, part.name)
-            if isinstance(training, Training):
-                self._check_training(part.name, training)
+        for name, training in self.trainings.items():
+            self._check_training(name, training)
 
     def _check_training(self, name: str, training: Training) -> None:
         """Raise where a table of a training has no value for a participant, and is not that of the nodes above."""
@@ -241,7 +239,9 @@ class Federation:
                 names = self.topology.names(node)
                 rule = None if cohort.combine is None else pick(cohort.combine, *names)
                 if asked and rule is not None and (lacks := rule.lacks(asked)):
-                    raise ValueError(f"cohort.combine: {lacks}, and {node} asks {asked}: name fewer liars, or another")
+                    raise ValueError(
+                        f"cohort.combine: {lacks}, and {node} asks {asked}: name fewer liars, or another rule"
+                    )
 
     def _asked(self, node: str, window: Every) -> int:
         """Return from how many children a node can hear in a round: of a group, from those drawn."""
@@ -264,7 +264,8 @@ class Federation:
             if self.topology.static[node].children and self.merges_as_mail_comes(node):
                 raise ValueError(
                     f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
-                    " has dropped out, nor ask it again; leave it out, or give profiles spans in `available`"
+                    " has dropped out, nor ask it again; take `dropout` out, or say in `profiles` when nodes are"
+                    " `available`"
                 )
 
     def merges_as_mail_comes(self, node: str) -> bool:

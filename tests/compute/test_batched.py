@@ -421,7 +421,7 @@ def test_choices_are_read_back_and_a_broken_record_is_no_empty_one(tmp_path):
     machine.write_text("{")
     assert Choices(None, machine).way("k") is None
     run.write_text("[1]")
-    with pytest.raises(ValueError, match=r"run\.json: no record of choices"):
+    with pytest.raises(ValueError, match=r"run\.json is damaged .*: without this record of choices"):
         Choices(run)
 
 

@@ -234,6 +234,7 @@ SPOILS = {
     "a figure that is a list": lambda a: _with(a, rows=[[ROW]]),
     "too many figures": lambda a: _with(a, rows=[SHORT] * 10_001),
     "a group that is a list": lambda a: _with(a, groups={"cohort": ["north"]}),
+    "a group of a link": lambda a: _with(a, groups={"parent": ()}),
     "a group of numbers": lambda a: _with(a, groups={"cohort": (3,)}),
 }
 
@@ -248,7 +249,7 @@ def _filled(answer, value):
 UNSOUND = {
     "a field too many": (
         lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "more": 1.0}),
-        "carries ['examples', 'more', 'weights'], declared are ['examples', 'weights']",
+        "carries ['examples', 'more', 'weights'], but its kind declares ['examples', 'weights']",
     ),
     "not finite": (
         lambda a: _sends(a, body={**a["outcome"]["sends"][0][3], "examples": float("inf")}),
@@ -439,7 +440,8 @@ def test_a_deployment_in_which_everything_is_refused_goes_on_and_says_so(tmp_pat
 
 def test_what_a_participant_has_refused_is_one_printable_line_of_the_ledger(tmp_path):
     case = CASES["fedavg"]
-    courier = Forged(node_servers(case, tmp_path), refused=[FORGED])  # each had one message
+    said = f"'global' of round 0 from server: {FORGED}"  # each had one message
+    courier = Forged(node_servers(case, tmp_path), refused=[said])
     incidents = engine(case, courier).run(1).ledger.incidents
     assert len(incidents) == 4
     assert all(row["detail"].isprintable() for row in incidents)
@@ -771,6 +773,21 @@ def test_an_open_window_does_not_wait_for_ever_for_a_node_that_only_refuses(name
     }
 
 
+def test_a_round_that_asks_nobody_but_one_who_refuses_is_skipped(tmp_path):
+    """Else that one would hold up all others for ever."""
+    case, time = CASES["fedavg"], Clock()
+    case = replace(case, options={**case.options, "fraction": 0.25}, rounds=6)
+    courier = Stubborn(node_servers(case, tmp_path), "south", NO)
+    made = engine(case, courier, case.plan(pace={"poll": 0.5, "patience": 60.0}), clock=time, sleep=time.sleep)
+    result = made.run(6)
+    assert result.rounds == 6
+    assert 60.0 < time.now < 200.0
+    asked = [row["round"] for row in result.ledger.messages if row["to"] == "south"]
+    assert asked[0] == 0
+    skipped = [detail for _, what, detail in told(result) if what == "skipped"]
+    assert skipped == [f"0 of 1 update, round {round}" for round in asked]
+
+
 def test_a_node_that_refused_and_was_done_without_takes_part_again_when_it_answers(tmp_path):
     case, time = replace(CASES["fedavg"], rounds=4), Clock()
     courier = SlowAndMoody(node_servers(case, tmp_path), codec.pack({"refused": "no"}), time)
@@ -830,3 +847,15 @@ def test_a_coordinator_knows_nothing_of_participants_but_their_names():
         assert not federation.models.keys() & set(NAMES)
         assert not federation.data.keys() & set(NAMES)
         assert not federation.private_tests
+
+
+# -- blame -------------------------------------------------------------------------------------------------------
+def test_what_a_participant_says_of_mail_that_it_never_got_blames_nobody(tmp_path):
+    """Else one of them could have all others put out."""
+    case, said = CASES["fedavg"], "'update' of round 0 from north: 9 times as far"
+    courier = Odd(node_servers(case, tmp_path), "west", lambda a: _with(a, doubts=[said], refused=[said]))
+    made = engine(case, courier)
+    made.federation = replace(made.federation, expel=1)
+    result = made.run(case.rounds)
+    assert told(result) == []
+    assert result.digest == uninterrupted(case)

@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 import heterophony
 from heterophony import Counts, Kind, PerClass, cli
 from heterophony.catalogue import registry
+from heterophony.engines import local
 from heterophony.kernel.fields import Shape
 from heterophony.settings import assemble
+from toys.bytes import averaged
+from toys.federations import B16, Row, weights_star
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorials" / "add-a-method.md"
 
@@ -67,6 +70,13 @@ def test_it_is_fedavg(mine):
     changes = {"data.rows": 60, "local.lr": 0.1, "local.batch": 32, "local.momentum": 0.0, "local.weight_decay": 0.0}
     ours, theirs = (assemble(name, "rotated-mnist", changes=changes) for name in ("mine:Mine", "fedavg"))
     assert ours.run(2).digest == theirs.run(2).digest
+
+
+def test_its_row_of_the_conformance_table_says_what_it_sends(mine):
+    (line,) = re.findall(r'^Row\("mine", .*$', PAGE.read_text(), re.MULTILINE)
+    known = {"Row": Row, "weights_star": weights_star, "B16": B16, "averaged": averaged}
+    row = eval(line.rstrip(","), {**known, "Mine": registry.lookup("mine:Mine").make})
+    assert local(row.build()).run(2).ledger.bytes() == row.bytes(row.build(), 2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 
 from heterophony import Attack
 from heterophony.engines import local, process
-from heterophony.methods import DSFL, FedAvg, FedMD
+from heterophony.methods import DSFL, QFFL, FedAvg, FedMD, FedNova
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.lies import TRICKS, attack, half_triggered, other_labels, triggered
 from heterophony.runs.findings.doubts import Doubted
@@ -185,6 +185,20 @@ def test_doubted_messages_put_out_the_liar_alone_and_a_resumed_run_knows(tmp_pat
     finding = Doubted.of(Evidence(federation.identity(), whole.table, whole.ledger))
     assert finding.value == {"c2": 3}
     assert finding.lines(None)[0].startswith("DOUBTED: far from the rest was what came of c2 (3 messages)")
+
+
+SMALLEST = 5e-324
+
+
+@pytest.mark.parametrize(("method", "field"), [(FedNova(local=B16), "reach"), (QFFL(local=B16), "rate")])
+def test_a_number_that_is_nearly_zero_ends_no_run(method, field):
+    """A server divides by it: what it says is that its sender has learnt nothing."""
+    tiny = Attack(["c0"], lambda lie: {**lie.send.body, field: SMALLEST})
+    none = Attack(["c0"], lambda lie: {**lie.send.body, field: 0.0})
+    found, expected = (local(weights_star(method, attack=each)).run(3) for each in (tiny, none))
+    assert found.rounds == 3
+    assert not [row for row in found.ledger.incidents if row["incident"] != "attack"]
+    assert found.digest == expected.digest
 
 
 def test_a_bound_and_a_number_that_make_no_sense_are_one_line():

@@ -82,6 +82,13 @@ def test_whoever_has_only_refused_is_done_without_where_a_quorum_is_there():
     assert silent([server(Phases(quorum=3), first="ab")], ALL, {}) == first("c")  # waiting would not help
 
 
+def test_a_window_that_waits_only_for_those_who_refuse_is_skipped_unless_all_refuse():
+    alone = {"a": True, "b": True, "c": True}
+    assert silent([server(Phases())], (*ALL, "d"), alone) == first(*ALL, why=REFUSES)
+    assert silent([server(Phases())], (*ALL, "d"), alone | {"d": True}) == []
+    assert silent([server(Phases())], (*ALL, "d"), alone | {"c": False}) == []
+
+
 def test_nodes_of_this_organisation_are_never_silent():
     assert silent([server(Phases(), first="ab")], (), {}) == []
     assert silent([server(Phases(), first="a")], ("c",), {}) == []
@@ -133,3 +140,30 @@ def test_peers_that_only_wait_for_each_other_hold_nobody_up():
     boxes = [peer("a", "bcd", "cd"), peer("b", "acd", "cd"), peer("c", "abd", "d"), peer("d", "abc", "c")]
     assert ("c", "a") in absences(boxes)
     assert ("d", "b") in absences(boxes)
+
+
+UP = Kind("up", to="parent")
+
+
+class Tree(Method):
+    """An inner node may do several rounds of its own in one of the root's."""
+
+    roles = ("root", "inner", "leaf")
+    kinds = (UP,)
+
+    @on(Round, role="root")
+    def begin(self, root): ...
+
+    @on(Every(UP, of="children"), role=("root", "inner"))
+    def gather(self, node, mail): ...
+
+
+def test_an_inner_node_that_waits_in_a_round_of_its_own_is_not_blamed_for_its_child():
+    root, edge = Mailbox("root", "root", Tree()), Mailbox("e0", "inner", Tree(), level=1)
+    edge.round = 1
+    root.open(Links(children=("e0", "e1")), {}, 0.0)
+    edge.open(Links(children=("l0", "l1")), {}, 0.0)
+    root.take(Message("up", "e1", "root", 0, (1, 0), Body({})))
+    edge.take(Message("up", "l0", "e0", 1, (1, 0), Body({})))
+    found = silent([root, edge], ("e0", "e1", "l0", "l1"), {"l1": True})
+    assert found == [(Absence("up", "l1", "e0", 1), REFUSES)]

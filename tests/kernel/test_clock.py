@@ -116,7 +116,7 @@ def test_the_clock_of_a_newcomer_starts_when_it_joins():
 
 
 def test_what_a_clock_wakes_sends_nothing():
-    with pytest.raises(ReactionError, match="sends 'tell', but what a clock wakes sends nothing"):
+    with pytest.raises(ReactionError, match="sends 'tell', but a reaction that a clock wakes may send nothing"):
         local(federation(Lively(talks=True))).run(1)
 
 

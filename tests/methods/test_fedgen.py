@@ -423,7 +423,7 @@ def test_what_fedgen_needs_is_said_in_one_line():
         with pytest.raises(ReactionError, match=text) as caught:
             local(headed_star(method, build)).run(2)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ReactionError, match="of the network there travels none: share the whole"):
+    with pytest.raises(ReactionError, match="the network's head does not travel: share the whole"):
         local(weights_star(FedGenWhole(), Model(halves(), share="body"))).run(1)
     for wrong, text in (
         ({"generated": -1.0}, "generated is a weight >= 0"),

@@ -412,7 +412,7 @@ def test_a_lying_peer_is_done_without(engine, monkeypatch):
 
 
 def test_rows_that_no_field_names_are_a_mistake_in_the_kind():
-    with pytest.raises(ValueError, match="'places', which is no field"):
+    with pytest.raises(ValueError, match="the field 'places' names its rows, but there is no such field"):
         Kind("odd", to="peers", probabilities=Probabilities("public", rows="places"))
 
 

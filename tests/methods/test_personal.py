@@ -337,7 +337,7 @@ def test_a_part_must_fit_the_receivers_part():
         with pytest.raises(Refused, match=text):
             field.fits(bad, shape)
     assert within(form, "") == form
-    with pytest.raises(ReactionError, match="part = 'body', but of the network there travel only 0, 2: set part"):
+    with pytest.raises(ReactionError, match="part = 'body', but only 0, 2 of the network may travel: set part"):
         local(weights_star(FedPer(local=B16))).run(1)
 
 

@@ -359,7 +359,7 @@ def test_tables_that_cannot_work_are_refused(options, text):
 
 
 def test_a_buffer_larger_than_the_family_is_refused():
-    with pytest.raises(Exception, match=r"node e0.*a buffer for 3 answers, from 2 children"):
+    with pytest.raises(Exception, match=r"buffer is 3 answers, but e0 has 2 children"):
         local(hierarchy(bhfl(buffer={"inner": 3, "*": 0}))).run(1)
 
 

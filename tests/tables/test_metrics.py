@@ -85,7 +85,7 @@ def test_several_models_of_no_participant_are_refused():
     rows = [row("edge0", "A", 8, 10), row("edge1", "A", 9, 10)]
     for function in (measure, best_round, curve):
         of = [{**r, "split": "validation"} for r in rows] if function is best_round else rows
-        with pytest.raises(ValueError, match="'local' is on 2 nodes"):
+        with pytest.raises(ValueError, match="no participant has the product 'local', and 2 other nodes have it"):
             function(of, HOMES, "local")
 
 

@@ -133,7 +133,7 @@ def test_a_method_for_classes_refuses_other_tasks_before_anything_runs(method):
 
 def test_test_sets_that_no_one_score_judges_are_refused():
     made = federation(FedAvg(), Regression())
-    with pytest.raises(ValueError, match="no one score judges: regression and segmentation"):
+    with pytest.raises(ValueError, match="no single score can judge: regression and segmentation"):
         Federation(made.method, made.topology, made.models, made.data, {**made.tests, "x": rows(Segmentation(2), 4, 0)})
 
 

@@ -63,6 +63,7 @@ from heterophony.methods import (
     Solo,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
+from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage
 from heterophony.parts.public import own_rows
 
@@ -75,8 +76,9 @@ def formula(federation, rounds):
 
 
 def asked(federation):
-    """Return how many clients a round asks."""
-    return len(federation.method.cohort.draw(federation.first("server")))
+    """Return how many clients a round asks: all, where the method has no cohort."""
+    cohort = getattr(federation.method, "cohort", Cohort())
+    return len(cohort.draw(federation.first("server")))
 
 
 # -- weights ---------------------------------------------------------------------------------------------------

@@ -142,8 +142,13 @@ class Entry:
         try:
             return replace(usual, **options)
         except ValueError as error:
-            wrong = [inner for inner in options if _fits(usual, {k: v for k, v in options.items() if k != inner})]
-            raise OptionError(f"{self.name}: {outer}.{(wrong or [', '.join(options)])[0]}: {error}") from None
+            wrong = ", ".join(options)
+            for inner in options:
+                others = {key: value for key, value in options.items() if key != inner}
+                if _fits(usual, others):
+                    wrong = inner
+                    break
+            raise OptionError(f"{self.name}: {outer}.{wrong}: {error}") from None
 
 
 def _fits(part: Any, options: Mapping[str, Any]) -> bool:

@@ -83,7 +83,17 @@ def compute_of(device: str, executor: str = "auto", precision: str = "fp32", det
 
 
 def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callable[..., Engine]:
+    """Return what makes the engine of this name; a name or an address that does not go with it is refused."""
     from heterophony import engines
+
+    def alone(federation: Federation, **options: Any) -> Engine:
+        """Make the local engine. On a CPU it uses all cores, unless `workers` says how many."""
+        from heterophony.runs.execution import cores
+
+        compute = federation.compute
+        if compute.device == "cpu" and compute.threads == 1:
+            federation = federation.computed(workers=workers or cores())
+        return engines.local(federation, **options)
 
     def rehearsed(federation: Federation, **options: Any) -> Engine:
         from heterophony.deploy.rehearsal import Rehearsal
@@ -91,7 +101,7 @@ def engine_of(name: str, workers: int = 0, address: str | None = None) -> Callab
         return Rehearsal(federation, **options)
 
     places: dict[str, Callable[..., Engine]] = {
-        "local": engines.local,
+        "local": alone,
         "process": engines.process,
         "ray": partial(engines.ray, workers=workers or None, address=address),
         "flower": rehearsed,

@@ -12,7 +12,6 @@ from heterophony.cli.complaints import complaints
 from heterophony.cli.looking import tell
 
 if TYPE_CHECKING:
-    from heterophony.federation import Federation
     from heterophony.tables.result import Result
 
 
@@ -41,13 +40,14 @@ def run(
     """
     from heterophony.catalogue import registry
     from heterophony.runs import trackers
+    from heterophony.runs.execution import execute
     from heterophony.runs.run import Run
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
         # Ray's GPUs may be on other machines.
         place = device if (engine, device) == ("ray", "cuda") else options.device_of(device)
-        options.engine_of(engine, address=address)
+        chosen = options.engine_of(engine, workers, address)
         if engine == "flower" and to is not None:  # before there is a folder
             raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
         known = Run.spec(to) if to is not None and (to / "spec.json").exists() else {}
@@ -61,11 +61,12 @@ def run(
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
         spec, wanted = federation.identity(), rounds or setting.plan(method)[0]
         if to is None:
-            _finish(spec, execute(federation, engine, wanted, workers=workers, address=address), None, as_json)
+            _finish(spec, execute(federation, wanted, engine=chosen), None, as_json)
             return
         with Run.open(to, spec) if known else Run.create(to, {**spec, "track": track}, wanted) as record:
             wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
-            _finish(spec, execute(federation, engine, wanted, record, workers, told, address), to, as_json)
+            result = execute(federation, wanted, record, engine=chosen, told=told)
+            _finish(spec, result, to, as_json)
 
 
 def resume(
@@ -81,11 +82,12 @@ def resume(
 ) -> None:
     """Continue a run that was stopped, or extend a finished one with --rounds."""
     from heterophony.runs import trackers
+    from heterophony.runs.execution import execute
     from heterophony.runs.run import Run, RunError
     from heterophony.settings import reassemble
 
     with complaints(folder):
-        options.engine_of(engine, address=address)
+        chosen = options.engine_of(engine, workers, address)
         spec = Run.resumable(folder)
         if not spec.get("recipe"):
             raise RunError(
@@ -94,7 +96,7 @@ def resume(
         told = trackers.chosen(track or trackers.remembered(spec))
         federation = reassemble(spec["recipe"], data, trust=trust, where=str(folder))
         with Run.open(folder, federation.identity()) as record:
-            result = execute(federation, engine, rounds or record.goal, record, workers, told, address)
+            result = execute(federation, rounds or record.goal, record, engine=chosen, told=told)
             _finish(spec, result, folder, as_json)
 
 
@@ -118,25 +120,6 @@ def _told(track: str, to: Path | None) -> list[str]:
     if told and track != "auto" and to is None:
         raise ValueError(f"--track {track} needs a run folder: --out")
     return told
-
-
-def execute(
-    federation: Federation,
-    engine: str,
-    rounds: int,
-    record: Any = None,
-    workers: int = 0,
-    told: list[str] | None = None,
-    address: str | None = None,
-) -> Result:
-    """Run a federation on an engine by its name. Alone on this machine's CPU, it uses all cores."""
-    from heterophony.runs import execution
-
-    compute = federation.compute
-    if compute.device == "cpu" and compute.threads == 1 and engine == "local":
-        federation = federation.computed(workers=workers or execution.cores())
-    made = options.engine_of(engine, workers, address)
-    return execution.execute(federation, rounds, record, engine=made, told=told)
 
 
 def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heterophony.cli.complaints import complaints
-from heterophony.cli.options import DataFolder, Device, Json, compute_of, device_of
-from heterophony.cli.running import execute
+from heterophony.cli.options import DataFolder, Device, Json, compute_of, device_of, engine_of
 
 
 def tune(
@@ -36,6 +35,7 @@ def tune(
     """
     with complaints():
         from heterophony.catalogue import registry
+        from heterophony.runs.execution import execute
         from heterophony.settings import Setting
         from heterophony.studies import tuned, tuning
 
@@ -58,7 +58,7 @@ def tune(
             root=data,
             compute=compute_of(device_of(device)),
             tried=to / "tried.jsonl",
-            run=lambda federation, count: execute(federation, "local", count, workers=workers),
+            run=lambda federation, count: execute(federation, count, engine=engine_of("local", workers)),
             tell=tell,
         )
         chosen = tuned.write(to / "tuned.toml", trials, budget)

@@ -37,6 +37,9 @@ from heterophony.kernel.work import Fit
 
 log = logging.getLogger(__name__)
 
+# What fits have in common that choose one way: their program and, if they can be stacked, their wave, sizes and rate.
+Together = tuple[FitProgram, tuple[Hashable, ...]]
+
 
 class PendingFit(NamedTuple):
     """A fit that waits to be computed: its place among the jobs, the job, and the rows that it trains on."""
@@ -129,7 +132,21 @@ class Batched:
 
         Fits of one program that are always pending together choose one way together.
         """
-        groups: dict[tuple[FitProgram, tuple[Hashable, ...]], list[PendingFit]] = {}
+        found: list[Seated] = []
+        groups = self._pending_together(fits)
+        alike = Counter(program.without_room for (program, _), entries in groups.items() for _ in entries)
+        for (program, pending), entries in groups.items():
+            way = self._way(program, pending[1:2], entries, alike[program.without_room])
+            try:
+                found += self._stack(program, entries, way) if way.stacked else self._branch(program, entries, way)
+            except torch.OutOfMemoryError:
+                for _, job, _ in entries:
+                    self._leave_alone(job, "the device has no memory left for a place of its own", program)
+        return found
+
+    def _pending_together(self, fits: Sequence[tuple[int, Job]]) -> dict[Together, list[PendingFit]]:
+        """Group fits that can be captured: by program and, where they can be stacked, by what stacks have in common."""
+        groups: dict[Together, list[PendingFit]] = {}
         self.signatures.trainings.clear()  # reactions have run since: closures may hold other values
         for i, job in fits:
             try:
@@ -144,16 +161,7 @@ class Batched:
                 rate = (job.work.optimiser.lr,) if job.work.optimiser.changing else ()  # type: ignore[union-attr]
                 together = (job.wave, sizes, *rate) if stackable(job) and self.executor != "branches" else ()
                 groups.setdefault((program, together), []).append(PendingFit(i, job, rows))
-        found: list[Seated] = []
-        alike = Counter(program.without_room for (program, _), entries in groups.items() for _ in entries)
-        for (program, pending), entries in groups.items():
-            way = self._way(program, pending[1:2], entries, alike[program.without_room])
-            try:
-                found += self._stack(program, entries, way) if way.stacked else self._branch(program, entries, way)
-            except torch.OutOfMemoryError:
-                for _, job, _ in entries:
-                    self._leave_alone(job, "the device has no memory left for a place of its own", program)
-        return found
+        return groups
 
     def _branch(self, program: FitProgram, entries: Sequence[PendingFit], way: Way) -> list[Seated]:
         """Give each fit a captured fit of its own: that of its last time, or one that is free, or a new one."""

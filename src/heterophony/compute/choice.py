@@ -135,7 +135,8 @@ def _read(path: Path | None, strict: bool = False) -> dict[str, dict[str, Any]]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if strict:
             raise ValueError(
-                f"{path}: no record of choices ({type(error).__name__}), so the run's bits are lost"
+                f"{path} is damaged ({type(error).__name__}): without this record of choices the run cannot go on "
+                "to the bit"
             ) from None
         return {}
 

@@ -68,12 +68,23 @@ def written_out(module: nn.Module) -> nn.Module:
     Its tensors stay its own.
     """
     if isinstance(module, nn.Conv2d):
-        plain = module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
-        return Product(module) if plain and module.in_channels > 1 else module
+        return Product(module) if _is_plain_convolution(module) else module
     if isinstance(module, nn.MaxPool2d):
-        size = module.kernel_size
-        simple = isinstance(size, int) and module.stride == size and not module.padding and module.dilation == 1
-        return Largest(size) if simple and not module.ceil_mode and not module.return_indices else module  # type: ignore[arg-type]
+        return Largest(module.kernel_size) if _is_plain_pooling(module) else module  # type: ignore[arg-type]
     for name, child in module.named_children():
         setattr(module, name, written_out(child))
     return module
+
+
+def _is_plain_convolution(layer: nn.Conv2d) -> bool:
+    """Return whether a convolution reads several channels, all of them, and is padded by zeros or not at all."""
+    padded_plainly = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return padded_plainly and layer.groups == 1 and layer.in_channels > 1
+
+
+def _is_plain_pooling(layer: nn.MaxPool2d) -> bool:
+    """Return whether the windows of a pooling are squares that lie side by side."""
+    if layer.ceil_mode or layer.return_indices:
+        return False
+    side_by_side = layer.stride == layer.kernel_size and not layer.padding and layer.dilation == 1
+    return isinstance(layer.kernel_size, int) and side_by_side

@@ -46,13 +46,10 @@ class Workers:
 
     def __call__(self, jobs: Sequence[Job]) -> Iterable[Any]:
         """Compute all jobs. Answers come in the order of the jobs, each as soon as it is there."""
-        rows = [self._rows(job) for job in jobs]
-        paces = [self.paces.get(pace_of_node(job), self.paces.get(pace_of_networks(job))) for job in jobs]
-        costs = [n * (pace or 0.0) for n, pace in zip(rows, paces, strict=True)]
-        new = any(n and pace is None for n, pace in zip(rows, paces, strict=True))
-        busy = sum(n > 0 for n in rows)
-        gain = sum(costs) - max(costs)  # the seconds that other processes would save
-        if new or busy < 2 or gain < WORTHWHILE:
+        costs = self._costs(jobs)
+        busy = sum(self._rows(job) > 0 for job in jobs)
+        # Other processes would save all but the longest job.
+        if costs is None or busy < 2 or sum(costs) - max(costs) < WORTHWHILE:
             return [self._timed(job)[0] for job in jobs]
         for job in jobs:
             if isinstance(job.work, Fit) and not job.node.shared:
@@ -60,6 +57,17 @@ class Workers:
         give_back_freed()
         self.forks += 1
         return self._spread(jobs, _bins(costs, min(self.workers, busy), self.after * len(jobs)))
+
+    def _costs(self, jobs: Sequence[Job]) -> list[float] | None:
+        """Return how many seconds each job will take; None where one is of a kind that was not seen yet."""
+        costs = []
+        for job in jobs:
+            rows = self._rows(job)
+            pace = self.paces.get(pace_of_node(job), self.paces.get(pace_of_networks(job)))
+            if rows and pace is None:
+                return None
+            costs.append(rows * (pace or 0.0))
+        return costs
 
     def _timed(self, job: Job) -> tuple[Any, float]:
         """Compute a job here. Return its answer and the seconds a row that it took."""

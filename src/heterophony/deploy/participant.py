@@ -77,23 +77,20 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         raise DeployError(f"{folder} takes part already, in another process") from None
     secret = own.folder / "executor.secret"
     keys.write_secret(secret, secrets.token_bytes(32))
-    command = [flower.program("flower-supernode"), "--isolation", "process"]
-    command += ["--superexec-auth-secret-file", str(secret), "--host", "127.0.0.1", "--port", str(own.port)]
-    command += ["--superlink", plan.address, "--root-certificates", str(folder / "ca.crt")]
-    command += ["--auth-supernode-private-key", str(folder / "node.key")]
-    known = own.folder / "flower-node"
+    number = own.folder / "flower-node"  # a file with the SuperNode's number at the SuperLink
 
     def announce() -> None:
         """Tell the SuperLink that our SuperNode is gone: one that was killed has not said so itself."""
         with suppress(FileNotFoundError, ValueError):  # without its number the next one is let in after a minute
-            flower.deactivate(plan.address, ca, key, int(known.read_text()))
+            flower.deactivate(plan.address, ca, key, int(number.read_text()))
 
     def ended(code: int) -> None:
         announce()
         why = preflight.complaint(plan.address, folder / "ca.crt")
-        key_text = f"if this goes on, ask whether the coordinator has this node.pub as keys/{own.name}.pub"
-        log.warning("%s: %s", own.name, why or key_text)
+        hint = f"if this goes on, ask whether the coordinator has this node.pub as keys/{own.name}.pub"
+        log.warning("%s: %s", own.name, why or hint)
 
+    command = _supernode_command(folder, plan, own, secret)
     supernode = Program("SuperNode", command, flower.environment(own.folder / "flwr"), ended)
     address = f"127.0.0.1:{own.port}"
     executor = flower.TaskWorker(address, secret.read_bytes(), None, server=False)
@@ -108,7 +105,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
             supernode.tend()
             busy = [child for child in busy if child.is_alive()]  # which also joins those that have ended
             if len(busy) < len(here.nodes) and (task := executor.acquire()) is not None:
-                busy.append(forked(_answer, address, task, here, known))
+                busy.append(forked(_answer, address, task, here, number))
             time.sleep(poll)
     except Stopped:
         log.info("%s stops", own.name)
@@ -118,13 +115,24 @@ def participate(folder: Path, poll: float = 0.3) -> None:
         lock.release()
 
 
-def _answer(address: str, task: Any, here: Household, known: Path) -> int:
+def _supernode_command(folder: Path, plan: Plan, own: Organisation, secret: Path) -> list[str]:
+    """Return the command that connects the organisation to the coordinator's SuperLink."""
+    from heterophony.deploy import flower
+
+    command = [flower.program("flower-supernode"), "--isolation", "process"]
+    command += ["--superexec-auth-secret-file", str(secret), "--host", "127.0.0.1", "--port", str(own.port)]
+    command += ["--superlink", plan.address, "--root-certificates", str(folder / "ca.crt")]
+    return [*command, "--auth-supernode-private-key", str(folder / "node.key")]
+
+
+def _answer(address: str, task: Any, here: Household, number: Path) -> int:
+    """Answer one question, in a process of its own."""
     from heterophony.deploy import flower
 
     def reply(node: int, kind: str, data: bytes | Refused) -> bytes:
         with suppress(OSError):  # a full disk: the number only saves a minute after the SuperNode was killed
-            if not known.exists() or known.read_text() != str(node):
-                Disk().replace(known, str(node).encode())
+            if not number.exists() or number.read_text() != str(node):
+                Disk().replace(number, str(node).encode())
         if kind != flower.QUESTION:
             data = Refused("no question of ours")
         if isinstance(data, Refused):

@@ -25,7 +25,10 @@ from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import messages
-from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
+from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, whole
+from heterophony.kernel.reaction import Every
+from heterophony.kernel.topology import Links
+from heterophony.tables.ledger import described
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
@@ -33,6 +36,7 @@ SENDS = 16  # messages in one answer, for each node of the federation
 LEAP = 1000  # rounds of its own that a node may go through in one reaction
 NAMES = ("product", "set", "split", "quantity")  # of a figure
 LARGEST = 1e100  # of a figure: sums and squares of some are numbers still
+PAUSE = 10.0  # seconds after which a node that could not react is asked again, at the earliest
 log = logging.getLogger("heterophony.coordinator")
 
 
@@ -156,11 +160,7 @@ class RemoteHost:
     def _ask(self, activations: dict[str, Activation]) -> None:
         """Send what has not been sent, or has been out for too long, to whoever is there."""
         clock = self.clock()
-        due = [
-            n for n in activations if clock - self.asked[n].last >= self.plan.pace.again or not self.asked[n].tickets
-        ]
-        # a node that could not react is not asked again at once
-        due = [n for n in due if n not in self.trouble or clock - self.asked[n].last >= min(self.plan.pace.again, 10.0)]
+        due = [node for node in activations if self._is_due(node, clock)]
         if not due:
             return
         present = self.courier.present()
@@ -169,6 +169,13 @@ class RemoteHost:
         for node, ticket in self.courier.send(questions).items() if questions else ():
             self.asked[node].tickets.add(ticket)
             self.asked[node].last = clock
+
+    def _is_due(self, node: str, clock: float) -> bool:
+        """Say whether it is time to ask a node, for the first time or again."""
+        waited, again = clock - self.asked[node].last, self.plan.pace.again
+        if self.asked[node].tickets and waited < again:
+            return False
+        return node not in self.trouble or waited >= min(again, PAUSE)
 
     def _packed(self, to: str, ask: str, **more: Any) -> bytes:
         about = {"format": FORMAT, "federation": self.plan.id, "plan": self.plan.digest, "node": to, "ask": ask}
@@ -239,11 +246,16 @@ class RemoteHost:
             raise Refused(f"{len(answer.sends)} messages in one answer, the limit is {most}")
         for send in answer.sends:
             self._check_send(question, send, latest)
-        self._check_groups(answer.groups)
+        links = self.door.links(question.node, answer.round)
+        self._check_groups(question.node, answer.groups, links)
         rows = self._rows(question.node, answer.rows, latest)
-        refused = tuple(one_line(text, 300) for text in answer.refused)
-        doubts = tuple(one_line(text, 300) for text in answer.doubts[: len(received)])
-        return replace(answer, rows=rows, refused=refused, doubts=doubts).all_at(max(question.start, self.now()))
+        # What it says of mail that it has not got, or of nodes that it does not merge, would only blame others.
+        mail = {described(message.kind, message.round, message.sender) for message in received}
+        merged = {*links.children, *links.descendants}
+        refused = tuple(one_line(text, 300) for text in answer.refused if text.partition(": ")[0] in mail)
+        doubts = [text for text in answer.doubts if text.partition(" from ")[2].partition(": ")[0] in merged]
+        told = replace(answer, rows=rows, refused=refused, doubts=tuple(one_line(text, 300) for text in doubts))
+        return told.all_at(max(question.start, self.now()))
 
     def _latest(self, question: Question, round: int) -> int:
         """Return the latest round of which the node can know, where its own may be this one."""
@@ -286,11 +298,19 @@ class RemoteHost:
             raise Refused(f"a figure of round {ahead[0]}, but the node has only come to round {latest}")
         return [row for row in made if row["n"]]  # of no rows it says nothing, and nobody may divide by their number
 
-    def _check_groups(self, groups: Mapping[str, Any]) -> None:
-        known = set(self.federation.topology.roles)
-        for members in groups.values():
-            if not isinstance(members, tuple) or not all(isinstance(m, str) and m in known for m in members):
+    def _check_groups(self, node: str, groups: Mapping[str, Any], links: Links) -> None:
+        """Check the groups that a node waits for from now on: it can only wait for those who may send to it."""
+        topology, method = self.federation.topology, self.federation.method
+        role = topology.roles[node]
+        awaited = {
+            r.trigger.of: r.trigger.kind for r in method.reactions if role in r.roles and type(r.trigger) is Every
+        }
+        for name, members in groups.items():
+            if not isinstance(members, tuple) or not all(isinstance(m, str) and m in topology.roles for m in members):
                 raise Refused("malformed: no group")
+            kind = awaited.get(name)
+            if name in LINKS or (kind and not all(links.has(INVERSE[kind.to], member) for member in members)):
+                raise Refused(f"a group {name!r:.40} that a {role} cannot wait for")
 
     # -- digests ---------------------------------------------------------------------------------------------
     def _ask_digests(self, patience: float = 120.0) -> dict[str, bytes]:

@@ -125,11 +125,14 @@ def lines(found: dict[str, Any]) -> list[str]:
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    first = f"{found['who']} of federation {found['federation']}"
-    return [first, *(_coordinators(found) if found["who"] == "coordinator" else _participants(found))]
+    title = f"{found['who']} of federation {found['federation']}"
+    if found["who"] == "coordinator":
+        return [title, *_nodes_at_coordinator(found), *_run_at_coordinator(found)]
+    return [title, *_at_participant(found)]
 
 
-def _participants(found: dict[str, Any]) -> list[str]:
+def _at_participant(found: dict[str, Any]) -> list[str]:
+    """Return what the nodes of an organisation have done, and what went wrong."""
     text = []
     for name, node in found["nodes"].items():
         before = f"inner node {name}: " if node["inner"] else ""
@@ -138,15 +141,25 @@ def _participants(found: dict[str, Any]) -> list[str]:
     for file, budget in found.get("budgets", {}).items():
         text.append(f"privacy budget {file}: epsilon {budget['spent']:.4g} of {budget['epsilon']:g} spent")
     several = len(found["nodes"]) > 1
-    return text + [
-        f"{i['at']} {i['node'] + ': ' if several else ''}{i['incident']}: {i['detail']}" for i in found["incidents"]
+    for incident in found["incidents"]:
+        where = f"{incident['node']}: " if several else ""
+        text.append(f"{incident['at']} {where}{incident['incident']}: {incident['detail']}")
+    return text
+
+
+def _nodes_at_coordinator(found: dict[str, Any]) -> list[str]:
+    """Return which nodes the SuperLink knows."""
+    if not found["nodes"]:
+        return ["no SuperLink is running here"]
+    holders = found.get("holders", {})
+    return [
+        f"{node}{f' at {holders[node]}' if node in holders else ''}: {state}" for node, state in found["nodes"].items()
     ]
 
 
-def _coordinators(found: dict[str, Any]) -> list[str]:
-    text = [] if found["nodes"] else ["no SuperLink is running here"]
-    holders = found.get("holders", {})
-    text += [f"{n}{f' at {holders[n]}' if n in holders else ''}: {state}" for n, state in found["nodes"].items()]
+def _run_at_coordinator(found: dict[str, Any]) -> list[str]:
+    """Return how far the run is, and what it has come to."""
+    text = []
     if run := found["run"]:
         incidents = counted(run["incidents"], "incident")
         text.append(f"round {run['round']} of {run['rounds']}, {incidents}, as of {run['age']:g} s ago")
@@ -156,7 +169,8 @@ def _coordinators(found: dict[str, Any]) -> list[str]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]
         text += run.get("latest", [])
-    if (done := found["result"]) is not None and found["run"].get("finished", True):  # else it is that of fewer rounds
+    done = found["result"]
+    if done is not None and found["run"].get("finished", True):  # else it is that of fewer rounds
         rounds = counted(done["rounds"], "round")
         text.append(f"finished: {rounds}, sent {size(done['bytes']['total'])}, models {done['digest'][:12]}")
     return text

@@ -65,7 +65,7 @@ class Door:
                 f"{message.kind!r} from {message.sender!r:.40} to {message.receiver!r:.40} is on no link here"
             )
         if not all(map(whole, message.id)):
-            raise Refused(f"malformed: {message.kind!r} has an id that is none")
+            raise Refused(f"malformed: {message.kind!r} has an id that is not two whole numbers")
 
     def check_age(self, message: Message, round: int, rounds: int) -> None:
         """Check that a message is as old as the rounds say, and that whoever leads is in a round of the run."""

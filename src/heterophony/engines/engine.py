@@ -422,8 +422,8 @@ class Engine:
             for arrival in arrivals:
                 absence = Absence(kind.name, sender, receiver, round)
                 self.queue.push(arrival, absence if withheld or dropped else Arrival(message))
-            status = "withheld" if withheld else "dropped" if dropped else "sent" if arrivals else "lost"
-            row = {"round": round, "kind": kind.name, "from": sender, "to": receiver, "status": status}
+            row = {"round": round, "kind": kind.name, "from": sender, "to": receiver}
+            row["status"] = _status(withheld, dropped, bool(arrivals))
             rows.append(
                 {**row, "payload": payload, "wire": wire + len(receiver), "hops": len(path) - 1, "time": departure}
             )
@@ -619,6 +619,15 @@ class Engine:
         self.network.restore(value["network"])
         self.refusals.restore(value.get("refusals"), self.kinds)
         self.blame, self.out = Counter(value.get("blame", {})), dict(value.get("out", {}))
+
+
+def _status(withheld: bool, dropped: bool, arrives: bool) -> str:
+    """Return what the ledger says of a message that a node has sent."""
+    if withheld:
+        return "withheld"
+    if dropped:
+        return "dropped"
+    return "sent" if arrives else "lost"
 
 
 def _describe(message: Message) -> str:

@@ -219,7 +219,7 @@ class LocalHost:
                 if not isinstance(send, Send):
                     raise TypeError(f"expected messages or work, got {send!r:.60}")
                 if activation.question.reaction in self.mute:
-                    raise ValueError(f"sends {send.kind.name!r}, but what a clock wakes sends nothing")
+                    raise ValueError(f"sends {send.kind.name!r}, but a reaction that a clock wakes may send nothing")
                 round = frame.node.round if send.round is None else send.round
                 links = self._links(activation, round)
                 to = links.group(send.kind.to) if send.to is None else send.to

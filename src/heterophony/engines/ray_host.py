@@ -173,8 +173,11 @@ class RayHost:
                 activation.due = answer
         if all(activation.answer is not None for activation in request.activations):
             self.requests.remove(request)
-        done = [activation.answer for activation in waiting if activation.answer is not None]
-        self._know([node for found in done for send in found.sends for node in send.to or ()])  # their doors
+        self._know_receivers([activation.answer for activation in waiting if activation.answer is not None])
+
+    def _know_receivers(self, answers: Sequence[Answer]) -> None:
+        """Ask for what the doors of those must know to whom these answers send."""
+        self._know([node for answer in answers for send in answer.sends for node in send.to or ()])
 
     def _apply(self, activation: Activation, reply: Reply, blobs: Iterator[Blob]) -> None:
         """Make what a reaction did part of the run."""

@@ -24,19 +24,24 @@ class _Wait:
     place: int  # of its reaction in the method
     kind: str
     node: str
+    level: int  # of the node
     missing: tuple[str, ...]
-    enough: bool  # whether it has its quorum
+    enough: bool  # whether it has its quorum, or no answer at all
 
 
 def silent(boxes: Iterable[Mailbox], others: Collection[str], asked: Mapping[str, bool]) -> list[tuple[Absence, str]]:
     """Return the absences that let the earliest open windows fire, and why; none if somebody may still answer.
 
     `others` are nodes of other organisations. `asked` has those with an open question, and whether they have only
-    refused it for so long that nobody waits for them where a quorum is there without them. Only windows that fire then
+    refused it for so long that nobody waits for them where a quorum is there without them, or where nobody else has
+    answered: such a round is skipped. Only windows that fire then
     are looked at, those of the earliest round and in it of the first reaction: what happens next may bring the messages
     that others wait for. A node that waits itself, or whose message is still to be read, may yet be asked for more, so
-    that it counts as silent only where nothing else is left. If nobody at all says anything, nobody is absent.
+    that it counts as silent only where nothing else is left. If nobody at all says anything, or all refuse, nobody is
+    absent.
     """
+    if all(asked.get(node, False) for node in others):
+        return []
     waits, unread = _waits(boxes)
     able = [wait for wait in waits if _may_be_silent(wait, others, asked)]
     able = _with_idle_senders(able, waits, unread, asked) or able
@@ -56,15 +61,18 @@ def _with_idle_senders(
     able: Iterable[_Wait], waits: Iterable[_Wait], unread: Collection[str], asked: Mapping[str, bool]
 ) -> list[_Wait]:
     """Return those windows whose missing messages could not follow from anything that is still to happen."""
-    waiting: dict[str, int] = {}  # by node, the earliest round in which it waits itself
+    waiting: dict[str, _Wait] = {}  # by node, the earliest that it waits for itself
     for wait in waits:
-        waiting[wait.node] = min(wait.round, waiting.get(wait.node, wait.round))
+        waiting[wait.node] = min(wait, waiting.get(wait.node, wait), key=lambda each: each.round)
 
-    def idle(node: str, round: int) -> bool:
-        """Say whether nothing is left from which its message of that round could follow."""
-        return node in asked or (node not in unread and waiting.get(node, round + 1) > round)
+    def idle(node: str, wait: _Wait) -> bool:
+        """Say whether nothing is left from which its message to that window could follow."""
+        if node in asked or node not in waiting:
+            return node in asked or node not in unread
+        own = waiting[node]  # nodes of another level count rounds of their own
+        return node not in unread and own.level == wait.level and own.round > wait.round
 
-    return [wait for wait in able if all(idle(node, wait.round) for node in wait.missing)]
+    return [wait for wait in able if all(idle(node, wait) for node in wait.missing)]
 
 
 def _may_be_silent(wait: _Wait, others: Collection[str], asked: Mapping[str, bool]) -> bool:
@@ -87,6 +95,7 @@ def _waits(boxes: Iterable[Mailbox]) -> tuple[list[_Wait], set[str]]:
         places = {r.trigger.kind.name: i for i, r in enumerate(box.method.reactions) if isinstance(r.trigger, Every)}
         for kind, round, missing in () if box.busy else box.waits():
             if missing:
-                waits.append(_Wait(round, places[kind], kind, box.node, tuple(missing), box.enough(kind, round)))
+                enough = box.enough(kind, round)
+                waits.append(_Wait(round, places[kind], kind, box.node, box.level, tuple(missing), enough))
                 unread |= {m.sender for m in box.inbox if (m.kind, m.round) == (kind, round)}
     return waits, unread

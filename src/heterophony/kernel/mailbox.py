@@ -336,10 +336,11 @@ class Mailbox:
             yield trigger.kind.name, window.round, [m for m in window.members if m not in known]
 
     def enough(self, kind: str, round: int) -> bool:
-        """Return whether the answers that an open window has are its quorum."""
+        """Return whether an open window may do without the rest: it has its quorum, or nothing that would be lost."""
         for trigger, window in self._open():
             if (trigger.kind.name, window.round) == (kind, round):
-                return len(self._answers(trigger, window)) >= self._quorum(trigger, window)
+                answers = len(self._answers(trigger, window))
+                return answers == 0 or answers >= self._quorum(trigger, window)
         return False
 
     def _open(self) -> Iterable[tuple[Every, Window]]:

@@ -75,14 +75,16 @@ class Kind:
         if to not in LINKS:
             raise ValueError(f"kind {name!r} goes to {to!r}; a link is one of {', '.join(LINKS)}")
         if not isinstance(limit, int):
-            raise ValueError(f"kind {name!r}: limit is a number of bytes; a field cannot be called so")
+            raise ValueError(f"kind {name!r}: `limit` is a number of bytes, so no field can be called `limit`")
         if taken := fields.keys() & RESERVED:
             raise ValueError(f"kind {name!r}: a field cannot be called {', '.join(sorted(taken))}")
         made = {key: field() if isinstance(field, type) else field for key, field in fields.items()}
         pairs = {key: field.rows for key, field in made.items() if isinstance(field, Paired) and field.rows is not None}
         for key, other in pairs.items():
             if other not in made:
-                raise ValueError(f"kind {name!r}: {key} are of the rows in {other!r}, which is no field")
+                raise ValueError(
+                    f"kind {name!r}: {key} says that the field {other!r} names its rows, but there is no such field"
+                )
         for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit), ("pairs", pairs)):
             object.__setattr__(self, attribute, value)
 
@@ -132,7 +134,7 @@ class Kind:
     def _verdict(self, body: Body) -> str:
         """Look at the fields, then at the rows that belong together, then at the size."""
         if body.keys() != self.fields.keys():
-            return f"carries {sorted(body)}, declared are {sorted(self.fields)}"
+            return f"carries {sorted(body)}, but its kind declares {sorted(self.fields)}"
         for key, part in self.fields.items():
             if body.usable and type(part).sound is Weights.sound:  # known already
                 continue

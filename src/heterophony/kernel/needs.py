@@ -5,6 +5,7 @@ Methods and parts declare their needs by a function `needs()`. Whoever builds a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -36,6 +37,15 @@ class Needy(Protocol):
 
     def needs(self, name: str) -> list[Need]:
         """Return what it needs; `name` is its own as an option of the method."""
+        ...
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """A part of a method that reads a participant's data."""
+
+    def reads(self, name: str) -> Mapping[str, str]:
+        """Return the views that it reads, and why; `name` is its own as an option of the method."""
         ...
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import fields
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from heterophony.data.table import Data
 from heterophony.data.views import FOLLOW
 from heterophony.kernel.message import Kind
 from heterophony.kernel.method import Method
-from heterophony.kernel.needs import Validation
+from heterophony.kernel.needs import Reads, Validation
 from heterophony.kernel.networks import Architectures, Model
 from heterophony.kernel.topology import Topology
 
@@ -116,23 +117,28 @@ def check(method: Method, holdings: Iterable[Holding], tests: Iterable[tuple[str
 def reads(method: Method) -> dict[str, dict[str, str]]:
     """Return the views that nodes of each role read with these options, and why. "mine" may be missing."""
     found: dict[str, dict[str, str]] = {role: {} for role in method.roles}
-    participants = found[method.roles[-1]]
-    local = getattr(getattr(method, "local", None), "data", None)
-    if isinstance(local, str):
-        participants[local] = f"local.data = {local!r}"
-    if method.public:
-        participants["public"] = "public data"
-    if any(isinstance(need, Validation) for need in method.needs()):
-        participants["validation"] = "rows to choose on"
-    for field in fields(method):  # type: ignore[arg-type]
-        for view in getattr(getattr(method, field.name), "views", ()):
-            participants.setdefault(view, f"public rows of one's own domain, in {field.name}")
+    found[method.roles[-1]] = _read_by_participants(method)
     sent = {kind.name for kind in method.sends()}
     for reaction in method.reactions:
         for kind in _heard(reaction.trigger):
-            named = [getattr(field, "view", None) for field in kind.fields.values() if kind.name in sent]
-            for role in reaction.roles:
-                found[role] |= {view: f"messages {kind.name!r}" for view in named if view and view not in found[role]}
+            views = [getattr(field, "view", None) for field in kind.fields.values()]
+            named = [view for view in views if view and kind.name in sent]
+            for role, view in product(reaction.roles, named):
+                found[role].setdefault(view, f"messages {kind.name!r}")
+    return found
+
+
+def _read_by_participants(method: Method) -> dict[str, str]:
+    """Return the views that participants read by the method's options, whatever they are sent, and why."""
+    found: dict[str, str] = {}
+    for field in fields(method):  # type: ignore[arg-type]
+        part = getattr(method, field.name)
+        if isinstance(part, Reads):
+            found |= part.reads(field.name)
+    if method.public:
+        found.setdefault("public", "public data")
+    if any(isinstance(need, Validation) for need in method.needs()):
+        found["validation"] = "rows to choose on"
     return found
 
 

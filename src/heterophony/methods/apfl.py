@@ -36,7 +36,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, MixedWeights, Nets, Training, answers
+from heterophony.parts import Cohort, MixedWeights, Nets, Training, answers, named_for_clients, named_for_server
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -80,8 +80,7 @@ class APFL(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        common = {f"common.{name}": tensor for name, tensor in server.weights().items()}  # as clients name it
-        return GLOBAL(self.cohort.draw(server), weights=common)
+        return GLOBAL(self.cohort.draw(server), weights=named_for_clients(server.weights()))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -99,8 +98,7 @@ class APFL(Method):
             yield Note("alpha", float(pair.share.detach()))
         yield self.local.fit("model", self.mixed, parts=("model.common",), only=("own", "common"))
         yield Mark("personalised")
-        common = {name.removeprefix("common."): tensor for name, tensor in client.weights().items()}
-        return UPDATE(weights=common, examples=self.local.examples(client))
+        return UPDATE(weights=named_for_server(client.weights()), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

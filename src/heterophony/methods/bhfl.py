@@ -274,7 +274,7 @@ class BHFL(Method):
         if buffer == 0:
             return self.cohort.draw(node)
         if buffer > max(1, len(node.children)):
-            raise ValueError(f"a buffer for {buffer} answers, from {len(node.children)} children")
+            raise ValueError(f"buffer is {buffer} answers, but {node.id} has {len(node.children)} children")
         return engage(node, self.cohort.share(node))
 
     def calls(self, node: Node, children: Sequence[str], weights: Named) -> list[Send]:

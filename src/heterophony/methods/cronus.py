@@ -96,7 +96,9 @@ class Cronus(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.local.data != "train":
-            raise ValueError(f"public rows join with labels of their own: local.data is train, not {self.local.data}")
+            raise ValueError(
+                f"cronus adds public rows to the private ones itself: local.data must be train, got {self.local.data}"
+            )
 
     def needs(self) -> list[Need]:
         return [*super().needs(), NoStream("trains on private and public rows together")]

@@ -199,7 +199,7 @@ class FedGenWhole(Method):
         wide(server, self.width)  # raises for a network that no generator can be trained from
         if "head.weight" not in server.slots["model"].form:
             raise DataError(
-                "FedGen's generator learns from heads, but of the network there travels none: share the whole"
+                "FedGen's generator learns from heads, but the network's head does not travel: share the whole network"
             )
         known = {"shares": server.vars.get("shares", torch.zeros(0)), "generator": server.vars.get("generator", {})}
         return MODEL(self.cohort.draw(server, "alike"), weights=server.weights(), **known)

@@ -107,7 +107,7 @@ class FedNova(Method):
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
-        stepped = [m for m in mail if m.reach > 0]  # who has no rows has learnt nothing
+        stepped = [m for m in mail if m.reach >= 1]  # a step reaches as far; who has no rows has learnt nothing
         if stepped:
             # Against the largest, equal reaches are ones, and nothing rounds.
             longest = max(m.reach for m in stepped)

@@ -138,5 +138,7 @@ class FedPer(Method):
         found = within(own, self.part)
         if not found:
             known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
-            raise DataError(f"part = {self.part!r}, but of the network there travel only {known}: set part")
+            raise DataError(
+                f"part = {self.part!r}, but only {known} of the network may travel: set part to one of these"
+            )
         return found

@@ -34,7 +34,7 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, MixedOutputs, Training, answers, task_loss
+from heterophony.parts import Cohort, MixedOutputs, Training, answers, named_for_clients, named_for_server, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -82,8 +82,7 @@ class Mapper(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        common = {f"common.{name}": tensor for name, tensor in server.weights().items()}  # as clients name it
-        return GLOBAL(self.cohort.draw(server), weights=common)
+        return GLOBAL(self.cohort.draw(server), weights=named_for_clients(server.weights()))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -102,8 +101,7 @@ class Mapper(Method):
         yield self.local.fit("model", task_loss, only=("own",))
         yield self.local.fit("model", task_loss, only=("common",))
         yield Mark("personalised")
-        common = {name.removeprefix("common."): tensor for name, tensor in client.weights().items()}
-        return UPDATE(weights=common, examples=self.local.examples(client))
+        return UPDATE(weights=named_for_server(client.weights()), examples=self.local.examples(client))
 
     def best(self, client: Node) -> Steps:
         """Return the lambda with the least loss on the client's rows."""

@@ -32,7 +32,17 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, GatedOutputs, Nets, Training, answers, ce, cross_entropy
+from heterophony.parts import (
+    Cohort,
+    GatedOutputs,
+    Nets,
+    Training,
+    answers,
+    ce,
+    cross_entropy,
+    named_for_clients,
+    named_for_server,
+)
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -66,8 +76,7 @@ class MixtureOfExperts(Method):
 
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        common = {f"common.{name}": tensor for name, tensor in server.weights().items()}  # as clients name it
-        return GLOBAL(self.cohort.draw(server), weights=common)
+        return GLOBAL(self.cohort.draw(server), weights=named_for_clients(server.weights()))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
@@ -76,8 +85,7 @@ class MixtureOfExperts(Method):
         yield self.local.fit("model", self.alone, parts=("model.common",), only=("common",))
         yield self.local.fit("model", cross_entropy, only=("own", "gate"))
         yield Mark("personalised")
-        common = {name.removeprefix("common."): tensor for name, tensor in client.weights().items()}
-        return UPDATE(weights=common, examples=self.local.examples(client))
+        return UPDATE(weights=named_for_server(client.weights()), examples=self.local.examples(client))
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:

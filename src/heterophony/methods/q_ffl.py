@@ -43,8 +43,9 @@ UPDATE = Kind(
     weights=Weights("model"),
     examples=Scalar(low=0),
     loss=Scalar(low=0, high=1e30),
-    rate=Scalar(low=0),
+    rate=Scalar(low=0, high=1e30),
 )
+SLOWEST = 1e-30  # rates below are none: products and ratios of them need not be numbers
 LEAST = 1e-10  # added to losses, as in the authors' code: F^(q-1) is then a number
 
 DEVIATIONS = (
@@ -100,7 +101,7 @@ class QFFL(Method):
 
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
-        heard = [m for m in mail if m.rate > 0]
+        heard = [m for m in mail if m.rate > SLOWEST]
         if heard:
             shares, steps = self.weighed(server, heard)
             rate = sum(shares) / sum(steps) if any(steps) else 1.0

@@ -92,7 +92,7 @@ def _renamed(inner: Any, weights: str, name: str) -> nn.Module:
     for key in sorted(key for key in found["missing_keys"] if not key.startswith(head)):
         raise files.WeightsError(f"weights {weights}: has no tensor {key!r}, which network {name!r} needs")
     for key in sorted(found["unexpected_keys"]):
-        raise files.WeightsError(f"weights {weights}: has a tensor {key!r}, which network {name!r} has not")
+        raise files.WeightsError(f"weights {weights}: has a tensor {key!r}, which network {name!r} does not have")
     made: nn.Module = network.train()
     return made
 
@@ -127,7 +127,9 @@ def _split(inner: nn.Module, grey: bool, answers: bool, row: tuple[int, ...], na
         network = Joined(whole, head)
         if torch.equal(_asked(network, rows, name), expected):
             return network
-    raise ValueError(f"network {name!r}: its last layer is not a linear one, which would be its head: take another")
+    raise ValueError(
+        f"network {name!r}: its last layer must be linear, to be its head, and is not: take another network"
+    )
 
 
 def _asked(network: nn.Module, rows: Tensor, name: str) -> Tensor:

@@ -58,7 +58,7 @@ def fill(network: nn.Module, path: str | Path, name: str) -> None:
             raise WeightsError(misfit(path, key, given[key].shape, tensor.shape, name))
     for key in given:
         if key not in own:
-            raise WeightsError(f"weights {path}: has a tensor {key!r}, which network {name!r} has not")
+            raise WeightsError(f"weights {path}: has a tensor {key!r}, which network {name!r} does not have")
     network.load_state_dict(given, strict=False)
 
 
@@ -72,6 +72,8 @@ def head_of(network: nn.Module) -> str:
     """Return the path of what gives the outputs: `head`, else the last linear layer, if it is the last with weights."""
     if isinstance(getattr(network, "head", None), nn.Linear | nn.Conv1d | nn.Conv2d):
         return "head"
-    weighted = [name for name, part in network.named_modules() if name and any(True for _ in part.parameters(False))]
-    last = weighted[-1] if weighted else ""
+    last = ""
+    for name, part in network.named_modules():
+        if name and list(part.parameters(recurse=False)):
+            last = name
     return last if last and isinstance(network.get_submodule(last), nn.Linear) else "head"

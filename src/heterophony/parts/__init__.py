@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from heterophony.parts.mixtures import GatedOutputs as GatedOutputs
     from heterophony.parts.mixtures import MixedOutputs as MixedOutputs
     from heterophony.parts.mixtures import MixedWeights as MixedWeights
+    from heterophony.parts.mixtures import named_for_clients as named_for_clients
+    from heterophony.parts.mixtures import named_for_server as named_for_server
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
     from heterophony.parts.mutual import Signal as Signal
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
@@ -153,7 +155,7 @@ _NAMES = {
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
-    "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights"),
+    "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights", "named_for_clients", "named_for_server"),
     "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),

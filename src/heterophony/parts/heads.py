@@ -18,7 +18,7 @@ from heterophony.parts.features import head_of, misfit, pooled, width_of
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
     """Return how many features the common head reads; raise for a network that cannot be given a common head."""
     if head_of(network, asker).bias is None:
-        raise DataError(f"{asker} needs networks whose head has a bias: the common one has")
+        raise DataError(f"{asker} needs networks whose head has a bias, as the common network's head has")
     return width_of(network, asker, width)
 
 

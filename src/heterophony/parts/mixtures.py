@@ -7,6 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from heterophony.kernel.work import Named
+
+
+def named_for_clients(weights: Named) -> dict[str, Tensor]:
+    """Return the server's weights under the names that they have in its clients' pairs of networks."""
+    return {f"common.{name}": tensor for name, tensor in weights.items()}
+
+
+def named_for_server(weights: Named) -> dict[str, Tensor]:
+    """Return the weights of a client's `common` under the names that they have at the server."""
+    return {name.removeprefix("common."): tensor for name, tensor in weights.items()}
+
 
 class MixedWeights(nn.Module):
     """The network whose weights are `share` of `own` and the rest of `common`, which learns nothing from it.

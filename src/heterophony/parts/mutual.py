@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,8 +38,6 @@ class MutualTeaching:
     In a round a method calls `study`, sends `signal`, and calls `learn` with what it has heard.
     """
 
-    views: ClassVar[tuple[str, ...]] = ("public", "mine")  # of a participant, which it reads
-
     eta: Annotated[float | None, "rate of learning from teachers; none: that of local training (beta)"] = None
     moments: Annotated[Literal["one", "two"], "states of the optimiser: one for both phases, or one for each"] = "one"
     kl: Annotated[float, 'weight of KL from the teachers; 0 is the paper\'s "no KL"'] = 1.0
@@ -57,6 +55,10 @@ class MutualTeaching:
     def __post_init__(self) -> None:
         if min(self.eta or 0.0, self.kl, self.ce, self.margin, self.eps, self.fade) < 0:
             raise ValueError("eta, kl, ce, margin, eps and fade are at least 0")
+
+    def reads(self, name: str) -> Mapping[str, str]:
+        """Return the views that it reads."""
+        return {"public": "public data", "mine": f"public rows of one's own domain, in {name}"}
 
     def needs(self, name: str) -> list[Need]:
         """Return what it needs of the data."""

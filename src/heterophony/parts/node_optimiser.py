@@ -46,7 +46,7 @@ class NodeOptimiser:
     tau: Annotated[ByLevel[float], "of Adam, Yogi, Adagrad: keeps the step finite"] = 1e-3
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rate", schedules.told(self.rate))
+        object.__setattr__(self, "rate", schedules.read_by_node(self.rate))
         given: list[Any] = values(self.rate)
         rates = [end for rate in given for end in schedules.ends(rate)]
         if not all(0 <= rate < math.inf for rate in rates) or not all(tau > 0 for tau in values(self.tau)):

@@ -139,13 +139,13 @@ def at(value: Scheduled, round: int) -> float:
     return value.value(round) if isinstance(value, Schedule) else value
 
 
-def told(value: Any) -> Any:
-    """Return an option with the schedules that it is told as tables. A table by node may have one for each node."""
+def read_by_node(value: Any) -> Any:
+    """Read an option that may be a number, a schedule as a table, or a table by node with either for each."""
     if not isinstance(value, Mapping):
         return value
     if value.keys() <= WORDS:  # an empty one too, which is refused
         return read(value)
-    return {node: told(own) for node, own in value.items()}
+    return {node: read_by_node(own) for node, own in value.items()}
 
 
 def read(table: Mapping[str, Any]) -> Schedule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -51,7 +51,7 @@ class Training:
     private: Annotated[PrivateSteps | None, PRIVATE] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", schedules.told(self.lr))
+        object.__setattr__(self, "lr", schedules.read_by_node(self.lr))
         if self.initial < 0:
             raise ValueError(f"initial is a whole number >= 0, got {self.initial}")
         batches: list[Any] = [] if self.batch is None else values(self.batch)
@@ -74,6 +74,10 @@ class Training:
             raise ValueError(f"nesterov needs the optimiser sgd and momentum > 0, got {given}")
         if self.clip is not None and not self.clip > 0:
             raise ValueError(f"clip is a length > 0, or none for any, got {self.clip}")
+
+    def reads(self, name: str) -> Mapping[str, str]:
+        """Return the view that local training reads. A method says itself what its other trainings read."""
+        return {self.data: f"local.data = {self.data!r}"} if name == "local" else {}
 
     def needs(self, name: str) -> list[Need]:
         """Return what it needs of the data. `name` is the method's option that holds it."""

@@ -278,24 +278,7 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
         f"<h3>{html.escape(figure.title)}</h3>",
     ]
     text.append(f"<figcaption>{html.escape(figure.caption)}</figcaption>")
-    if figure.legend or figure.sizes or figure.shapes or figure.scaled:
-        chips = [
-            f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
-            f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
-            f"{html.escape(name)}</button></li>"
-            for name, color in figure.legend
-        ]
-        chips += [
-            f'<li class="size"><i class="dot" style="--d: {pixels:.1f}px"></i>{html.escape(name)}</li>'
-            for name, pixels in figure.sizes
-        ]
-        chips += [
-            f'<li class="size"><i class="dot{" ring" if hollow else ""}" style="--d: 8px"></i>{html.escape(name)}</li>'
-            for name, hollow in figure.shapes
-        ]
-        if (heat := figure.scaled) is not None:
-            bar = f'<i class="scale" style="--s: var(--{heat.scale})"></i>'
-            chips.append(f'<li class="size">{heat.low:g} {bar} {heat.high:g}</li>')
+    if chips := _chips(figure):
         text.append(f'<ul class="legend" aria-label="Legend; press to hide">{"".join(chips)}</ul>')
     across = len(figure.panels) if len(figure.panels) < 6 else 4
     text.append(
@@ -310,6 +293,28 @@ def _figure(figure: Figure, plots: dict[str, Any]) -> str:
             f'data-figure="{html.escape(figure.name)}"></div></div>'
         )
     return "\n".join([*text, "</div></figure></section>"])
+
+
+def _chips(figure: Figure) -> list[str]:
+    """Return the entries of a figure's legend: names that can be pressed, sizes, shapes, and a scale of colours."""
+    chips = [
+        f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
+        f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
+        f"{html.escape(name)}</button></li>"
+        for name, color in figure.legend
+    ]
+    chips += [
+        f'<li class="size"><i class="dot" style="--d: {pixels:.1f}px"></i>{html.escape(name)}</li>'
+        for name, pixels in figure.sizes
+    ]
+    chips += [
+        f'<li class="size"><i class="dot{" ring" if hollow else ""}" style="--d: 8px"></i>{html.escape(name)}</li>'
+        for name, hollow in figure.shapes
+    ]
+    if (heat := figure.scaled) is not None:
+        bar = f'<i class="scale" style="--s: var(--{heat.scale})"></i>'
+        chips.append(f'<li class="size">{heat.low:g} {bar} {heat.high:g}</li>')
+    return chips
 
 
 def _settings(chapter: Chapter) -> str:

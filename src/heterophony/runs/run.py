@@ -188,7 +188,9 @@ class Run:
     def refuse_fewer(self, rounds: int, known: int) -> None:
         """Raise if a run is to end earlier than it was begun for: its snapshot may be beyond that."""
         if rounds < known:
-            raise RunError(f"{self.folder} is a run of {known} rounds; they can be more, not {rounds}")
+            raise RunError(
+                f"{self.folder} is a run of {known} rounds; it can be made longer, but not end after {rounds}"
+            )
 
     def due(self) -> bool:
         """Return whether it is time for another snapshot."""

@@ -46,9 +46,10 @@ def table(summary: Summary) -> Grid:
 def _columns(metrics: Metrics, score: Score) -> dict[str, str]:
     """Return the figures that say something, and their titles: one domain is the own and all there is."""
     rows: list[Figures] = [{key: getattr(metrics, key) for key in TITLES}, *metrics.participants.values()]
-    known = ["acc", *(key for key in TITLES if key != "acc" and any(row.get(key) is not None for row in rows))]
-    titles = {key: TITLES[key] for key in known}
-    if "cdp" in known or any(row["wdp"] != row["acc"] for row in rows):
+    titles = {
+        key: title for key, title in TITLES.items() if key == "acc" or any(row.get(key) is not None for row in rows)
+    }
+    if "cdp" in titles or any(row["wdp"] != row["acc"] for row in rows):
         return titles
     alone = {"acc": score.label}
     return alone | ({"private": titles["private"]} if "private" in titles else {})

@@ -5,7 +5,7 @@ Only numbers of rows are handled here. `views.py` makes data of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,10 +146,6 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
     except DataError as error:
         raise DataError(f"domain {name}: data.partition {error}") from None
     private = _private(spec, name, labels, groups, parts, test, draw) if spec.private_test else []
-    called = []
-    if groups is not None and spec.partition.kind == "natural" and spec.clients == 1:
-        column = None if spec.layout is None else spec.layout.group
-        called = group_names([groups[part] for part in parts], column)
     return DomainRows(
         spec=domain,
         train=source.train,
@@ -159,8 +155,16 @@ def divide(spec: DataPart, name: str, domain: DomainPart, source: Source, seed: 
         validation=validation,
         clients=[rows[part] for part in parts],
         private=private,
-        called=called,
+        called=_called(spec, groups, parts),
     )
+
+
+def _called(spec: DataPart, groups: Rows | None, parts: Sequence[Rows]) -> list[str]:
+    """Return what clients are called that are groups of rows of one's own; empty where they are not."""
+    if groups is None or spec.partition.kind != "natural" or spec.clients != 1:
+        return []
+    column = None if spec.layout is None else spec.layout.group
+    return group_names([groups[part] for part in parts], column)
 
 
 def _test_rows(spec: DataPart, domain: DomainPart, source: Source, draw: np.random.Generator) -> tuple[Rows, Split]:
@@ -281,7 +285,7 @@ def client_names(domains: Mapping[str, DomainRows]) -> dict[str, list[str]]:
         return {domain: held.called or [f"c{i}" for i in range(len(held.clients))]}
     plain = {domain: domain.replace("/", "-").replace(" ", "-") for domain in domains}
     if len(set(plain.values())) < len(plain):
-        raise DataError(f"two domains would have one id: {', '.join(domains)}")
+        raise DataError(f"two domains would have the same id: {', '.join(domains)}")
     return {domain: _several(plain[domain], held) for domain, held in domains.items()}
 
 
@@ -308,7 +312,9 @@ def _away(spec: DataPart, names: Mapping[str, list[str]]) -> set[str]:
         if name not in names and name not in everyone:
             known = ", ".join(dict.fromkeys([*names, *everyone]))
             raise DataError(f"data.unseen: no domain or participant is called {name!r}; there are {known}")
-    away = {name for domain, own in names.items() for name in own if domain in spec.unseen or name in spec.unseen}
+    away = {name for name in everyone if name in spec.unseen}
+    for domain in names.keys() & set(spec.unseen):
+        away |= set(names[domain])
     if len(away) == len(everyone):
         raise DataError("data.unseen: nobody is left to take part")
     return away

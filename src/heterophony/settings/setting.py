@@ -344,6 +344,11 @@ class DataPart(Strict):
             raise ValueError(f"partition.by and arrays.group name two columns: {' and '.join(sorted(map(str, named)))}")
         if len({f"{angle:g}" for angle in self.rotations}) < len(self.rotations):
             raise ValueError(f"two rotations are the same: {list(self.rotations)}")
+        return self
+
+    @model_validator(mode="after")
+    def _rows_left(self) -> DataPart:
+        """Raise where nothing would be left to train on."""
         taken = {
             "test": self.test,
             "validation": self.validation,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from heterophony.tables.table import Rating, Table, tabled
+from heterophony.tables.table import Rating, Table, model_of_all, tabled
 from heterophony.tasks.score import ACCURACY, Score
 
 ByParticipant = dict[str, float | None]
@@ -26,8 +26,7 @@ def own(table: Rows, homes: Mapping[str, str], product: str, score: Score | None
     for rating in tabled(table).ratings(score):
         if rating.product == product:
             last[rating.node, rating.set, rating.split] = rating
-    nodes = {node for node, _, _ in last}
-    shared = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
+    shared = model_of_all({node for node, _, _ in last}, homes)
     found: ByParticipant = {}
     for participant, home in homes.items():
         model = shared or participant

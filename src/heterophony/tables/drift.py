@@ -7,7 +7,7 @@ from typing import Any
 
 from heterophony.data.stream import round_at
 from heterophony.tables.interval import mean
-from heterophony.tables.table import Table, tabled
+from heterophony.tables.table import Table, model_of_all, tabled
 from heterophony.tasks.score import Score
 
 Rows = Table | Iterable[Mapping[str, Any]]
@@ -33,7 +33,7 @@ def over_time(
     marks, score = _marks(table, product, seconds), table.task.scores[0]
     if seconds is not None:
         marks = _carried(marks)
-    server = _server(marks, homes)
+    server = model_of_all({node for node, _ in marks}, homes)
     best: dict[str, dict[int, float]] = {participant: {} for participant in homes}  # by concept, until this round
     found = []
     for round in sorted({round for _, round in marks}):
@@ -51,12 +51,6 @@ def over_time(
             means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
             found.append({"round": round, "time": max(times), **means})
     return found
-
-
-def _server(marks: _Marks, homes: Mapping[str, str]) -> str | None:
-    """Return the one node that has a model for all participants, if there is such a node."""
-    nodes = {node for node, _ in marks}
-    return next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
 
 
 def _remember(best: dict[int, float], rates: Mapping[int, float | None], score: Score) -> None:

@@ -12,9 +12,8 @@ class Ledger:
 
     `payload` counts the values, `wire` the encoded message, `hops` the links it used. The status is "sent", "withheld"
     (it never left), "dropped" (its sender or receiver missed the round) or "lost" (the receiver is gone).
-    Incidents are refused, late and duplicate messages, those far from the rest ("doubted"), timeouts, skipped rounds,
-    joins, liars (`attack`), participants that were put out, and messages that nobody can
-    take ("unsound").
+    Incidents are refused, late and duplicate messages, those far from the rest ("doubted"), those that nobody can take
+    ("unsound"), timeouts, skipped rounds, joins, liars (`attack`), and participants that were put out.
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
@@ -59,6 +58,11 @@ class Ledger:
 def described(kind: str, round: int, sender: str) -> str:
     """Return how incidents call a message."""
     return f"{kind!r} of round {round} from {sender}"
+
+
+def sender_in(detail: str) -> str:
+    """Return the sender that an incident's detail names: what stands behind "from", up to the colon."""
+    return detail.partition(" from ")[2].partition(": ")[0]
 
 
 def is_refusal_at(row: dict[str, Any], node: str) -> bool:

@@ -245,7 +245,9 @@ def _audience(rows: Iterable[Evaluation], homes: Mapping[str, str], product: str
     if not homes or not nodes or not nodes.isdisjoint(homes):
         return {participant: [participant] for participant in homes}
     if len(nodes) > 1:
-        raise ValueError(f"{product!r} is on {len(nodes)} nodes, such as {min(nodes)}, none of them a participant")
+        raise ValueError(
+            f"no participant has the product {product!r}, and {len(nodes)} other nodes have it, such as {min(nodes)}"
+        )
     return {nodes.pop(): list(homes)}
 
 

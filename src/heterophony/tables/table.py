@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,11 @@ class Table:
         """Return the rows of the last round among these."""
         newest = max((row["round"] for row in self.rows), default=None)
         return Table((row for row in self.rows if row["round"] == newest), self.task)
+
+
+def model_of_all(nodes: Collection[str], homes: Mapping[str, str]) -> str | None:
+    """Return the one node that has a model for all participants, such as a server; None where there is none."""
+    return next(iter(nodes)) if len(nodes) == 1 and homes.keys().isdisjoint(nodes) else None
 
 
 def tabled(rows: Table | Iterable[Mapping[str, Any]]) -> Table:

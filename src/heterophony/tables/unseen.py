@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from heterophony.tables.interval import mean
-from heterophony.tables.table import Rating, Table, tabled
+from heterophony.tables.table import Rating, Table, model_of_all, tabled
 
 
 def unseen(table: Table | Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | int | None]]]:
@@ -47,8 +47,7 @@ def newcomers(
     The model is its own, or the one that all share. Its own data are its private test, or else its domain's test set.
     """
     rows = [rating for rating in tabled(table).ratings() if rating.product == product]
-    nodes = {rating.node for rating in rows}
-    shared = next(iter(nodes)) if len(nodes) == 1 and nodes.isdisjoint(homes) else None
+    shared = model_of_all({rating.node for rating in rows}, homes)
     found = {}
     for name, when in joins.items():
         mine = [rating for rating in rows if rating.node == (shared or name)]

@@ -19,6 +19,7 @@ from heterophony.data.errors import DataError
 
 
 BYTES = ("u1",)
+OBJECT = "O8"
 NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 
 
@@ -39,7 +40,7 @@ class _Dtype:
     @property
     def true(self) -> np.dtype[Any]:
         """The type itself. The order of its bytes is one of the three that numpy writes."""
-        if self.order not in ("<", ">", "|"):
+        if self.order not in ("<", ">", "|") or self.code == OBJECT:
             raise DataError("the pickle holds an array of an unexpected form")
         return np.dtype(f"{self.order}{self.code}")
 
@@ -48,9 +49,13 @@ class _Array:
     """Stands in for an array that is being put together."""
 
     value: np.ndarray[Any, Any] | None = None
+    held: tuple[Any, ...] = ()  # of an array of objects
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, data = state
+        if isinstance(dtype, _Dtype) and dtype.code == OBJECT and shape == () and isinstance(data, list):
+            self.held = tuple(data)
+            return
         if not isinstance(dtype, _Dtype) or fortran or not isinstance(data, bytes):
             raise DataError("the pickle holds an array of an unexpected form")
         if len(data) != math.prod(shape) * dtype.true.itemsize:
@@ -101,8 +106,8 @@ def loads(data: bytes, types: tuple[str, ...] = BYTES) -> dict[str, Any]:
 
 def boxed(data: bytes) -> dict[str, Any]:
     """Read a dictionary of arrays of numbers that `numpy.save` wrote as an array of one object."""
-    box = _Unpickler(data, partial(_Boxed, NUMBERS)).load()
-    if not isinstance(box, _Box) or len(box.held) != 1:
+    box = _Unpickler(data, partial(_Dtype, (*NUMBERS, OBJECT))).load()
+    if not isinstance(box, _Array) or len(box.held) != 1:
         raise DataError("the pickle holds no dictionary of arrays")
     return _plain(box.held[0])
 

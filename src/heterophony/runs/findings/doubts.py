@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from heterophony.base.amounts import counted
 from heterophony.base.wording import listed
 from heterophony.runs.findings.finding import Evidence, Finding
+from heterophony.tables.ledger import sender_in
 
 if TYPE_CHECKING:
     from heterophony.runs.summary import Summary
@@ -26,7 +27,7 @@ class Doubted(Finding):
     @classmethod
     def of(cls, evidence: Evidence) -> Doubted | None:
         rows = [row["detail"] for row in evidence.incidents if row["incident"] == "doubted"]
-        senders = Counter(detail.partition(" from ")[2].partition(": ")[0] for detail in rows)
+        senders = Counter(map(sender_in, rows))
         return cls(dict(senders.most_common())) if senders else None
 
     def lines(self, summary: Summary) -> list[str]:

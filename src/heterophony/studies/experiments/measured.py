@@ -144,18 +144,21 @@ def _trained(term: str, folder: Folder) -> float | None:
 def _along(column: Column, folder: Folder, product: str) -> Measured:
     """Return how much a figure swings in the last rounds, or what it was on the way: by rounds, or by virtual time."""
     points = [at for at in curve(_judged(column, folder.table), folder.homes, product) if at[column.figure] is not None]
-    if column.after is not None:
-        rounds = column.after * (1 + max((row["round"] for row in folder.table), default=0))
-        early = [at[column.figure] for at in points if at["round"] + 1 <= rounds + 1e-9]
-        return Measured(early[-1] if early else None)
     if column.deviation is not None:
         last = [at[column.figure] for at in points[-column.deviation :]]
         return Measured(statistics.pstdev(last) if len(last) == column.deviation else None)
+    if column.after is not None:
+        rounds = column.after * (1 + max((row["round"] for row in folder.table), default=0))
+        return _last(column, [at for at in points if at["round"] + 1 <= rounds + 1e-9])
     moment = column.at or 0.0
     if points and not _reaches(points, moment):
         return Measured(None, f"the run was over after {points[-1]['time']:.1f} s")
-    until = [at[column.figure] for at in points if at["time"] <= moment + 1e-9]
-    return Measured(until[-1] if until else None)
+    return _last(column, [at for at in points if at["time"] <= moment + 1e-9])
+
+
+def _last(column: Column, points: list[dict[str, float]]) -> Measured:
+    """Return a column's figure of the last of these evaluations; none where there is none."""
+    return Measured(points[-1][column.figure] if points else None)
 
 
 def _reaches(points: list[dict[str, float]], moment: float) -> bool:

@@ -31,7 +31,8 @@ def head(rows: Sequence[Row]) -> list[str]:
 def block(rows: Sequence[Row], group: str) -> list[list[str]]:
     """Return the cells of a group, in the columns that the table has."""
     shown = columns(rows)
-    return [[row[j] for j in shown] for row in cells([row for row in rows if row.group == group])]
+    own = [row for row in rows if row.group == group]
+    return [[row[j] for j in shown] for row in cells(own)]
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
