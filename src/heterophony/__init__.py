@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from heterophony.tasks.multilabel import MultiLabel
     from heterophony.tasks.regression import Regression
     from heterophony.tasks.score import Score
+    from heterophony.tasks.scored import OwnScore, Scored
     from heterophony.tasks.segmentation import Segmentation
     from heterophony.tasks.sequence import Sequence
     from heterophony.tasks.task import Task
@@ -107,6 +108,7 @@ _HOMES = {
     "tasks.multilabel": ("MultiLabel",),
     "tasks.regression": ("Regression",),
     "tasks.score": ("Score",),
+    "tasks.scored": ("OwnScore", "Scored"),
     "tasks.segmentation": ("Segmentation",),
     "tasks.sequence": ("Sequence",),
     "tasks.task": ("Task",),
@@ -155,6 +157,7 @@ __all__ = [
     "Note",
     "Optimiser",
     "Own",
+    "OwnScore",
     "Packed",
     "Part",
     "Participants",
@@ -174,6 +177,7 @@ __all__ = [
     "Same",
     "Scalar",
     "Score",
+    "Scored",
     "Segmentation",
     "Send",
     "Sequence",

@@ -36,7 +36,7 @@ from heterophony.kernel.topology import Topology
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from heterophony.tasks.classification import Classification
-from heterophony.tasks.task import Task, packed
+from heterophony.tasks.task import Task, described
 
 if TYPE_CHECKING:
     from heterophony.tables.result import Result
@@ -468,9 +468,7 @@ class Federation:
             identity["attack"] = self.attack.told()
         if self.untrained:
             identity["untrained"] = list(self.untrained)
-        if self.task.kind != "classification":
-            identity["task"] = packed(self.task)
-        return identity
+        return {**identity, **described(self.task)}
 
     def run(self, rounds: int, out: str | Path | None = None, *, quiet: bool = False, **options: Any) -> Result:
         """Run on the local engine; with `out`, into a run folder that can be resumed.

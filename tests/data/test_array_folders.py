@@ -82,8 +82,8 @@ def test_files_are_read_by_name_wherever_the_system_lists_them(tmp_path, save):
 
 def test_users_01_and_1_are_two(tmp_path, save):
     for name in ("01", "1"):
-        save(f"{name}.npz", x=rows(1), y=[0])
-    assert read(tmp_path, files="{user}.npz", group="user").train.groups.tolist() == ["01", "1"]
+        save(f"{name}.npz", x=rows(2), y=[0, 1])
+    assert read(tmp_path, files="{user}.npz", group="user").train.groups.tolist() == ["01", "01", "1", "1"]
 
 
 def test_what_files_are_called_is_no_part_of_x(tmp_path):

@@ -215,6 +215,10 @@ GAP = np.where(np.arange(12).reshape(4, 3) == 7, np.nan, 1).astype(np.float32)
         ({"x": FLOATS, "y": range(4)}, {"test_y": "y"}, "test_y and test_group go with test_x"),
         ({"x": FLOATS, "y": range(4), "t": FLOATS[:, :2]}, {"test_x": "t", "test_y": "y"}, "they must be alike"),
         ({"x": FLOATS, "y": range(4), "z": FLOATS[:2]}, {"x": ("x", "z")}, r"'z' has the shape \(2, 3\), 'x' has"),
+        ({"x": FLOATS, "y": [1, 1, 1, 1]}, {}, "all 4 labels of 'y' are '1': two classes are needed"),
+        ({"x": FLOATS, "y": FLOATS.astype(int)}, {}, r"its shape is \(4, 3\): for sequences, .* set data.task$"),
+        ({"x": FLOATS, "y": np.zeros((4, 2, 2), int)}, {}, r"\(4, 2, 2\): for masks \(segmentation\) set data.task$"),
+        ({"x": FLOATS, "y": range(4)}, {"x": ("x", "x")}, "'x' is twice in x"),
     ],
 )
 def test_wrong_arrays_are_refused_with_file_key_and_row(file, arrays, layout, said):
@@ -233,6 +237,8 @@ def test_wrong_arrays_are_refused_with_file_key_and_row(file, arrays, layout, sa
         (CSV.replace("38", ""), {"y": "ill", "x": ("age",)}, "line 5, column 'age': there is no value"),
         (CSV.replace("38", "nan"), {"y": "ill", "x": ("age",)}, "line 5, column 'age': nan is no number"),
         (CSV, {"y": "ill"}, "f.csv: who holds no numbers: name the columns of x in data.arrays.x"),
+        (CSV, {"y": "ill", "x": ("age", "ill")}, "'ill' is in x and in y, so networks would read what they are"),
+        (CSV, {"y": "age", "x": ("sex",)}, "line 3, column 'age': .* is no label: .* kind = \"regression\""),
         (CSV, {"y": "age"}, "f.csv: who, ill hold no numbers: name the columns of x in data.arrays.x"),
         (CSV, {"y": "ill", "x": ("who",)}, "line 2, column 'who': 'b' is no number"),
         (CSV.replace("yes", ""), {"y": "ill", "group": "who"}, "line 3, column 'ill': there is no label"),

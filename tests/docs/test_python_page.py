@@ -38,8 +38,8 @@ def ran(*words):
 
 
 def test_the_page_runs_as_it_stands(here):
-    first, loss, federation, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (here / "mine.py").write_text(first + loss)
+    first, loss, score, federation, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (here / "mine.py").write_text(first + loss + score)
     np.savez(here / "new.npz", x=np.zeros((2, 6), np.float32))
     commands = re.search(r"\n```\n(heterophony run ditto .*?)```", PAGE.read_text(), re.DOTALL)[1]
     for line in commands.strip().splitlines():
@@ -50,6 +50,13 @@ def test_the_page_runs_as_it_stands(here):
     text = (here / "ours.toml").read_text()
     (here / "ours.toml").write_text(re.sub(r"data.validation.*\n", "", text))
     ran("run", "ditto", "--on", "ours.toml", "--rounds", "1")
+    (here / "new.csv").write_text("a,b,y\n" + "".join(f"{i},{i % 5},{i % 3 / 2}\n" for i in range(40)))
+    task = re.search(r"`task = (\{.*?\})` in", PAGE.read_text())[1]
+    (here / "new.toml").write_text(
+        f'[data]\nsource = "new.csv"\ntest = 0.3\nclients = 2\ntask = {task}\n[data.arrays]\nx = ["a", "b"]\ny = "y"\n'
+        '[models]\nparticipants = "linear"\n'
+    )
+    assert "within_half" in ran("run", "fedavg", "--on", "new.toml", "--rounds", "1").stdout
     ran("run", "mine:careful", "--on", "mine:world", "--set", "lr=0.05", "--rounds", "1")
     module = types.ModuleType("page")
     exec(compile(first + loss + federation, "python.md", "exec"), module.__dict__)

@@ -16,6 +16,7 @@ def names(*groups, column="user"):
     [
         (("hungarian", "va"), "hospital", ["hungarian", "va"]),
         (("user 7", " björn"), "who", ["user-7", "bjorn"]),
+        (("St. Mary's", "clinic 4 (east)", "Hôpital/Nord"), "site", ["St.-Marys", "clinic-4-east", "Hopital-Nord"]),
         ((7, 12), "user", ["user-7", "user-12"]),  # a table of values calls whole levels 0, 1, ...
         ((1, 2), "train/subject_train.txt", ["subject-1", "subject-2"]),
         ((1, 2), None, ["group-1", "group-2"]),

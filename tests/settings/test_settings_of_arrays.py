@@ -343,3 +343,17 @@ def test_a_table_is_the_value_of_an_option_also_by_its_last_name(hospitals):
     assert solo.local.steps == {"cleveland": 2500, "hungarian": 2150, "switzerland": 400, "va": 1100}
     with pytest.raises(SettingError, match="fedavg has no option 'rates'"):
         assemble("fedavg", setting.changed({"methods.fedavg": {"rates": {"start": 0.1}}}), root=hospitals)
+
+
+def test_a_share_of_the_rows_is_public_where_targets_are_numbers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("a,b,y\n" + "".join(f"{i},{i * i % 7},{i * 0.1}\n" for i in range(60)))
+    (tmp_path / "s.toml").write_text(
+        '[data]\nsource = "t.csv"\nclients = 4\ntest = 0.2\npublic = { fraction = 0.2 }\n'
+        'task = { kind = "regression" }\n'
+        '[data.arrays]\nx = ["a", "b"]\ny = "y"\n[models]\nparticipants = "linear"\n[local]\nlr = 0.0001\n'
+    )
+    setting = Setting.load("s.toml")
+    assert assemble("bhfl", setting).run(1, quiet=True).metrics().acc is not None
+    rows = build(setting.data, seed=0).public()
+    assert (len(rows), rows.y.dtype, rows.task.kind) == (12, torch.float32, "regression")

@@ -55,11 +55,11 @@ def function(name: str, what: str) -> Any:
     return made
 
 
-def call(name: str, what: str, **arguments: Any) -> Any:
+def call(name: str, what: str, *positional: Any, **arguments: Any) -> Any:
     """Return what the function of this name returns for these arguments."""
     made = function(name, what)
     try:
-        return made(**arguments)
+        return made(*positional, **arguments)
     except Exception as error:
         raise ValueError(f"{what} {name!r}: the call failed ({_place(error)})") from error
 

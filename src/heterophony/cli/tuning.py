@@ -44,7 +44,7 @@ def tune(
         wanted = tuning.grid(grid, method)
 
         def tell(trial: tuning.Trial) -> None:
-            print(f"{_said(trial.options)}: {trial.by} {_figure(trial)}", file=sys.stderr, flush=True)
+            print(f"{_said(trial.options)}: {_by(trial)} {_figure(trial)}", file=sys.stderr, flush=True)
 
         trials = tuning.tune(
             method,
@@ -67,7 +67,7 @@ def tune(
     if as_json:
         print(json.dumps({"options": chosen.options, "value": chosen.value, "by": by, "tried": len(trials)}))
     else:
-        print(f"best of {len(trials)}: {_said(chosen.options)}, validation {by} {_figure(chosen)}")
+        print(f"best of {len(trials)}: {_said(chosen.options)}, validation {_by(chosen)} {_figure(chosen)}")
         same = [f"--rounds {rounds}"] if rounds else []
         same += [f"--set {shlex.quote(text)}" for text in set_ or []]
         print(" ".join([f"heterophony run {method} --on {on}", *same, f"--tuned {to / 'tuned.toml'}"]))
@@ -81,6 +81,11 @@ def _numbers(seeds: str) -> list[int]:
         return [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise SettingError(f"--seeds {seeds}: write whole numbers, as in 0,1,2") from None
+
+
+def _by(trial: Any) -> str:
+    """Return by what a trial is judged, as a person reads it."""
+    return str(trial.score.label) + (" on the own domain" if trial.by == "own" else "")
 
 
 def _figure(trial: Any) -> str:

@@ -17,6 +17,7 @@ from heterophony.runs.summary import Summary, evaluations, task_of
 from heterophony.tables import clients
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import Figures, Metrics
+from heterophony.tasks.classification import LABELS
 from heterophony.tasks.score import Score
 
 if TYPE_CHECKING:
@@ -88,11 +89,12 @@ def _reached(summary: Summary) -> str:
 
 
 def _scores(summary: Summary) -> list[str]:
-    """Return the task's other scores. Those of classes are many, and stand in JSON and tables."""
-    if summary.task.kind == "classification":
-        return []
+    """Return the task's other scores. The usual ones of classes are many, and stand in JSON and tables."""
+    usual = LABELS.scores if summary.task.kind == "classification" else summary.task.scores[:1]
     metrics = summary.metrics.scores
-    said = [f"{score.label} {score.text(metrics.get(score.name))}" for score in summary.task.scores[1:]]
+    said = [f"{own.label} {own.text(metrics.get(own.name))}" for own in summary.task.scores if own not in usual]
+    if not said:
+        return []
     return [f"on all test data, mean over participants: {', '.join(said)}"]
 
 

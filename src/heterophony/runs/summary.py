@@ -20,7 +20,7 @@ from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 from heterophony.tasks.classification import LABELS
 from heterophony.tasks.score import Score
-from heterophony.tasks.task import Task, packed, unpacked
+from heterophony.tasks.task import Task, described, unpacked
 
 FILE = "result.json"
 NEEDED = frozenset({"method", "rounds", "metrics", "bytes", "digest", "seconds"})  # in every version's file
@@ -111,7 +111,7 @@ class Summary:
             "machine": self.machine,
             "finished": self.finished,
             **({"unchecked": True} if self.unchecked else {}),
-            **({} if self.task.kind == "classification" else {"task": packed(self.task)}),
+            **described(self.task),
         }
 
     @classmethod

@@ -30,7 +30,7 @@ from heterophony.settings.networks import ChosenNetworks, called, factory
 from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
 from heterophony.tasks.score import Score
-from heterophony.tasks.task import Task, packed
+from heterophony.tasks.task import Task, described
 
 # Keys of `--set` that change the setting; all others are options of the method.
 WORLD = ("data", "models", "topology", "evaluate", "dropout", "profiles", "joins")
@@ -104,8 +104,7 @@ def _described(
     }
     if world.reads == "sequences":
         found["sequences"] = True
-    if world.task.kind != "classification":
-        found["task"] = packed(world.task)
+    found |= described(world.task)
     if world.tasks:
         found["classes"] = {name: world.classes[home] for name, home in world.homes.items()}
     if any(_named(names) for names in world.labels.values()):

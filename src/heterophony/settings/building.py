@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from heterophony.base import imported
 from heterophony.data import DataError, Source, load
 from heterophony.data.sources import own, require
 from heterophony.settings import allocation as rows
@@ -23,6 +24,8 @@ def build(spec: DataPart, seed: int, root: str | Path | None = None) -> World:
     """Build the world that a setting's data make with a seed. `root` is the folder of data sets."""
     if spec.world is not None:
         return given.world(spec.world, seed, spec.validation)
+    for score in spec.task.scores:
+        imported.function(score.call, "score")  # what is wrong with its name is said before anything runs
     sources, outside = _load(spec, root)
     reads = _kind(spec, sources, outside)
     labels = {name: sources[domain.source].classes for name, domain in spec.all_domains().items()}
@@ -76,7 +79,7 @@ def _meant(spec: DataPart, source: Source) -> Source:
     if source.task is None and spec.task.kind == "multilabel" and len(source.classes) == 2:
         return replace(source, task=spec.task.build(1))
     if source.task is None:
-        return source
+        return replace(source, task=spec.task.with_scores(source.targets)) if spec.task.scores else source
     return replace(source, task=spec.task.build(source.task.outputs or 1))
 
 
@@ -117,10 +120,10 @@ def _check_targets(spec: DataPart, kind: str, sources: Mapping[str, Source]) -> 
         raise DataError(
             f"data.task: {spec.task.kind} is for arrays (data.arrays); {', '.join(spec.all_domains())} are {kind}"
         )
-    if classed := [name for name, source in sources.items() if source.task is None]:
+    if classed := [name for name, source in sources.items() if source.targets.kind == "classification"]:
         raise DataError(f"data.task: {spec.task.kind} is for data of one's own; {classed[0]} has a class for each row")
     asked = {
-        "data.public": spec.public is not None,
+        "data.public.source": spec.public is not None and spec.public.source is not None,
         "label_noise": any(own.label_noise for own in spec.participants.values()),
         "data.stream.concepts.labels": spec.stream is not None and any(each.labels for each in spec.stream.concepts),
     }

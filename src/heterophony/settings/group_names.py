@@ -41,7 +41,7 @@ def _joined(names: Sequence[str], word: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text without accents and spaces; empty: it has letters that ids cannot have."""
+    """Return a text without accents, spaces, brackets and quotes; empty: it has letters that ids cannot have."""
     bare = "".join(part for part in unicodedata.normalize("NFKD", text.strip()) if not unicodedata.combining(part))
-    plain = re.sub(r"[\s/]+", "-", bare)
+    plain = re.sub(r"[\s/(),&+]+", "-", re.sub(r"['\u2019`\"]", "", bare)).rstrip("-")
     return plain if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", plain) else ""

@@ -29,6 +29,7 @@ from heterophony.models.registry import imports as imported_by
 from heterophony.parts import lies
 from heterophony.settings.refusal import refusal
 from heterophony.tasks.kinds import sized
+from heterophony.tasks.scored import OwnScore, scored
 from heterophony.tasks.task import Task
 
 
@@ -148,6 +149,27 @@ class ArraysPart(Strict):
     """The names of the classes, where not every file has all of them."""
 
 
+class OwnScorePart(Strict):
+    """A score of one's own: a function of all outputs and all targets of a test set that gives one number a row.
+
+    The score is their mean. `"mine:within_ten"` is short for `{ call = "mine:within_ten" }`.
+    """
+
+    call: str
+    """The function, as `module:callable`. Its name is the score's."""
+    higher: bool = True
+    """Whether more is better."""
+    percent: bool = False
+    """Whether it is a share, which is shown in per cent."""
+    title: str = ""
+    """What a person reads; the function's name if not given."""
+
+    @model_validator(mode="after")
+    def _callable(self) -> OwnScorePart:
+        OwnScore(**self.model_dump())
+        return self
+
+
 class TaskPart(Strict):
     """What the targets are, where they are not one class for each row."""
 
@@ -163,6 +185,16 @@ class TaskPart(Strict):
     background: bool | None = None
     """Of `segmentation`: whether Dice and IoU count class 0 too; `false` if not given."""
 
+    scores: tuple[OwnScorePart, ...] = ()
+    """Scores of one's own, behind those that the task has."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("scores"), list | tuple):
+            return {**values, "scores": [{"call": own} if isinstance(own, str) else own for own in values["scores"]]}
+        return values
+
     @model_validator(mode="after")
     def _known(self) -> TaskPart:
         for name in ("classes", "error", "criterion", "background"):
@@ -172,8 +204,12 @@ class TaskPart(Strict):
 
     def build(self, size: int) -> Task:
         """Return the task, with so many classes, labels or targets."""
-        options = self.model_dump(exclude_none=True, exclude={"classes", "kind"})
-        return sized(self.kind, self.classes or size, **options)
+        options = self.model_dump(exclude_none=True, exclude={"classes", "kind", "scores"})
+        return self.with_scores(sized(self.kind, self.classes or size, **options))
+
+    def with_scores(self, task: Task) -> Task:
+        """Return a task with the scores that the setting adds."""
+        return scored(task, [OwnScore(**own.model_dump()) for own in self.scores])
 
 
 # The options of each kind of task.
@@ -704,6 +740,7 @@ class Setting(Strict):
         named = [("network", own) for network in self.models.networks for own in imported_by(network)]
         if self.data.world is not None:
             named.append(("world", self.data.world))
+        named += [("score", own.call) for own in self.data.task.scores]
         if self.attack is not None and ":" in self.attack.how:
             named.append(("attack", self.attack.how))
         return [*named, *(("data", source) for source in self.sources if own_data.imports(source))]

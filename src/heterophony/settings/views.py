@@ -52,17 +52,19 @@ class InputFormat:
         if split.kind == "arrays":
             return Data(x=torch.from_numpy(x), y=torch.from_numpy(y), task=task)
         if split.kind != "images":
-            return text_data(x, y, classes=classes, sequence=split.kind == "sequences")
-        return to_data(
-            x,
-            y,
-            classes=classes,
-            side=self.side,
-            channels=self.channels,
-            degrees=degrees,
-            mean=self.mean,
-            std=self.std,
-        )
+            made = text_data(x, y, classes=classes, sequence=split.kind == "sequences")
+        else:
+            made = to_data(
+                x,
+                y,
+                classes=classes,
+                side=self.side,
+                channels=self.channels,
+                degrees=degrees,
+                mean=self.mean,
+                std=self.std,
+            )
+        return made if task is None else Data.of_columns(made.columns, task)
 
     def test(self, held: DomainRows, domain: DomainPart | None = None) -> Data:
         """Return a domain's test set, turned as another domain is, if one is given."""

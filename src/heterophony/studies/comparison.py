@@ -340,7 +340,7 @@ def note(comparison: Comparison) -> str:
     title = TITLES.get(comparison.metric, comparison.metric)
     where = "" if one_domain(comparison) else " of all, the own and the others' domains"
     seeds = f"seed{'s' if several else ''} {', '.join(map(str, comparison.seeds))}"
-    what = "Per cent" if comparison.score.percent else comparison.score.label
+    what = _measured(comparison)
     parts = [f"{what} on test data{where}, last round, {seeds}"]
     if several:
         parts[0] += ": mean and half of the 95 % interval (t)"
@@ -353,6 +353,14 @@ def note(comparison: Comparison) -> str:
     elif tested(comparison):
         parts.append(f"p: paired t test by seed, with Holm's correction, against the best by {title}")
     return "; ".join(parts)
+
+
+def _measured(comparison: Comparison) -> str:
+    """Say which scores the columns are of; nothing is said of accuracy but that it is in per cent."""
+    scores = list(dict.fromkeys(score_of(comparison, name) for name in columns(comparison)))
+    if scores == [ACCURACY]:
+        return "Per cent"
+    return " and ".join(f"{score.label} (per cent)" if score.percent else score.label for score in scores)
 
 
 def _lost(comparison: Comparison) -> list[str]:

@@ -11,6 +11,9 @@ Sums = dict[str, Sum]  # by quantity; a row of the evaluation table each
 Pairs = Sequence[tuple[float, float]]  # the sums of one score and their numbers, in its order
 
 
+_HUGE = 1e7  # from here on a figure is written as 1.23e+07
+
+
 def quotient(pairs: Pairs) -> float:
     """Return the mean: one sum by its number."""
     ((total, n),) = pairs
@@ -84,8 +87,12 @@ class Score:
         return self.figure(pairs)
 
     def text(self, value: float | None) -> str:
-        """Return a figure as tables show it: "12.3 %", or "0.123", and "-" where there is none."""
-        return "-" if value is None else f"{self.scale * value:.{self.digits}f}{self.unit}"
+        """Return a figure as tables show it: "12.3 %", "0.123", or "1.23e+07", and "-" where there is none."""
+        if value is None:
+            return "-"
+        if abs(value) >= _HUGE:
+            return f"{self.scale * value:.3g}{self.unit}"
+        return f"{self.scale * value:.{self.digits}f}{self.unit}"
 
     def better(self, a: float, b: float) -> bool:
         """Tell whether the figure `a` is better than `b`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -15,8 +15,13 @@ from heterophony.tasks.score import Score, Sums
 class Task(Protocol):
     """What a network's outputs mean: a value that names its loss, its scores and the form of its outputs."""
 
-    kind: ClassVar[str]  # its name in settings
-    term: ClassVar[str]  # the loss's name in the table
+    @property
+    def kind(self) -> str:
+        """Its name in settings."""
+
+    @property
+    def term(self) -> str:
+        """The loss's name in the table."""
 
     @property
     def classes(self) -> int | None:
@@ -48,16 +53,28 @@ class Task(Protocol):
 
 def packed(task: Task) -> dict[str, Any]:
     """Return a task as plain values, such as files and messages hold."""
+    from heterophony.tasks.scored import Scored
+
+    if isinstance(task, Scored):
+        return {**packed(task.task), "own": [asdict(own) for own in task.own]}
     return {"kind": task.kind, **asdict(task)}  # type: ignore[call-overload]
+
+
+def described(task: Task) -> dict[str, Any]:
+    """Return what the files of a run say of its task. They say nothing of one class a row and the usual scores."""
+    values = packed(task)
+    return {} if task.kind == "classification" and "own" not in values else {"task": values}
 
 
 def unpacked(values: Mapping[str, Any]) -> Task:
     """Return the task that plain values stand for."""
     from heterophony.tasks.kinds import KINDS
+    from heterophony.tasks.scored import OwnScore, scored
 
+    own = [OwnScore(**values) for values in values.get("own", ())]
     kind = values.get("kind")
     if kind not in KINDS:
         raise ValueError(f"there is no task {kind!r}{meant(str(kind), list(KINDS))}; there are {', '.join(KINDS)}")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key != "kind"}
-    made: Task = KINDS[kind](**given)
-    return made
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    made: Task = KINDS[kind](**{key: value for key, value in given.items() if key not in ("kind", "own")})
+    return scored(made, own)

@@ -9,7 +9,7 @@ import numpy as np
 from heterophony.data.errors import DataError
 from heterophony.data.sources import single, windows
 from heterophony.data.sources.columns import Column, Columns
-from heterophony.data.sources.keys import check_apart, filled, names_of, of_test, several
+from heterophony.data.sources.keys import check_apart, check_x, filled, names_of, of_test, several
 from heterophony.data.sources.known_set import KnownSet
 from heterophony.data.sources.labels import Half, whole
 from heterophony.data.sources.layout import ArrayLayout, Keys, TimeWindow
@@ -58,6 +58,7 @@ def _half(file: Columns, keys: ArrayLayout) -> Half:
     """Return the columns of one half: rows as networks read them, or steps that are still to be cut into windows."""
     assert keys.y is not None
     y = stored(file, keys.y)  # first: a key that is wrong is told before what is wrong in the columns
+    check_x(file, keys)
     x = _joined(file, keys)
     if keys.window is None:  # otherwise these are steps
         x = _finished(file, x, keys)

@@ -85,7 +85,7 @@ class Columns:
             return column
         if column.dtype.kind == "U" and self.table:
             return self._parsed(key, column)
-        raise DataError(f"{self.path}: {key!r} holds {_said(column)}, not numbers{self._ragged(key, column)}")
+        raise DataError(self._ragged(key, column) or f"{self.path}: {key!r} holds {_said(column)}, not numbers")
 
     def _parsed(self, key: str, column: Column) -> Column:
         try:
@@ -102,7 +102,7 @@ class Columns:
         row = next((row for row, shape in enumerate(shapes) if shape != shapes[0]), None)
         if row is None:
             return ""
-        return f": {self.at(key, row)} has the shape {shapes[row]}, the first row has {shapes[0]}"
+        return f"{self.at(key, row)} has the shape {shapes[row]}, the first row has {shapes[0]}: they must be alike"
 
 
 def _said(column: Column) -> str:

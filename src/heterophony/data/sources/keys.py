@@ -28,6 +28,16 @@ def filled(file: Columns, layout: ArrayLayout) -> ArrayLayout:
     return replace(layout, x="train_x" if "train_x" in file.columns and "x" not in file.columns else "x", y=y)
 
 
+def check_x(file: Columns, keys: ArrayLayout) -> None:
+    """Raise where what is to be learnt is among what networks read, or where they would read a column twice."""
+    assert keys.y is not None
+    names = names_of(file, keys.x or ())
+    if both := [name for name in names if name in several(keys.y)]:
+        raise DataError(f"{file.path}: {both[0]!r} is in x and in y, so networks would read what they are to learn")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"{file.path}: {twice[0]!r} is twice in x")
+
+
 def _other_columns(file: Columns, layout: ArrayLayout, y: Keys) -> tuple[str, ...]:
     """Return the columns of a table that are x where nothing is said: all that are nothing else."""
     others = {*several(y), layout.group, layout.scale, layout.offset, *file.named}

@@ -12,6 +12,10 @@ from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.single import is_number
 from heterophony.data.sources.source import Labels
 
+_NEEDED = 'whole numbers or texts are needed; for numbers set data.task = { kind = "regression" }'
+# What targets may be that are no one label a row, by how many axes they have.
+_KINDS = {2: "sequences, several labels or numbers", 3: "masks (segmentation)"}
+
 
 @dataclass(frozen=True)
 class Half:
@@ -34,6 +38,7 @@ def numbered(halves: Sequence[Half], names: tuple[str, ...]) -> tuple[list[Label
     columns, classes = _numbered(halves, names)
     if not names:
         _check_trained(halves, columns, classes)
+        _check_several(halves[0], columns[0], classes)
     return columns, classes
 
 
@@ -50,9 +55,19 @@ def whole(column: Column) -> Labels | None:
 
 def _check_one_each(half: Half) -> None:
     if half.y.ndim != 1 or len(half.y) != len(half.x):
+        kind = _KINDS.get(half.y.ndim) if half.y.shape[:1] == half.x.shape[:1] else None
         raise DataError(
             f"{half.file.path}: {half.y_key!r} must hold one label for each of {len(half.x)} rows, "
-            f"its shape is {half.y.shape}"
+            f"its shape is {half.y.shape}" + (f": for {kind} set data.task" if kind else "")
+        )
+
+
+def _check_several(half: Half, column: Labels, classes: tuple[str, ...]) -> None:
+    """Raise where all rows have one label, so that there is nothing to learn and every network is right."""
+    if len(column) > 1 and (column == column[0]).all():
+        raise DataError(
+            f"{half.file.path}: all {len(column)} labels of {half.y_key!r} are {classes[int(column[0])]!r}: "
+            "two classes are needed, or their names in data.arrays.classes"
         )
 
 
@@ -72,7 +87,7 @@ def _numbered(halves: Sequence[Half], names: tuple[str, ...]) -> tuple[list[Labe
     found = [whole(half.y) for half in halves]
     numbers = [column for column in found if column is not None]
     if len(numbers) < len(halves):
-        return _named(halves, [_words(half) for half in halves], names)
+        return _named(halves, [_words(half, names) for half in halves], names)
     together = np.concatenate(numbers)
     if names and set(_distinct(together)) <= set(names):  # names that look like numbers
         return _named(halves, [column.astype(str) for column in numbers], names)
@@ -104,16 +119,27 @@ def _named(
     return made, classes
 
 
-def _words(half: Half) -> Column:
+def _words(half: Half, names: tuple[str, ...]) -> Column:
     """Return labels that are texts; raise where they are anything else."""
     if half.y.dtype.kind == "U":
         for row in np.flatnonzero(half.y == "")[:1]:
             raise DataError(f"{half.file.at(half.y_key, int(row))}: there is no label")
+        if not names:
+            _check_no_measures(half)
         return half.y
     if half.y.dtype.kind != "f":
         raise DataError(f"{half.file.path}: {half.y_key!r} holds {half.y.dtype}: labels are whole numbers or texts")
     row = int(np.flatnonzero(~(np.isfinite(half.y) & (half.y == np.trunc(half.y))))[0])
-    raise DataError(f"{half.file.at(half.y_key, row)}: {half.y[row]} is no label: whole numbers or texts are needed")
+    raise DataError(f"{half.file.at(half.y_key, row)}: {half.y[row]} is no label: {_NEEDED}")
+
+
+def _check_no_measures(half: Half) -> None:
+    """Raise where words are numbers with a fraction, which are something to measure and no names of classes."""
+    if not all(map(is_number, half.y)):
+        return
+    numbers = half.y.astype(np.float64)
+    for row in np.flatnonzero(~np.isfinite(numbers) | (numbers != np.trunc(numbers)))[:1]:
+        raise DataError(f"{half.file.at(half.y_key, int(row))}: {str(half.y[row])!r} is no label: {_NEEDED}")
 
 
 def _check_range(halves: Sequence[Half], columns: Sequence[Column], classes: int) -> None:
