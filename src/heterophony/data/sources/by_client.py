@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ GROUP = "client"  # the column that says whose a row is
 Rows = tuple[str, Column, Column]  # of one client: its name, what networks read, labels
 
 
+@dataclass(frozen=True)
 class ByClient:
     """`train/0.npz`, `train/1.npz`, ... (PFLlib, HtFLlib) or `train/*.json` with `users` and `user_data` (LEAF)."""
+
+    layout: ArrayLayout = ArrayLayout()
 
     def find(self, entry: KnownSet, root: Path) -> Path | None:
         places = (Path(folder) if Path(folder).is_absolute() else root / folder for folder in entry.folders)
@@ -37,7 +41,7 @@ class ByClient:
         place = self.find(entry, root)
         assert place is not None
         halves = [_columns(place / half, _files(place, half)) for half in ("train", "test")]
-        return arrays.source(entry, halves[0], ArrayLayout(x="x", y="y", group=GROUP), halves[1])
+        return arrays.source(entry, halves[0], replace(self.layout, x="x", y="y", group=GROUP), halves[1])
 
 
 def _files(place: Path, half: str) -> list[Path]:

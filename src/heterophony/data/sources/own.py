@@ -68,8 +68,9 @@ def entry(name: str, layout: ArrayLayout | None = None) -> KnownSet | None:
 
 def _folder(name: str, path: Path, layout: ArrayLayout | None) -> KnownSet:
     """Return what is known of a folder: one that Hugging Face `datasets` saved, one of arrays, or one of images."""
-    given = (ByClient(), Pictures()) if layout is None else (ArrayFolder(layout),)
-    readers = (SavedDataset(layout or ArrayLayout()), *given)
+    arrays_of = layout or ArrayLayout()
+    by_client = () if arrays_of.files or arrays_of.x or arrays_of.y else (ByClient(arrays_of),)
+    readers = (SavedDataset(arrays_of), *by_client, Pictures() if layout is None else ArrayFolder(layout))
     what = "images" if layout is None else "arrays"
     side = 64 if layout is None else None
     return KnownSet(name, f"{what} of one's own", "one's own", readers, folders=(str(path),), side=side)
