@@ -402,8 +402,9 @@ def streaming(federation, kind="recurring", **how):
 
 
 def forgetful(**options):
-    """Peers alone on streams, with both parts against forgetting."""
-    method = Solo(local=Training(batch=8, lr=0.05, momentum=0.5), retain=Retention(lwof=0.5, ewc=2.0, batches=2))
+    """Peers alone on streams, with all parts against forgetting."""
+    retain = Retention(lwof=0.5, ewc=2.0, batches=2, packnet=0.5, task=2)
+    method = Solo(local=Training(batch=8, lr=0.05, momentum=0.5), retain=retain)
     return streaming(peers(method=method, **options), keep="reservoir")
 
 
