@@ -292,6 +292,7 @@ def test_columns_of_a_run(finished):
     assert of(score="f1") == pytest.approx(metrics.get("f1"))
     losses = {r["node"]: r["sum"] / r["n"] for r in folder.table if r["quantity"] == "model.ce"}
     assert of(term="model.ce") == pytest.approx(sum(losses.values()) / len(losses))
+    assert of(note="cosine", unit="number") is None
     assert of(term="model.kl") is of(correlation="public", figure="on") is None  # what a run has not is no figure
 
 
