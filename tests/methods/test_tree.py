@@ -261,7 +261,8 @@ def test_golden_fomo_to_the_parent():
     """
     method = BHFL(merge={"leaf": "fomo", "*": "mix"}, pull=0.5)
     federation = numbers(method, tree({"root": ["l0"]}), {"root": 16.0, "l0": 8.0})
-    judged = {node: {"train": replace(own["train"], task=Regression())} for node, own in federation.data.items()}
+    rows = {node: own["train"] for node, own in federation.data.items()}
+    judged = {node: {"train": Data(x=own.x, y=own.y, task=Regression())} for node, own in rows.items()}
     federation = replace(federation, data=judged)
     assert [weights(federation, rounds, "l0")[0] for rounds in (1, 2)] == [6.0, 7.0]
 
