@@ -358,6 +358,7 @@ def call(tmp_path, monkeypatch):
 
 
 RUN = ("run", "tables:Tables", "--on", "small.toml")
+IMPORTED = {"run": [], "resume": ["importing tables, as out names method 'tables:Tables'"]}  # what a folder names
 FIRST_OF_TWO = "server refused 'table' of round 0 from a: means: the receiver has no data view 'train'"
 
 
@@ -366,7 +367,8 @@ def test_a_method_that_nobody_can_hear_is_one_line_and_exit_1_and_the_folder_sta
     for command in ((*RUN, "--out", "out", "--engine", engine), ("resume", "out", "--trust", "--engine", engine)):
         answer = call(*command)
         assert answer.exit_code == 1, answer.exception
-        (line,) = answer.stderr.splitlines()
+        *said, line = answer.stderr.splitlines()
+        assert [words.rpartition(": ")[2] for words in said] == IMPORTED[command[0]]
         assert line.startswith(f"heterophony: no 'table' was ever accepted: {FIRST_OF_TWO}")
         assert answer.stdout == ""
     assert f"REFUSED: 2 messages; the first: {FIRST_OF_TWO}" in call("show", "out").stdout

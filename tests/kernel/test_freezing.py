@@ -23,8 +23,13 @@ ROWS = {row.name: row for row in METHODS}
 
 
 def stem(module: nn.Module) -> str:
-    """Return the path of the first linear layer, which is as wide for all networks of one kind."""
-    return next(name for name, part in module.named_modules() if isinstance(part, nn.Linear))
+    """Return the path of the first linear layer, which is as wide for all networks of one kind.
+
+    Where a network holds a copy of the common one, it is that of the copy.
+    """
+    first = "common." if hasattr(module, "common") else ""
+    linear = (name for name, part in module.named_modules() if isinstance(part, nn.Linear))
+    return next(name for name in linear if name.startswith(first))
 
 
 def with_frozen_stems(federation):

@@ -357,11 +357,11 @@ def slow(seconds_per_sample=4e-3, **options):
 
 
 def spoiled(**options):
-    """One client's data hold a value that is no number, and so do its weights after a step."""
+    """One client's data hold a value so large that its weights are no numbers that a door takes after a step."""
     federation = weights_star(FedAvg(local=B16), **options)
     bad = federation.data["c1"]["train"]
     x = bad.x.clone()
-    x[3, 3] = math.nan
+    x[3, 3] = 3e38
     data = {**federation.data, "c1": {"train": Data(x=x, y=bad.y, classes=4)}}
     return replace(federation, data=data)
 
@@ -615,7 +615,7 @@ METHODS = [
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row(
         "fedsem",
-        lambda **o: personal_star(FedSEM(local=B16, clusters=2, cohort=SOME), ("model", "model-1"), **o),
+        lambda **o: personal_star(FedSEM(local=B16, clusters=2), ("model", "model-1"), **o),
         rounds=4,
         crash_rounds=1,
     ),
