@@ -321,6 +321,12 @@ def test_golden_mocha_on_one_number(relation, weights):
     assert [server(found, c)["weight"].item() for c in ys] == pytest.approx(weights, rel=1e-6)
 
 
+def test_no_liar_ends_a_run_of_mocha():
+    """The largest values that a door takes are related to the others' without an overflow."""
+    models = [{"w": torch.full((9, 9), 9e14)}, {"w": torch.ones(9, 9)}, {"w": -torch.ones(9, 9)}]
+    assert Mocha(ridge=1e-3).related(models).isfinite().all()
+
+
 def test_models_that_point_the_same_way_pull_together_in_mocha():
     """Two clients go the same way and one goes another: R is below zero for the first two alone, and symmetric."""
     models = [{"w": torch.tensor(w)} for w in ([1.0, 0.1], [1.0, -0.1], [0.0, 2.0])]

@@ -112,7 +112,8 @@ class Mocha(Method):
         count = len(models)
         if self.relation == "mean" or not models:
             return torch.eye(count, dtype=torch.float64) - 1 / max(count, 1)
-        products = torch.tensor([[float(dot(a, b)) for b in models] for a in models], dtype=torch.float64)
+        exact = [{name: tensor.double() for name, tensor in model.items()} for model in models]  # large ones, too
+        products = torch.tensor([[float(dot(a, b)) for b in exact] for a in exact], dtype=torch.float64)
         squares, axes = torch.linalg.eigh(products)
         roots = squares.clamp_min(0).sqrt()
         omega = roots / roots.sum() if roots.sum() > 0 else torch.full_like(roots, 1 / count)
