@@ -388,7 +388,7 @@ def test_golden_aso_fed_on_one_number():
 def test_aso_fed_of_one_client_without_memory_is_fedavg():
     plain, ours = (
         local(Federation(m, star(["c0"]), {r: {"model": net()} for r in ("server", "client")}, private(["c0"]))).run(3)
-        for m in (FedAvg(local=B16), ASOFed(rho=0.0, beta=None, local=B16))
+        for m in (FedAvg(local=B16), ASOFed(rho=0.0, balance=False, local=B16))
     )
     assert all(torch.allclose(server(plain)[n], server(ours)[n], atol=1e-6) for n in server(plain))
 

@@ -64,13 +64,14 @@ class ASOFed(Method):
 
     roles = ("server", "client")
     kinds = (GLOBAL, CHANGE)
-    memory = ("engaged", "rows", "last", "balance", "asked")
+    memory = ("engaged", "rows", "last", "held", "asked")
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
     unused = ("local.initial",)
 
     rho: Annotated[float, "lambda: how strongly a client is pulled to the weights that it was sent"] = 1.0
-    beta: Annotated[float | None, "how slowly older changes fade; none: changes are sent as they are"] = 0.001
+    balance: Annotated[bool, "a change is balanced with older ones; else it is sent as it is"] = True
+    beta: Annotated[float, "how slowly older changes fade, with `balance`"] = 0.001
     dynamic: Annotated[bool, "who is asked seldom goes further"] = True
     features: Annotated[bool, "after a merge, large weights of the first layer count more"] = False
     concurrency: Annotated[float, "share of the clients at work at a time; the next is drawn among the idle"] = 1.0
@@ -79,7 +80,7 @@ class ASOFed(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.rho >= 0 or (self.beta is not None and not 0 <= self.beta <= 1) or not 0 < self.concurrency <= 1:
+        if not self.rho >= 0 or not 0 <= self.beta <= 1 or not 0 < self.concurrency <= 1:
             given = f"{self.rho}, {self.beta} and {self.concurrency}"
             raise ValueError(f"rho >= 0, beta in [0, 1] and concurrency in (0, 1] are needed, got {given}")
 
@@ -108,11 +109,11 @@ class ASOFed(Method):
 
     def balanced(self, client: Node, change: Named) -> Named:
         """Return s - v + h, and remember both for the next time."""
-        if self.beta is None:
+        if not self.balance:
             return change
         zeros = {name: torch.zeros_like(tensor) for name, tensor in change.items()}
-        last, held = client.vars.get("last", zeros), client.vars.get("balance", zeros)
-        client.vars["balance"] = shifted({n: self.beta * t for n, t in held.items()}, last, 1 - self.beta)
+        last, held = client.vars.get("last", zeros), client.vars.get("held", zeros)
+        client.vars["held"] = shifted({n: self.beta * t for n, t in held.items()}, last, 1 - self.beta)
         client.vars["last"] = change
         return shifted(difference(change, last), held)
 

@@ -49,6 +49,12 @@ DEVIATIONS = (
         "The paper's layers grow by a Beta-Bernoulli process. Here all have one network, whose shape is fixed.",
     ),
     Deviation(
+        "start",
+        "all begin alike",
+        "In the paper each begins by itself, and units that match nobody's stay. Here each has a partner, so that the "
+        "mean of many unlike starts would be next to nothing.",
+    ),
+    Deviation(
         "mean",
         "plain, by examples",
         "the paper's is that of a Gaussian posterior, which is pulled a little towards zero",
@@ -75,7 +81,7 @@ class FedMA(Method):
     roles = ("server", "client")
     kinds = (LAYER, UPDATE)
     memory = ("own", "chain")
-    models = {"server": {"model": Same()}, "client": {"model": Same()}}
+    models = {"server": {"model": Same(start="alike")}, "client": {"model": Same(start="alike")}}
     headline = "global"
     unused = ("local.initial", "cohort.combine")
 
