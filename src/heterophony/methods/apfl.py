@@ -42,6 +42,11 @@ GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 
 DEVIATIONS = (
+    Deviation(
+        "mixture",
+        "of weights, as in the paper's Algorithm 1; `mapper` mixes outputs",
+        "the authors' code mixes outputs",
+    ),
     Deviation("start", "own models start as the global one", "as in ditto"),
     Deviation(
         "alpha",

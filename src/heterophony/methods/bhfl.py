@@ -6,8 +6,8 @@ its children: on which level it is, and whether it waits for all that it has ask
 
 Paper: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023. Algorithm 1 as two reactions, the same at every
 level: `receive` (line 9) and `gather` (lines 17-19), with `descend` (lines 11-16) between them. NODEOPT is Eq. 3, or
-where a node has data l2 to the parent (as in Ditto) or mutual learning (as in FML). The root's T is the number of
-rounds of the run.
+where a node has data l2 to the parent (as in Ditto), EWC, FedFomo's rule or mutual learning (as in FML). The root's T
+is the number of rounds of the run.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ FAR_DOWN = Kind("far-down", to="descendants", weights=Weights("model"))
 FAR_UP = Kind("far-up", to="ancestors", weights=Weights("model"))
 
 BESIDE = "with overlap, what was learned is added after the merge; or the merge starts from it, as printed"
+PULL = "l2: mu; ewc: its strength; fomo: the part of the way; mutual: the share of the KL term (FML's 1 - alpha)"
 LIVE = "virtual seconds after which a leaf trains again, asked or not; none: it trains when it is asked"
 
 DEVIATIONS = (
@@ -114,6 +115,12 @@ DEVIATIONS = (
         "the parent hears back through the child's model on the way up; no second network at every leaf",
     ),
     Deviation(
+        "EWC and FedFomo as merges",
+        "EWC's Fisher information is of the parent's model on the node's own rows. FedFomo's rule has one other model, "
+        "and goes the part `pull` of the way.",
+        "The paper names l2 and mutual learning. A node has no rows of its parent's.",
+    ),
+    Deviation(
         "several residual links",
         "One after the other, by senders' names. Of n links with rate r, the first weighs (1 - r)^(n - 1) of the "
         "last. `per_link = false` takes one step towards their mean.",
@@ -156,7 +163,7 @@ class BHFL(Method):
     largest: Annotated[int, "K: how many children's updates go up a residual link"] = 1
     averaged: Annotated[bool, "they go up as one mean model"] = False
     merge: Annotated[ByLevel[Merge], 'with the parent\'s model; without data always "mix"'] = "mix"
-    pull: Annotated[ByLevel[float], "l2: mu; mutual: the share of the KL term (FML's 1 - alpha)"] = 0.1
+    pull: Annotated[ByLevel[float], PULL] = 0.1
     overlap: Annotated[ByLevel[bool], "an internal node trains while its children run, on stale parameters"] = False
     beside: Annotated[Literal["added", "start"], BESIDE] = "added"
     staleness: Staleness = Staleness()
