@@ -245,6 +245,28 @@ def test_golden_l2_to_the_parent():
     assert [weights(federation, rounds, "l0")[0] for rounds in (1, 2)] == [2.0, 2.5]
 
 
+def test_golden_l2_to_a_residual_link_downwards():
+    """Root - e0 - l0, a link from the root to l0; y = -8 at the root, 8 at l0, mu = 1. The root goes to -4, e0 half of
+    the way, to -2. The leaf is pulled to the mean of both, -3: half of (8 - 0) + (-3 - 0).
+    """
+    topology = tree({"root": {"e0": ["l0"]}}, [("root", "l0")])
+    method = BHFL(down=HALF, far_down=HALF, merge={"leaf": "l2", "*": "mix"}, pull=1.0, far_merge="train")
+    assert weights(numbers(method, topology, {"root": -8.0, "l0": 8.0}), 1, "l0") == [2.5]
+
+
+def test_golden_l2_to_a_residual_link_upwards():
+    """The same tree with a link between the root and e0, all rates half, l2 at the root with mu = 1.
+    Round 1: root -4, e0 -2, l0 -1 + (8 + 1)/2 = 3.5, e0 -2 + 5.5/2 = 0.75, root -4 + 4.75/2 = -1.625; 3.5 came far.
+    Round 2: root -1.625 + ((-8 + 1.625) + (3.5 + 1.625))/2 = -2.25, and so e0 -0.75 (its link: no more), l0 4.6875.
+    """
+    topology = tree({"root": {"e0": ["l0"]}}, [("root", "e0")])
+    still = NodeOptimiser(rate=1e-30)
+    method = BHFL(up=HALF, down=HALF, far_down=still, merge={"root": "l2", "*": "mix"}, pull=1.0, far_merge="train")
+    federation = numbers(method, topology, {"root": -8.0, "l0": 8.0})
+    assert weights(federation, 1, "root", "l0") == [-1.625, 3.5]
+    assert weights(federation, 2, "l0", "e0", "root") == [4.6875, 1.96875, -0.140625]
+
+
 def test_golden_ewc_to_the_parent():
     """As above. At the parent's -4 the leaf's gradient is -12, so its information is 144, and a strength of 1/144 pulls
     as l2 does: to 2. Then at -3 it is 121: 2 + (6 - 121/144 * 5) / 2.
