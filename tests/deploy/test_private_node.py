@@ -180,3 +180,32 @@ def test_private_training_at_home_is_charged_to_the_same_budget(asked, tmp_path)
         egress={"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 5.0}},
     )
     assert made.build(plan, "north").trainings["local"].private.noise == 2.0
+
+
+def test_an_answer_from_before_the_block_does_not_leave_again_without_noise(asked, tmp_path):
+    """A coordinator that asks once more, after the owner has asked for noise, gets nothing of the raw answer."""
+    open_door = node_server(FEDAVG, "north", tmp_path)
+    assert sends(open_door.answer(asked[0]))[0][3] is not None
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path))
+    assert sends(here.answer(asked[0]))[0][3] is None
+    assert here.budget.look().charges == ()
+
+
+def test_a_budget_that_does_not_pay_for_one_step_of_training_is_refused_when_built(tmp_path):
+    plan = FEDAVG.plan(options={"local": {"batch": 16, "private": {"clip": 1.0, "noise": 2.0}}})
+    policy = {"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 0.9}}
+    made = FEDAVG.organisation("north", budget=str(tmp_path / "b" / "rows"), egress=policy)
+    federation, budget = made.build(plan, "north"), made.account("north")
+    _check_budget(federation, "north", budget)
+    (step,) = federation.step_charges("north")
+    assert (step.multiplier, step.times) == (2.0, 1)
+    while budget.spend(step._replace(times=8)) or budget.spend(step):
+        pass
+    with pytest.raises(DeployError, match="the privacy budget is spent: north could not train a step"):
+        _check_budget(federation, "north", budget)
+    with pytest.raises(ValueError, match=r"one step of training costs epsilon .*, and the budget is 0\.01"):
+        FEDAVG.organisation(
+            "north", budget=str(tmp_path / "c"), egress={**policy, "privacy": {**policy["privacy"], "budget": 0.01}}
+        ).build(plan, "north")
+    with pytest.raises(ValueError, match=r"no kind is protected .* and no training is private"):
+        made.build(FEDAVG.plan(), "north")
