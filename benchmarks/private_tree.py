@@ -12,6 +12,7 @@ the network is one linear layer. Clip and rate were fixed before; nothing is sel
 from __future__ import annotations
 
 import argparse
+import math
 import platform
 import statistics
 from datetime import date
@@ -31,12 +32,14 @@ WORLD = {
     "data.public": {"fraction": 0.01, "test": 0.5}, "models.participants": "linear",
     "local.batch": BATCH, "local.epochs": EPOCHS, "local.lr": 0.1, "local.momentum": 0.0,
 }  # fmt: skip
-BUDGETS = (None, 30.0, 10.0, 3.0, 1.0)
+BUDGETS = (None, math.inf, 30.0, 10.0, 3.0, 1.0)
 SHOWN = ("own", "union")
 
 
 def noise_for(epsilon: float, rows: list[int], rounds: int) -> float:
     """Return the least noise, to the third digit, that keeps the training of every leaf within epsilon."""
+    if epsilon == math.inf:
+        return 1e-9  # clipped alone, to tell what the clip does from what the noise does
     rate, steps = BATCH / min(rows), rounds * EPOCHS * -(-max(rows) // BATCH)
 
     def kept(noise: float) -> bool:
@@ -66,6 +69,10 @@ def accuracies(epsilon: float | None, seed: int, rounds: int, root: str | None) 
     return {(row["level"], figure): 100 * row[figure] for row in found for figure in SHOWN}
 
 
+def named(epsilon: float | None) -> str:
+    return "no clip, no noise" if epsilon is None else "clip alone" if epsilon == math.inf else f"{epsilon:g}"
+
+
 def _budget(text: str) -> float | None:
     return None if text == "none" else float(text)
 
@@ -76,7 +83,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--rounds", type=int, default=6)
     options.add_argument("--root")
-    options.add_argument("--budgets", nargs="+", default=BUDGETS, help="epsilons, or none", type=_budget)
+    options.add_argument("--budgets", nargs="+", default=BUDGETS, help="epsilons; none; inf for clipping alone", type=_budget)
     chosen = options.parse_args()
     torch.set_num_threads(1)
     print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, {chosen.seeds} seeds\n")
@@ -91,7 +98,7 @@ def main() -> None:
         for head in heads:
             own = [run[head] for run in runs]
             cells.append(f"{statistics.mean(own):.1f} ± {statistics.stdev(own) if len(own) > 1 else 0.0:.1f}")
-        print(f"| {'none' if epsilon is None else f'{epsilon:g}'} | {' | '.join(cells)} |", flush=True)
+        print(f"| {named(epsilon)} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

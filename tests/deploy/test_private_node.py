@@ -1,5 +1,7 @@
 """A node at home with a privacy budget: paid before it leaves, once for each answer, withheld when it is spent."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,8 +10,10 @@ pytest.importorskip("dp_accounting")
 from deploy.direct import Direct, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.cli.deploying import _held
+from heterophony.deploy.learnable import IMAGES, learnable
 from heterophony.deploy.named_function import DeployError
-from heterophony.deploy.node_server import Household
+from heterophony.deploy.node_server import Household, NodeServer
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.participant import _check_budget
 from heterophony.kernel.accountant import composed, epsilon_of
@@ -139,6 +143,25 @@ def test_check_prints_the_block_and_what_is_left(tmp_path):
         "'update' (weights, examples) to parent: may leave, clipped (weights to 1), with noise of 8" in x for x in lines
     )
     assert any(line.startswith("privacy budget ") and "epsilon 0 of " in line for line in lines)
+    once = epsilon_of(composed([ONCE]), DELTA)
+    assert any(f"could learn from 'update': epsilon {once:.4g} of all rows with each" in line for line in lines)
+
+
+def test_check_says_what_a_coordinator_could_learn_with_the_figure_of_the_page(tmp_path):
+    """For a node that asks for nothing, and for one whose training is private."""
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "leakage.md").read_text()
+    assert f"| undefended | {IMAGES} |" in page
+    (line,) = learnable(node_server(FEDAVG, "north", tmp_path))
+    assert line.startswith("a coordinator could learn from 'update': nearly the rows themselves")
+    assert IMAGES in line
+    plan = FEDAVG.plan(options={"local": {"batch": 16, "private": {"clip": 1.0, "noise": 2.0}}})
+    policy = {"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 5.0}}
+    made = FEDAVG.organisation("north", budget=str(tmp_path / "b"), egress=policy)
+    store = NodeStore(tmp_path / "steps", plan.id)
+    here = NodeServer(plan, "north", made.build(plan, "north"), store, made.policy("north"), made.account("north"))
+    assert "at most epsilon 5 of each row" in learnable(here)[0]
+    silent = node_server(FEDAVG, "north", tmp_path, egress={"kinds": []})
+    assert learnable(silent) == []
 
 
 # -- organisation.toml -------------------------------------------------------------------------------------------
