@@ -83,7 +83,9 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--rounds", type=int, default=6)
     options.add_argument("--root")
-    options.add_argument("--budgets", nargs="+", default=BUDGETS, help="epsilons; none; inf for clipping alone", type=_budget)
+    options.add_argument(
+        "--budgets", nargs="+", default=BUDGETS, help="epsilons; none; inf for clipping alone", type=_budget
+    )
     chosen = options.parse_args()
     torch.set_num_threads(1)
     print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, {chosen.seeds} seeds\n")

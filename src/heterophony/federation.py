@@ -213,9 +213,9 @@ class Federation:
             node = self.first(role)
             if not node.links.children:
                 check_training(name, private, node.models)
-        for node, links in self.topology.static.items():  # each has an owner, who protects other kinds
+        for id, links in self.topology.static.items():  # each has an owner, who protects other kinds
             if not links.children:
-                check_kinds(name, [kind for kind in self.method.kinds if links.group(kind.to)], self.private(node))
+                check_kinds(name, [kind for kind in self.method.kinds if links.group(kind.to)], self.private(id))
 
     def _check_steps(self, node: str) -> None:
         """Raise where a node's privacy is that of private training, and there is none, or not a step can be paid."""
@@ -238,9 +238,11 @@ class Federation:
         found = []
         for part in self.trainings.values():
             names = self.topology.names(node)
-            noise = None if part.private is None else pick(part.private.noise, *names)
+            noise: float | None = None
+            if part.private is not None and part.private.noise is not None:
+                noise = pick(part.private.noise, *names)
             if noise is not None and part.data == "train":
-                batch = pick(part.batch, *names)
+                batch: int | None = None if part.batch is None else pick(part.batch, *names)
                 found.append(Charge("training", noise, min(1.0, (batch or len(train)) / len(train))))
         return found
 

@@ -1,15 +1,20 @@
 """A node at home with a privacy budget: paid before it leaves, once for each answer, withheld when it is spent."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("dp_accounting")
 
 from deploy.direct import Direct, engine, node_server, node_servers
+from deploy.test_budget import Fragile
 from heterophony.base import codec
 from heterophony.cli.deploying import _held
+from heterophony.deploy.budget import Budget
 from heterophony.deploy.learnable import IMAGES, learnable
 from heterophony.deploy.named_function import DeployError
 from heterophony.deploy.node_server import Household, NodeServer
@@ -162,6 +167,56 @@ def test_check_says_what_a_coordinator_could_learn_with_the_figure_of_the_page(t
     assert "at most epsilon 5 of each row" in learnable(here)[0]
     silent = node_server(FEDAVG, "north", tmp_path, egress={"kinds": []})
     assert learnable(silent) == []
+
+
+# -- random histories of a whole node ----------------------------------------------------------------------------
+EVENT = st.tuples(
+    st.sampled_from(["next", "next", "again", "invented", "restart", "old budget", "other federation"]),
+    st.one_of(st.none(), st.none(), st.integers(0, 12)),
+)
+
+
+def _lived(events, asked, folder, releases=3):
+    """Let a coordinator ask what it likes while disks fail at any write. Return all different updates that left."""
+    here = {name: node_server(FEDAVG, "north", folder / name, **own(folder, releases)) for name in ("one", "two")}
+    told, copies, next_one, round = set(), [], dict.fromkeys(here, 1), dict.fromkeys(here, 0)
+    for what, crash in events:
+        name = "two" if what == "other federation" else "one"
+        server = here[name] = node_server(FEDAVG, "north", folder / name, **own(folder, releases))
+        server.store.disk = server.budget.disk = Fragile(crash)
+        if what == "old budget" and copies:
+            server.budget.file.write_bytes(copies[0])
+        value = codec.unpack(asked[0])
+        value["number"] = next_one[name] - (what == "again" and next_one[name] > 1) + 7 * (what == "invented")
+        value["round"] = round[name] + (what == "invented")
+        answer = codec.unpack(server.answer(codec.pack(value)))
+        if "outcome" in answer:
+            next_one[name] = value["number"] + 1
+            round[name] = answer["outcome"]["round"]
+            for send in answer["outcome"]["sends"]:
+                if send[3] is not None:
+                    told.add(b"".join(t.numpy().tobytes() for t in send[3]["weights"].values()))
+        if server.budget.file.exists():
+            copies.append(server.budget.file.read_bytes())
+    return told
+
+
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.slow)])
+def test_no_history_of_a_whole_node_releases_more_than_the_budget_pays_for(examples, asked):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(EVENT, min_size=4, max_size=16))
+    def check(events):
+        with tempfile.TemporaryDirectory() as folder:
+            assert len(_lived(events, asked, Path(folder))) <= 3
+
+    check()
+
+
+def test_a_whole_node_can_spend_its_budget_and_one_that_pays_late_is_caught(asked, tmp_path, monkeypatch):
+    events = [("next", None)] * 6
+    assert len(_lived(events, asked, tmp_path / "honest")) == 3
+    monkeypatch.setattr(Budget, "spend", lambda self, charge: self.affords(charge))  # the charge is never written
+    assert len(_lived(events, asked, tmp_path / "late")) > 3
 
 
 # -- organisation.toml -------------------------------------------------------------------------------------------

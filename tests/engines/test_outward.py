@@ -22,6 +22,7 @@ from heterophony.parts import Cohort, Training
 from heterophony.runs import show
 from heterophony.runs.summary import Summary
 from toys import world
+from toys.federations import bhfl, hierarchy
 
 NAMES = ("a", "b", "c")
 SMALL = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=1e3)
@@ -189,6 +190,22 @@ def test_central_noise_is_charged_to_the_server_and_clients_send_what_they_have(
     tight = replace(privacy, budget=epsilon_of(composed([Charge("update", 2.0)]), 1e-3) * 1.001)
     stopped = local(federation({"server": tight})).run(2)  # the second mean would overdraw: nobody was heard
     assert digests(stopped)[0] == digests(local(federation({"server": tight})).run(1))[0]
+
+
+def test_each_edge_server_adds_noise_of_its_own_and_what_goes_past_it_is_refused():
+    central = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=99, central=True, kinds=("up",))
+    made = hierarchy(bhfl(turns=1))
+    run = local(replace(made, privacy={"inner": central})).run(2)
+    charges = {edge: run.host.state(edge)["account"]["charges"] for edge in ("e0", "e1")}
+    assert all([tuple(one) for one in own] == [("up", 2.0, 1.0, 2)] for own in charges.values())
+    assert all("account" not in run.host.state(leaf) for leaf in ("l0", "l3"))
+    with pytest.raises(ValueError, match="residual links bring 'far-up' past the mean that central noise is added to"):
+        replace(made, privacy={"root": replace(central, kinds=None)})
+
+
+def test_a_central_delta_is_below_one_over_the_children():
+    with pytest.raises(ValueError, match=r"delta = 0\.4 is not below 1 / 3 children"):
+        federation({"server": replace(SMALL, delta=0.4, central=True)})
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------

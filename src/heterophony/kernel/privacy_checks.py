@@ -34,6 +34,18 @@ def check_door(method: Method, node: str, role: str, links: Links, privacy: Priv
         _check_central(method, node, role, links, privacy)
 
 
+def _check_past(method: Method, node: str, links: Links, privacy: Privacy) -> None:
+    """Raise where residual links bring a trusted node single messages, past the mean of its children's."""
+    if not links.descendants:
+        return
+    for kind in method.kinds:
+        if kind.fields and INVERSE[kind.to] == "descendants" and privacy.protects(kind.name):
+            raise PrivacyError(
+                f"privacy of {node}: residual links bring {kind.name!r} past the mean that central noise is added to: "
+                "leave the links out, or the kind out of kinds"
+            )
+
+
 def check_affordable(node: str, charge: Charge, privacy: Privacy) -> None:
     """Raise where the budget does not pay for one message, or one step of training."""
     assert privacy.budget is not None
@@ -60,6 +72,7 @@ def _check_central(method: Method, node: str, role: str, links: Links, privacy: 
     read = {kind.name for kind in _crossing(method, links, privacy)}
     if not read:
         raise PrivacyError(f"privacy of {node}: central noise is for nodes with children, which send protected kinds")
+    _check_past(method, node, links, privacy)
     for reaction in method.reactions:
         if role not in reaction.roles:
             continue
