@@ -182,6 +182,30 @@ def test_a_trusted_server_reads_the_noised_mean_in_place_of_each_message():
     assert exact["examples"] == 1.0
 
 
+def test_central_clips_and_noise_are_those_of_pfl_research():
+    pytest.importorskip("pfl")
+    from pfl.internal.ops import pytorch_ops
+    from pfl.internal.ops.selector import set_framework_module
+    from pfl.privacy.gaussian_mechanism import GaussianMechanism
+    from pfl.stats import MappedVectorStatistics
+
+    set_framework_module(pytorch_ops)
+    mechanism, own = GaussianMechanism(0.7, 0.5), {"w": torch.zeros(3), "b": torch.zeros(1)}
+    updates = [{n: torch.randn(t.shape, generator=world.generator("pfl", n, i)) for n, t in own.items()} for i in "abc"]
+    theirs = [mechanism.constrain_sensitivity(MappedVectorStatistics(dict(update)))[0] for update in updates]
+    bodies = [UPDATE(weights=update, examples=1.0).body for update in updates]
+    mail = Inbox(Message("update", name, "server", 0, (1, 0), body) for name, body in zip("abc", bodies, strict=True))
+    privacy = Privacy(clip=0.7, noise=0.5, delta=1e-3, budget=999, central=True)
+    ours = mean(UPDATE, mail, privacy, {"weights": own}, Silent())["weights"]
+    for name in own:
+        assert torch.allclose(ours[name], sum(one[name] for one in theirs) / 3, atol=1e-6)
+    noise = mechanism.add_noise(MappedVectorStatistics({"w": torch.zeros(50_000)}), cohort_size=3)[0]["w"] / 3
+    wide = {"w": torch.zeros(50_000)}
+    silent = [replace(m, body=UPDATE(weights=wide, examples=1.0).body) for m in mail]
+    drawn = mean(UPDATE, Inbox(silent), privacy, {"weights": wide}, Seeded(1))["weights"]["w"]
+    assert drawn.std().item() == pytest.approx(noise.std().item(), rel=0.03)
+
+
 def test_central_noise_is_charged_to_the_server_and_clients_send_what_they_have():
     privacy = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=99, central=True)
     run = local(federation({"server": privacy})).run(2)
