@@ -135,10 +135,13 @@ def _coordinators(plan: Plan, federation: Federation) -> Iterator[str]:
 
 def _held(here: Household) -> Iterator[str]:
     """Say what each node of an organisation holds; inner nodes by their names."""
+    from heterophony.deploy.learnable import learnable
+
     for name, node in here.nodes.items():
         yield from _place(node.federation, name)
         yield from _owned(node.federation, name)
         yield from _messages(node)
+        yield from learnable(node)
         yield f"figures told: {', '.join(node.egress.metrics) or 'none'}; hashes of models: {node.egress.digest}"
         yield from node.budget.lines() if node.budget is not None else ()
         yield f"reactions: {node.egress.reactions or 'as many as the coordinator asks for'}"

@@ -64,7 +64,7 @@ class Ditto(Method):
         "client": {"model": Same(start="alike"), "fork": Same(start="alike")},
     }
     headline = "personalised"
-    unused = ("local.initial",)
+    unused = ("local.initial", "local.private")
 
     pull: Annotated[float, "lambda: how strongly the own model is pulled to the global one; 0 is solo"] = 0.1
     cohort: Cohort = Cohort()

@@ -61,7 +61,7 @@ class FML(Method):
     kinds = (GLOBAL, MEME)
     models = {"server": {"model": Global()}, "client": {"model": Own(), "meme": Global()}}
     headline = "personalised"
-    unused = ("cohort.weighted",)
+    unused = ("cohort.weighted", "local.private")
     tasks = True  # where what is shared ends before the outputs
 
     alpha: Annotated[Scheduled, "share of the labels in the private network's loss (Eq. 5); the rest is KL"] = 0.5

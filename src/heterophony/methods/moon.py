@@ -73,7 +73,7 @@ class Moon(Method):
     memory = ("trained",)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "common": Same(), "previous": Same()}}
     headline = "global"
-    unused = ("local.initial",)
+    unused = ("local.initial", "local.private")
 
     mu: Annotated[float, "weight of the contrastive loss"] = 1.0
     tau: Annotated[float, "temperature of the contrastive loss"] = 0.5
