@@ -242,7 +242,9 @@ class RemoteHost:
         self._check_groups(answer.groups)
         rows = self._rows(question.node, answer.rows, latest)
         refused = tuple(one_line(text, 300) for text in answer.refused)
-        doubts = tuple(one_line(text, 300) for text in answer.doubts[: len(received)])
+        known = {f" from {message.sender}: " for message in received}  # a node may doubt what it was sent, and no more
+        doubts = tuple(one_line(text, 300) for text in answer.doubts if any(name in text for name in known))
+        doubts = doubts[: len(received)]
         return replace(answer, rows=rows, refused=refused, doubts=doubts).all_at(max(question.start, self.now()))
 
     def _latest(self, question: Question, round: int) -> int:
