@@ -89,7 +89,7 @@ CHOSEN = {
     "feddf": "multi-krum",
     "fedmd": "median",
     "cronus": "median",
-    "fedproto": "median",
+    "fedproto": "trimmed+mix",
 }
 ATTACKS = ("sign-flip", "gaussian", "alie", "ipm", "huge", "nan", "free-rider", "label-flip", "backdoor", "soft-labels")
 NOBODY = "nobody"
