@@ -38,7 +38,7 @@ PARTICIPANTS = 10
 ROUNDS = 30
 GOAL = 0.02  # a loss below it, with its whole interval, is what each family should have an option for
 COUNTS = (0, 1, 2, 3)  # of liars
-SEEDS, FIRST, HALF = 10, 2, 4  # of these, the first meet all attacks; after the half, other cells come in between
+SEEDS, FIRST, HALF = 10, 2, 3  # of these, the first meet all attacks; after seed HALF, other cells come in between
 FIRST_CHOICE = 100  # the seeds of `choose` begin here
 
 WORLD: dict[str, Any] = {

@@ -2,18 +2,18 @@
 
 python tools/soak.py --minutes 30 --out soak.jsonl
 
-FedAvg between organisations: the coordinator's engine and its host, and for each node a real server of the node with its
-store on disk. They are in one process, and bytes go from one to the other without a network, so there is no SuperNode.
+FedAvg between organisations: the coordinator's engine and its host, and for each node a real server of the node with
+its store on disk. They are in one process. Bytes go from one to the other without a network, so there is no SuperNode.
 What is done to them, at moments that follow from a seed:
 
 - a node is not connected for some polls; its server is thrown away and begins again from its disk;
-- an answer is lost, comes some polls late, comes twice, or is longer than the limit of a message;
+- an answer is lost, comes some polls late, or is longer than the limit of a message;
 - the clock jumps: ahead by two minutes, back by five seconds.
 
 A line of the file says how many rounds were done, the memory of the process (MiB) and its open descriptors. In the end
-the models must be those of a run that nobody disturbed. Memory counts as flat if its median in the last third is at most
-a tenth above that in the middle third, and descriptors if there are no more than two more. The ledger grows by design;
-it is said by how much.
+the models must be those of a run that nobody disturbed. Memory counts as flat if its median in the last third is at
+most a tenth above that in the middle third, and descriptors if there are no more than two more. The ledger grows by
+design; it is said by how much.
 """
 
 from __future__ import annotations
