@@ -265,6 +265,8 @@ class Federation:
         cohort = getattr(self.method, "cohort", None)
         if not isinstance(cohort, Cohort):
             return
+        if cohort.trusts and not self.method.trusts:
+            raise ValueError(f"cohort.combine: {type(self.method).__name__} has no server that learns from public rows")
         for reaction in self.method.reactions:
             if not isinstance(reaction.trigger, Every):
                 continue

@@ -195,6 +195,19 @@ def _noised(here: NodeServer, kind: Kind) -> str:
     return f", clipped ({clips or 'nothing to clip'}), with noise of {privacy.noise:g} times that"
 
 
+@app.command("put-out")
+def put_out(
+    folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")],
+    participant: Annotated[str, typer.Argument(help="Its name.")],
+) -> None:
+    """Put a participant out: it is asked nothing more, and what it sends is refused. The ledger has a line of it."""
+    with complaints():
+        from heterophony.deploy import coordinator
+
+        coordinator.put_out(folder, participant)
+    print(f"{participant} is out from its next round on; the run need not be stopped")
+
+
 @app.command()
 def key(
     folder: OneFolder, force: Annotated[bool, typer.Option("--force", help="Replace the key that is there.")] = False
