@@ -8,7 +8,7 @@ READY = $(VENV)/.ready
 export OMP_NUM_THREADS = 1
 export MKL_NUM_THREADS = 1
 
-.PHONY: setup demo test test-all test-shuffled lint bench clean
+.PHONY: setup demo test test-all test-shuffled lint site package bench clean
 
 setup: $(READY)
 
@@ -40,6 +40,20 @@ test-shuffled: $(READY)
 	@echo "order $(SEED)"
 	$(BIN)/pytest -n 2 -m 'not slow' -p randomly --randomly-seed=$(SEED)
 
+# The documentation as a site, in site/; each warning ends it. What makes pages and packages has an environment of its own.
+TOOLS = $(VENV)-tools
+$(TOOLS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocs-jupyter latex2mathml build twine
+	touch $(TOOLS)/.ready
+
+site: $(TOOLS)/.ready
+	PYTHONPATH=src NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/python tools/make_site.py
+
+# sdist and wheel, checked, and the wheel installed into an empty environment. A release: tools/release.py --home ADDRESS
+package: $(TOOLS)/.ready
+	$(TOOLS)/bin/python tools/release.py --check
+
 # What the machine at hand can measure, into bench.md. PEERS is an interpreter that has pfl and fedjax, if there is one.
 PEERS ?= $(BIN)/python
 bench: $(READY)
@@ -50,4 +64,4 @@ bench: $(READY)
 	  | tee bench.md
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(TOOLS) site dist .mypy_cache .ruff_cache .pytest_cache

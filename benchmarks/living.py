@@ -34,6 +34,9 @@ AGAINST: dict[str, dict[str, Any]] = {
 }
 WHO: dict[str, dict[str, Any]] = {"asked": {}, "lives": LIVES}
 VARIANTS = {f"{who}{what}": {**how, **more} for what, more in AGAINST.items() for who, how in WHO.items()}
+# A drift is about as long as so many trainings: PackNet is told where a task ends.
+PACKED = {"asked": {"retain.packnet": 0.5, "retain.task": 2}, "lives": {"retain.packnet": 0.5, "retain.task": 14}}
+VARIANTS |= {f"{who}, PackNet": {**WHO[who], **how} for who, how in PACKED.items()}
 VARIANTS |= {"asked, 20 epochs": LONG, "lives alone": ALONE}
 TREE = {"root": {"left": ["c0", "c1", "c2", "c3"], "right": ["c4", "c5", "c6", "c7"]}}
 

@@ -1,122 +1,375 @@
-"""What liars cost: one method a family, each with several rules, under several attacks, by the share of liars.
+"""What liars cost: one method a family, by the mean and by a robust rule, under up to ten attacks, by how many lie.
 
-python benchmarks/robustness.py --out runs/robustness [--seeds 2] [--rounds 10] [--attacks sign-flip ...] [ARM ...]
+python benchmarks/robustness.py --out runs/robustness run [--part 0/2] [--until 21:30]
+python benchmarks/robustness.py --out runs/robustness table
+python benchmarks/robustness.py --out runs/robustness-choice choose
 
-Ten participants share the 1,000 embedded digits; four in ten of these are test rows. A figure is the mean accuracy of
-the honest participants' models on the test rows after the last round. The table has, for each share of liars, the
-worst of the attacks. Runs are kept in runs.json of the folder: what is there is not run again.
+Ten participants share rows of USPS alike; its 2,007 test rows are the test set. `choose` tries rules for each family on
+validation rows, with seeds that `run` does not have. `run` appends a line a run to runs.jsonl, and does not run again
+what is there: several processes may each do a part of it. `table` makes the table, the losses and the heat map of it.
+
+A figure is the accuracy after the last round of the server's model, or the mean of the honest participants' own. The
+loss is what the plain mean has without liars, by the same seed and the same participants, less that figure.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heterophony.engines import local
+from heterophony.kernel.compute import Compute
 from heterophony.report.figure import Figure, Heat, Panel
 from heterophony.report.static import save
 from heterophony.settings import Setting, assemble
-from tables import cell, collect, report
+from heterophony.tables.interval import Interval, interval
+from tables import report
 
 PARTICIPANTS = 10
-SHARES = (0, 1, 2, 3)
-ATTACKS = ("sign-flip", "gaussian", "label-flip")
+ROUNDS = 30
+GOAL = 0.02  # a loss below it, with its whole interval, is what each family should have an option for
+COUNTS = (0, 1, 2, 3)  # of liars
+SEEDS, FIRST, HALF = 10, 2, 3  # of these, the first meet all attacks; after seed HALF, other cells come in between
+FIRST_CHOICE = 100  # the seeds of `choose` begin here
+
 WORLD: dict[str, Any] = {
-    "data.rotations": [0],
-    "data.clients": PARTICIPANTS,
-    "data.test": 0.4,
-    "data.validation": 0.0,
-    "models.participants": "mlp",
-    "local.epochs": 3,
-    "local.batch": 16,
+    "name": "robustness",
+    "summary": "USPS among ten participants alike",
+    "rounds": ROUNDS,
+    "evaluate": ROUNDS,
+    "data": {"source": "usps", "rows": 4700, "clients": PARTICIPANTS, "public": {"fraction": 0.05}},
+    "models": {"participants": "mlp"},
+    "local": {"steps": 3, "batch": 128, "lr": 0.1, "momentum": 0.9, "optimiser": "sgd"},
 }
-LOGITS = {"distil.lr": 0.05, "distil.momentum": 0.9}
-METHODS: dict[str, dict[str, Any]] = {
+EDGES = {f"e{edge}": [f"c{5 * edge + i}" for i in range(5)] for edge in range(2)}
+METHODS: dict[str, dict[str, Any]] = {  # one a family
     "fedavg": {},
-    "fedmd": {"measure": "ce", "local.initial": 2, **LOGITS},
+    "hierfavg": {"topology.tree": {"root": EDGES}},
+    "ditto": {},
+    "fml": {"local.lr": 0.1},
+    "feddf": {},
+    "fedmd": {"measure": "ce", "distil.lr": 0.05, "distil.momentum": 0.9, "local.initial": 2},
     "cronus": {"local.initial": 2},
     "fedproto": {},
 }
-OF = {  # the rules that each family is measured with
-    "fedavg": ("mean", "median", "multi-krum"),
-    "fedmd": ("mean", "median"),
-    "cronus": ("mean", "filter"),
-    "fedproto": ("mean", "median"),
+FAMILY = {
+    "fedavg": "weights",
+    "hierfavg": "weights in a tree",
+    "ditto": "personal models",
+    "fml": "a common network beside one's own",
+    "feddf": "weights and an ensemble",
+    "fedmd": "logits",
+    "cronus": "soft labels",
+    "fedproto": "class means",
 }
-ARMS = [f"{method} {rule}" for method, rules in OF.items() for rule in rules]
+OUTPUTS = ("fedmd", "cronus", "fedproto")  # what travels is no weights
+RULES: dict[str, Any] = {
+    "mean": "mean",
+    "median": "median",
+    "multi-krum": "multi-krum",
+    "trimmed+mix": {"rule": "trimmed", "mix": True},
+    "filter": "filter",
+    "trust": "trust",
+}
+TRUSTING = ("fedavg", "ditto", "fml")  # whose server has a model of its own, which it can train on public rows
+CHOSEN = {
+    "fedavg": "trimmed+mix",
+    "hierfavg": "median",
+    "ditto": "trimmed+mix",
+    "fml": "trimmed+mix",
+    "feddf": "multi-krum",
+    "fedmd": "median",
+    "cronus": "median",
+    "fedproto": "trimmed+mix",
+}
+ATTACKS = ("sign-flip", "gaussian", "alie", "ipm", "huge", "nan", "free-rider", "label-flip", "backdoor", "soft-labels")
+OF_MEAN = ("sign-flip", "huge", "label-flip")  # the attacks that the mean meets
+NOBODY = "nobody"
+TRIED = ("sign-flip", "ipm", "label-flip")  # the attacks of `choose`
 
 
-def one(arm: str, attack: str, liars: int, rounds: int, seed: int) -> float | None:
-    """Return the honest participants' mean accuracy; None where a model's outputs are no numbers."""
-    method, rule = arm.split()
-    changes = {**WORLD, **METHODS[method], "cohort.combine": rule, "evaluate": rounds}
-    if liars:
-        changes |= {"attack.how": attack, "attack.who": liars}
-    federation = assemble(method, Setting.load("rotated-mnist"), seed=seed, changes=changes)
-    liar = set(federation.attack.who) if federation.attack else set()
-    found = local(federation).run(rounds)
-    table = found.table.select(product=federation.method.headline, quantity="accuracy", split="test").last()
-    rows = [row for row in table.rows if row["node"] not in liar]
-    if not rows or any(row["sum"] is None for row in rows):
+class Case(NamedTuple):
+    """One run: a method by a rule, an attack, how many lie, and the seed."""
+
+    method: str
+    rule: str
+    attack: str
+    liars: int
+    seed: int
+
+
+Runs = dict[Case, dict[str, float | None]]
+
+
+def attacks(method: str) -> list[str]:
+    """Return the attacks that change anything here: weights hold no soft labels; outputs have no steps of the past."""
+    without = "alie" if method in OUTPUTS else "soft-labels"
+    return [attack for attack in ATTACKS if attack != without]
+
+
+def plan(chosen: dict[str, str], found: Runs) -> Iterator[Case]:
+    """Yield the runs of the table, the most important ones first.
+
+    By the chosen rules, the first seeds meet all attacks of three liars. The two attacks that cost most by then have
+    more seeds. The mean meets three attacks with one seed. Of fewer liars, each rule meets two attacks with one seed.
+    """
+    for seed in range(FIRST):
+        for method, rule in chosen.items():
+            yield from cases(method, "mean", 0, seed)
+            yield from cases(method, rule, 0, seed)
+            yield from cases(method, rule, 3, seed)
+    for seed in range(FIRST, SEEDS):
+        for method, rule in chosen.items():
+            if worst := two_worst(found, method, rule, FIRST):
+                yield from cases(method, "mean", 0, seed)
+                yield from cases(method, rule, 3, seed, worst)
+        if seed == HALF:
+            for method in chosen:
+                yield from cases(method, "mean", 3, 0, OF_MEAN)
+            for liars in (1, 2):
+                for method, rule in chosen.items():
+                    yield from cases(method, rule, liars, 0, two_worst(found, method, rule, FIRST))
+                    yield from cases(method, "mean", liars, 0, OF_MEAN[:2])
+
+
+def cases(method: str, rule: str, liars: int, seed: int, only: Sequence[str] = ATTACKS) -> Iterator[Case]:
+    """Yield the runs of a cell of the table."""
+    for attack in attacks(method) if liars else [NOBODY]:
+        if not liars or attack in only:
+            yield Case(method, rule, attack, liars, seed)
+
+
+def two_worst(found: Runs, method: str, rule: str, seeds: int) -> list[str]:
+    """Return the two attacks that cost most with the first seeds; none before all of these runs are there."""
+    cost = {}
+    for attack in attacks(method):
+        lost = [loss(found, method, rule, attack, 3).get(seed) for seed in range(seeds)]
+        known = [one for one in lost if one is not None]
+        if len(known) < seeds:
+            return []
+        cost[attack] = math.fsum(known)
+    return sorted(cost, key=lambda attack: -cost[attack])[:2]
+
+
+def choices() -> Iterator[Case]:
+    """Yield the runs by which a rule is chosen for each family."""
+    for method in METHODS:
+        for rule in RULES:
+            if (rule != "filter" or method in OUTPUTS) and (rule != "trust" or method in TRUSTING):
+                for attack in (NOBODY, *TRIED):
+                    yield Case(method, rule, attack, 0 if attack == NOBODY else 3, FIRST_CHOICE)
+
+
+def one(case: Case, split: str) -> dict[str, float | None]:
+    """Return the accuracy of each honest participant, or of the server; None where a model's outputs are no numbers."""
+    changes = {**METHODS[case.method], "cohort.combine": _rule(case)}
+    if case.liars:
+        changes |= {"attack.how": case.attack, "attack.who": case.liars}
+    if split == "validation":
+        changes |= {"data.validation": 0.3}
+    made = assemble(case.method, Setting.of(WORLD), seed=case.seed, changes=changes, compute=Compute(executor="eager"))
+    made = replace(made, tests={name: {split: splits[split]} for name, splits in made.tests.items() if split in splits})
+    liars = set(made.attack.who) if made.attack else set()
+    found = local(made).run(ROUNDS)
+    table = found.table.select(product=made.method.headline, quantity="accuracy", split=split).last()
+    rows = [row for row in table.rows if row["node"] not in liars]
+    return {row["node"]: None if row["sum"] is None else row["sum"] / row["n"] for row in rows}
+
+
+def _rule(case: Case) -> Any:
+    """Return the rule as the option takes it. In the tree, the root has two children, of whom no rule can doubt one."""
+    return {"root": "mean", "*": RULES[case.rule]} if case.method == "hierfavg" else RULES[case.rule]
+
+
+# -- runs that are kept --------------------------------------------------------------------------------------------
+class Store:
+    """Runs in a file of lines. A line that was torn by a kill is left out, and its run is made again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> dict[Case, dict[str, float | None]]:
+        found = {}
+        for line in self.path.read_text().splitlines() if self.path.exists() else []:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if row["world"] == _world(row["case"][0]):
+                found[Case(*row["case"])] = row["accuracy"]
+        return found
+
+    def add(self, case: Case, accuracy: dict[str, float | None], seconds: float) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"case": case, "accuracy": accuracy, "world": _world(case.method), "seconds": round(seconds, 2)}
+        with self.path.open("a") as file:
+            file.write("\n" + json.dumps(row) + "\n")  # a torn line before it stays alone
+
+
+def _world(method: str) -> int:
+    """Return what tells whether a run was made with the present data, rounds and rates."""
+    return zlib.crc32(json.dumps([WORLD, METHODS[method]], sort_keys=True).encode())
+
+
+def work(store: Store, asked: Callable[[Runs], Iterable[Case]], split: str, part: str, until: str | None) -> None:
+    """Make the runs that are not there yet: those of this part, until the hour has come."""
+    mine, parts = map(int, part.split("/"))
+    while True:
+        known = store.read()
+        left = [case for case in asked(known) if case not in known]
+        own = [case for case in left if zlib.crc32(repr(case).encode()) % parts == mine]
+        if until is not None and f"{datetime.now():%H:%M}" >= until:
+            print("the hour has come")
+            return
+        if not left:
+            return
+        if not own:  # what the other parts are at may decide about what is to be done
+            time.sleep(5)
+            continue
+        began = time.process_time()
+        accuracy = one(own[0], split)
+        store.add(own[0], accuracy, time.process_time() - began)
+        print(*own[0], f"{mean_of(accuracy):.3f}", flush=True)
+
+
+# -- what becomes of them ------------------------------------------------------------------------------------------
+def mean_of(accuracy: dict[str, float | None], nodes: Any = None) -> float:
+    """Return the mean accuracy. A lost model has none at all, nor has a run that no honest participant came through."""
+    named = accuracy if nodes is None else {name: accuracy[name] for name in nodes}
+    return sum(value or 0.0 for value in named.values()) / max(1, len(named))
+
+
+def seeds_of(found: Runs, method: str, rule: str, attack: str, liars: int) -> dict[int, dict[str, float | None]]:
+    """Return the runs of a cell's attack by seed."""
+    return {case.seed: own for case, own in found.items() if case[:4] == (method, rule, attack, liars)}
+
+
+def worst(found: Runs, method: str, rule: str, liars: int) -> tuple[str, list[float]] | None:
+    """Return the attack with the lowest mean accuracy over seeds, and its figures."""
+    made = {}
+    for attack in attacks(method) if liars else [NOBODY]:
+        if runs := seeds_of(found, method, rule, attack, liars):
+            made[attack] = [mean_of(own) for _, own in sorted(runs.items())]
+    if not made:
         return None
-    return float(sum(row["sum"] for row in rows) / sum(row["n"] for row in rows))
+    attack = min(made, key=lambda name: math.fsum(made[name]) / len(made[name]))
+    return attack, made[attack]
+
+
+def loss(found: Runs, method: str, rule: str, attack: str, liars: int) -> dict[int, float]:
+    """Return by seed what a rule loses against the plain mean without liars, by the same participants."""
+    calm = seeds_of(found, method, "mean", NOBODY, 0)
+    runs = seeds_of(found, method, rule, attack, liars)
+    return {seed: mean_of(calm[seed], own or None) - mean_of(own) for seed, own in runs.items() if seed in calm}
+
+
+def heaviest(found: Runs, method: str, rule: str) -> tuple[str, Interval] | None:
+    """Return the attack by three liars that costs most, and the interval of its loss."""
+    made = {attack: interval(list(loss(found, method, rule, attack, 3).values())) for attack in attacks(method)}
+    known = {attack: own for attack, own in made.items() if own is not None}
+    if len(known) < len(made):
+        return None
+    return max(known.items(), key=lambda pair: pair[1].mean)
+
+
+def table(found: Runs, chosen: dict[str, str], out: Path) -> None:
+    """Write the table of worst attacks, the losses with 30 % liars, every cell, and the heat map."""
+    arms = [(method, rule) for method in METHODS for rule in dict.fromkeys(("mean", chosen[method]))]
+    counts = COUNTS
+    lines = [f"| | {' | '.join(f'{n} of {PARTICIPANTS}' for n in counts)} |", "|---" * (len(counts) + 1) + "|"]
+    heat: list[list[float | None]] = []
+    for method, rule in arms:
+        cells = [worst(found, method, rule, liars) for liars in counts]
+        lines.append(f"| {method} {rule} | {' | '.join(map(_cell, cells))} |")
+        heat.append([None if own is None else 100 * math.fsum(own[1]) / len(own[1]) for own in cells])
+    lines += ["", "| family | rule | attack that costs most | loss | seeds | under 2 points |", "|---" * 6 + "|"]
+    lines += [_judged(found, method, chosen[method]) for method in METHODS]
+    lines += ["", *_whole(found, arms)]
+    note = (
+        f"{PARTICIPANTS} participants; accuracy of the honest in per cent under the worst attack that was tried. "
+        "Behind it in brackets: that attack, and how many seeds."
+    )
+    seeds = 1 + max(case.seed for case in found)
+    report(out / "table.md", "python benchmarks/robustness.py --out runs/robustness table", seeds, note, lines)
+    caption = "Accuracy of honest participants (%) under the worst attack tried, by the share of liars."
+    names, shares = [f"{method} {rule}" for method, rule in arms], [f"{10 * n} %" for n in counts]
+    panel = Panel([Heat(heat, names, shares, low=0, high=100, digits=0)], x="liars")
+    save(Figure("robustness", "What liars cost", caption, caption, [panel], width="middle"), out)
+
+
+def _cell(found: tuple[str, list[float]] | None) -> str:
+    if found is None:
+        return "-"
+    own = interval(found[1])
+    return f"{own.text() if own else '-'} ({found[0]}, {len(found[1])})" if found[0] != NOBODY else own.text()
+
+
+def _judged(found: Runs, method: str, rule: str) -> str:
+    """Return a line: what the chosen rule loses with three liars, and whether the whole interval is below the goal."""
+    own = heaviest(found, method, rule)
+    if own is None:
+        return f"| {FAMILY[method]} ({method}) | {rule} | - | - | - | not measured |"
+    attack, lost = own
+    if lost.half is None:
+        verdict = "not told by one seed"
+    else:
+        high, low = lost.mean + lost.half, lost.mean - lost.half
+        verdict = "yes" if high < GOAL else "no" if low >= GOAL else "open"
+    return f"| {FAMILY[method]} ({method}) | {rule} | {attack} | {lost.text()} | {lost.n} | {verdict} |"
+
+
+def _whole(found: Runs, arms: list[tuple[str, str]]) -> list[str]:
+    """Return the table of all attacks by three liars."""
+    lines = [f"| 3 of {PARTICIPANTS} | {' | '.join(ATTACKS)} |", "|---" * (len(ATTACKS) + 1) + "|"]
+    for method, rule in arms:
+        cells = []
+        for attack in ATTACKS:
+            runs = seeds_of(found, method, rule, attack, 3)
+            own = interval([mean_of(accuracy) for accuracy in runs.values()])
+            cells.append("" if own is None else own.text())
+        lines.append(f"| {method} {rule} | {' | '.join(cells)} |")
+    return lines
+
+
+def chosen_by(found: Runs) -> list[str]:
+    """Return the table of what each rule has on validation rows under the worst of the attacks tried."""
+    lines = ["| | rule | nobody lies | worst of those tried |", "|---|---|---|---|"]
+    for method in METHODS:
+        for rule in RULES:
+            own = {a: mean_of(v) for (m, r, a, _, _), v in found.items() if (m, r) == (method, rule)}
+            if len(own) == len(TRIED) + 1:
+                attack = min(TRIED, key=lambda name: own[name])
+                lines.append(f"| {method} | {rule} | {100 * own[NOBODY]:.1f} | {100 * own[attack]:.1f} ({attack}) |")
+    return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("arms", nargs="*", default=ARMS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "table", "choose"))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--attacks", nargs="+", default=list(ATTACKS))
-    parser.add_argument("--liars", nargs="+", type=int, default=list(SHARES))
+    parser.add_argument("--part", default="0/1", help="which of how many parts of the runs")
+    parser.add_argument("--until", help="an hour, such as 21:30, after which no run begins")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
     args = parser.parse_args()
-    cases = {
-        f"{arm}, {attack}, {liars}": (arm, attack, liars)
-        for arm in args.arms
-        for liars in args.liars
-        for attack in (args.attacks if liars else ["nobody"])
-    }
-    began = time.perf_counter()
-    told = {"rounds": args.rounds, "world": WORLD, "methods": METHODS}
-    found = collect(
-        args.out / "runs.json", cases, args.seeds, lambda name, seed: one(*cases[name], args.rounds, seed), told
-    )
-    write(args, cases, found)
-    print(f"{time.perf_counter() - began:.0f} s")
-
-
-def write(args: argparse.Namespace, cases: dict[str, Any], found: dict[str, list[Any]]) -> None:
-    """Write the table, all cells, and the heat map."""
-    lines = [f"| | {' | '.join(f'{liars} of {PARTICIPANTS}' for liars in args.liars)} | worst attack |"]
-    lines.append("|---" * (len(args.liars) + 2) + "|")
-    heat: list[list[float | None]] = []
-    for arm in args.arms:
-        worst = [_worst(arm, liars, cases, found) for liars in args.liars]
-        lines.append(f"| {arm} | {' | '.join(cell(found[name]) for name in worst)} | {cases[worst[-1]][1]} |")
-        heat.append([100 * _mean(found[name]) for name in worst])
-    command = f"python benchmarks/robustness.py --out {args.out} --seeds {args.seeds} --rounds {args.rounds}"
-    note = f"{PARTICIPANTS} participants, accuracy of the honest in per cent, the worst of {', '.join(args.attacks)}."
-    report(args.out / "table.md", command, args.seeds, note, lines)
-    (args.out / "cells.json").write_text(json.dumps(found, indent=1) + "\n")
-    shares = [f"{10 * liars} %" for liars in args.liars]
-    caption = f"Accuracy of honest participants (%) under the worst attack, by the share of liars; {args.seeds} seeds."
-    panel = Panel([Heat(heat, args.arms, shares, low=0, high=100, digits=0)], x="liars")
-    save(Figure("robustness", "What liars cost", caption, caption, [panel], width="middle"), args.out)
-
-
-def _worst(arm: str, liars: int, cases: dict[str, Any], found: dict[str, list[Any]]) -> str:
-    """Return the case with the lowest mean; one whose models are lost is the lowest."""
-    names = [name for name, (own, _, count) in cases.items() if (own, count) == (arm, liars)]
-    return min(names, key=lambda name: _mean(found[name]))
-
-
-def _mean(values: list[float | None]) -> float:
-    """Return the mean, where a lost model has no accuracy at all."""
-    return sum(value or 0.0 for value in values) / len(values)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    store = Store(args.out / "runs.jsonl")
+    if args.what == "choose":
+        work(store, lambda _: [c for c in choices() if c.method in args.methods], "validation", args.part, args.until)
+        print("\n".join(chosen_by(store.read())))
+    elif args.what == "run":
+        chosen = {method: CHOSEN[method] for method in args.methods}
+        work(store, lambda found: plan(chosen, found), "test", args.part, args.until)
+    else:
+        table(store.read(), CHOSEN, args.out)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ BRINGS = {
     "secure": {"cryptography", "pycryptodome"},
     "ray": {"ray"},
     "flower": {"flwr"},
+    "metrics": {"prometheus-client"},
     "text": {"transformers"},
     "vision": {"torchvision", "timm"},
     "onnx": {"onnx", "onnxscript"},

@@ -18,7 +18,7 @@ from heterophony.base.wording import listed, meant
 from heterophony.data.table import Data
 from heterophony.data.views import completed
 from heterophony.kernel import ready
-from heterophony.kernel.accountant import library
+from heterophony.kernel.accountant import PrivacyError, library
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.by_level import check_known, pick, tables, values
@@ -28,8 +28,8 @@ from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
-from heterophony.kernel.privacy import Privacy, PrivateSteps
-from heterophony.kernel.privacy_checks import check_delta, check_door, check_kinds, check_training
+from heterophony.kernel.privacy import Charge, Privacy, PrivateSteps
+from heterophony.kernel.privacy_checks import check_affordable, check_delta, check_door, check_kinds, check_training
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
 from heterophony.kernel.topology import Topology
@@ -197,9 +197,13 @@ class Federation:
             train = (self.of(self.data, node) or {}).get("train")
             if privacy is not None and isinstance(train, Data):
                 check_delta(node, len(train), privacy)
+            elif privacy is not None and privacy.central:  # what is told of is a child with all its rows
+                check_delta(node, len(links.children), privacy, "children")
         for name, training in self.trainings.items():
             if training.private is not None:
                 self._check_private_training(name, training.private)
+        for node in self.topology.roles:
+            self._check_steps(node)
 
     def _check_private_training(self, name: str, private: PrivateSteps) -> None:
         """Raise where rows cannot be told apart in training, or are told of beside it."""
@@ -207,8 +211,38 @@ class Federation:
             node = self.first(role)
             if not node.links.children:
                 check_training(name, private, node.models)
-                kinds = [kind for kind in self.method.told if node.links.group(kind.to)]
-                check_kinds(name, kinds, self.private(node.id))
+        for id, links in self.topology.static.items():  # each has an owner, who protects other kinds
+            if not links.children:
+                check_kinds(name, [kind for kind in self.method.told if links.group(kind.to)], self.private(id))
+
+    def _check_steps(self, node: str) -> None:
+        """Raise where a node's privacy is that of private training, and there is none, or not a step can be paid."""
+        privacy, trainings = self.private(node), [part for part in self.trainings.values() if part.private is not None]
+        if privacy is None or self.topology.static[node].children:
+            return
+        if privacy.kinds == () and not trainings:
+            raise PrivacyError(
+                f"privacy of {node}: no kind is protected (kinds = []), and no training is private: set local.private, "
+                "or protect kinds"
+            )
+        for charge in self.step_charges(node):
+            check_affordable(node, charge, privacy)
+
+    def step_charges(self, node: str) -> list[Charge]:
+        """Return what one step of each private training costs a node, where its rows are known."""
+        train = (self.of(self.data, node) or {}).get("train")
+        if not isinstance(train, Data) or self.topology.static[node].children:
+            return []
+        found = []
+        for part in self.trainings.values():
+            names = self.topology.names(node)
+            noise: float | None = None
+            if part.private is not None and part.private.noise is not None:
+                noise = pick(part.private.noise, *names)
+            if noise is not None and part.data == "train":
+                batch: int | None = None if part.batch is None else pick(part.batch, *names)
+                found.append(Charge("training", noise, min(1.0, (batch or len(train)) / len(train))))
+        return found
 
     def _check_quorums(self) -> None:
         """Raise where a node waits for more children than it asks: it would skip every round."""
@@ -234,6 +268,8 @@ class Federation:
         cohort = getattr(self.method, "cohort", None)
         if not isinstance(cohort, Cohort):
             return
+        if cohort.trusts and not self.method.trusts:
+            raise ValueError(f"cohort.combine: {type(self.method).__name__} has no server that learns from public rows")
         for reaction in self.method.reactions:
             if not isinstance(reaction.trigger, Every):
                 continue

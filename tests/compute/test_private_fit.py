@@ -85,6 +85,38 @@ def test_gradients_of_rows_are_those_that_opacus_takes():
     assert sum(terms["model"].values()).item() == pytest.approx(loss.item(), abs=1e-5)
 
 
+# By opacus 1.6.0: `GradSampleModule(node().models["model"])` on `DATA`; each row's gradient cut to at most 0.7, and
+# added up. For each parameter its length, and its first three numbers. All 40 rows are clipped.
+FROZEN = {
+    "0.weight": (3.04744, [-0.11162, 0.16604, -0.94849]),
+    "0.bias": (1.49905, [-0.59299, -0.26983, 0.32839]),
+    "2.weight": (2.11017, [0.16107, -0.46153, -0.73881]),
+    "2.bias": (6.12773, [-1.19646, 5.25954, -2.34809]),
+}
+
+
+def test_gradients_of_rows_are_those_that_opacus_once_took():
+    model = node().models["model"]
+    sums, _ = private_fit.summed(model, order(), dict(model.named_parameters()), DATA, 0.7)
+    for name, (length, first) in FROZEN.items():
+        assert sums[name].norm().item() == pytest.approx(length, abs=1e-3)
+        assert sums[name].flatten()[:3].tolist() == pytest.approx(first, abs=1e-3)
+
+
+def test_a_parameter_that_is_one_number_has_gradients_of_rows_too():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.scale = nn.Linear(8, 4), nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x):
+            return self.scale * self.inner(x)
+
+    here = node(Scaled())
+    fit(here, order(epochs=1))
+    assert here.models["model"].scale.item() != 2.0
+
+
 def test_without_clipping_or_noise_all_rows_give_the_gradient_of_the_batch():
     here, there = node(), node()
     still = PrivateSteps(clip=1e6, noise=1e-12)
@@ -171,6 +203,20 @@ def test_the_second_opinion_of_another_accountant_is_the_same():
     )
     low, _, high = accountant.compute_epsilon(num_compositions=100)
     assert low <= epsilon_of(composed([Charge("training", 1.0, 0.1, 100)]), 1e-5) <= high * 1.02
+
+
+# By prv-accountant 0.2.0 with eps_error 0.02 and delta_error delta / 1000: multiplier, rate, steps, delta; least, most.
+@pytest.mark.parametrize(
+    ("case", "least", "most"),
+    [
+        ((1.0, 0.1, 100, 1e-5), 7.02683, 7.06774),
+        ((1.5, 0.1, 20, 1e-5), 1.67257, 1.71286),
+        ((2.0, 0.02, 500, 1e-4), 0.74183, 0.78199),
+    ],
+)
+def test_the_second_opinion_that_was_once_had_is_the_same(case, least, most):
+    multiplier, rate, steps, delta = case
+    assert least <= epsilon_of(composed([Charge("training", multiplier, rate, steps)]), delta) <= most * 1.01
 
 
 @pytest.mark.parametrize(

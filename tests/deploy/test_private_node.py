@@ -1,15 +1,24 @@
 """A node at home with a privacy budget: paid before it leaves, once for each answer, withheld when it is spent."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("dp_accounting")
 
 from deploy.direct import Direct, engine, node_server, node_servers
+from deploy.test_budget import Fragile
 from heterophony.base import codec
 from heterophony.cli.deploying import _held
+from heterophony.deploy.budget import Budget
+from heterophony.deploy.learnable import IMAGES, learnable
 from heterophony.deploy.named_function import DeployError
-from heterophony.deploy.node_server import Household
+from heterophony.deploy.node_server import Household, NodeServer
+from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.participant import _check_budget
 from heterophony.kernel.accountant import composed, epsilon_of
@@ -139,6 +148,75 @@ def test_check_prints_the_block_and_what_is_left(tmp_path):
         "'update' (weights, examples) to parent: may leave, clipped (weights to 1), with noise of 8" in x for x in lines
     )
     assert any(line.startswith("privacy budget ") and "epsilon 0 of " in line for line in lines)
+    once = epsilon_of(composed([ONCE]), DELTA)
+    assert any(f"could learn from 'update': epsilon {once:.4g} of all rows with each" in line for line in lines)
+
+
+def test_check_says_what_a_coordinator_could_learn_with_the_figure_of_the_page(tmp_path):
+    """For a node that asks for nothing, and for one whose training is private."""
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "leakage.md").read_text()
+    assert f"| undefended | {IMAGES} |" in page
+    (line,) = learnable(node_server(FEDAVG, "north", tmp_path))
+    assert line.startswith("a coordinator could learn from 'update': nearly the rows themselves")
+    assert IMAGES in line
+    plan = FEDAVG.plan(options={"local": {"batch": 16, "private": {"clip": 1.0, "noise": 2.0}}})
+    policy = {"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 5.0}}
+    made = FEDAVG.organisation("north", budget=str(tmp_path / "b"), egress=policy)
+    store = NodeStore(tmp_path / "steps", plan.id)
+    here = NodeServer(plan, "north", made.build(plan, "north"), store, made.policy("north"), made.account("north"))
+    assert "at most epsilon 5 of each row" in learnable(here)[0]
+    silent = node_server(FEDAVG, "north", tmp_path, egress={"kinds": []})
+    assert learnable(silent) == []
+
+
+# -- random histories of a whole node ----------------------------------------------------------------------------
+EVENT = st.tuples(
+    st.sampled_from(["next", "next", "again", "invented", "restart", "old budget", "other federation"]),
+    st.one_of(st.none(), st.none(), st.integers(0, 12)),
+)
+
+
+def _lived(events, asked, folder, releases=3):
+    """Let a coordinator ask what it likes while disks fail at any write. Return all different updates that left."""
+    here = {name: node_server(FEDAVG, "north", folder / name, **own(folder, releases)) for name in ("one", "two")}
+    told, copies, next_one, round = set(), [], dict.fromkeys(here, 1), dict.fromkeys(here, 0)
+    for what, crash in events:
+        name = "two" if what == "other federation" else "one"
+        server = here[name] = node_server(FEDAVG, "north", folder / name, **own(folder, releases))
+        server.store.disk = server.budget.disk = Fragile(crash)
+        if what == "old budget" and copies:
+            server.budget.file.write_bytes(copies[0])
+        value = codec.unpack(asked[0])
+        value["number"] = next_one[name] - (what == "again" and next_one[name] > 1) + 7 * (what == "invented")
+        value["round"] = round[name] + (what == "invented")
+        answer = codec.unpack(server.answer(codec.pack(value)))
+        if "outcome" in answer:
+            next_one[name] = value["number"] + 1
+            round[name] = answer["outcome"]["round"]
+            for send in answer["outcome"]["sends"]:
+                if send[3] is not None:
+                    told.add(b"".join(t.numpy().tobytes() for t in send[3]["weights"].values()))
+        if server.budget.file.exists():
+            copies.append(server.budget.file.read_bytes())
+    return told
+
+
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.slow)])
+def test_no_history_of_a_whole_node_releases_more_than_the_budget_pays_for(examples, asked):
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @given(st.lists(EVENT, min_size=4, max_size=16))
+    def check(events):
+        with tempfile.TemporaryDirectory() as folder:
+            assert len(_lived(events, asked, Path(folder))) <= 3
+
+    check()
+
+
+def test_a_whole_node_can_spend_its_budget_and_one_that_pays_late_is_caught(asked, tmp_path, monkeypatch):
+    events = [("next", None)] * 6
+    assert len(_lived(events, asked, tmp_path / "honest")) == 3
+    monkeypatch.setattr(Budget, "spend", lambda self, charge: self.affords(charge))  # the charge is never written
+    assert len(_lived(events, asked, tmp_path / "late")) > 3
 
 
 # -- organisation.toml -------------------------------------------------------------------------------------------
@@ -180,3 +258,32 @@ def test_private_training_at_home_is_charged_to_the_same_budget(asked, tmp_path)
         egress={"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 5.0}},
     )
     assert made.build(plan, "north").trainings["local"].private.noise == 2.0
+
+
+def test_an_answer_from_before_the_block_does_not_leave_again_without_noise(asked, tmp_path):
+    """A coordinator that asks once more, after the owner has asked for noise, gets nothing of the raw answer."""
+    open_door = node_server(FEDAVG, "north", tmp_path)
+    assert sends(open_door.answer(asked[0]))[0][3] is not None
+    here = node_server(FEDAVG, "north", tmp_path, **own(tmp_path))
+    assert sends(here.answer(asked[0]))[0][3] is None
+    assert here.budget.look().charges == ()
+
+
+def test_a_budget_that_does_not_pay_for_one_step_of_training_is_refused_when_built(tmp_path):
+    plan = FEDAVG.plan(options={"local": {"batch": 16, "private": {"clip": 1.0, "noise": 2.0}}})
+    policy = {"metrics": [], "digest": False, "privacy": {"kinds": [], "delta": DELTA, "budget": 0.9}}
+    made = FEDAVG.organisation("north", budget=str(tmp_path / "b" / "rows"), egress=policy)
+    federation, budget = made.build(plan, "north"), made.account("north")
+    _check_budget(federation, "north", budget)
+    (step,) = federation.step_charges("north")
+    assert (step.multiplier, step.times) == (2.0, 1)
+    while budget.spend(step._replace(times=8)) or budget.spend(step):
+        pass
+    with pytest.raises(DeployError, match="the privacy budget is spent: north could not train a step"):
+        _check_budget(federation, "north", budget)
+    with pytest.raises(ValueError, match=r"one step of training costs epsilon .*, and the budget is 0\.01"):
+        FEDAVG.organisation(
+            "north", budget=str(tmp_path / "c"), egress={**policy, "privacy": {**policy["privacy"], "budget": 0.01}}
+        ).build(plan, "north")
+    with pytest.raises(ValueError, match=r"no kind is protected .* and no training is private"):
+        made.build(FEDAVG.plan(), "north")

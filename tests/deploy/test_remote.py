@@ -1,5 +1,6 @@
 """The engine between organisations, without a network: the same digests, each reaction once, nothing lost."""
 
+import json
 import struct
 from dataclasses import replace
 
@@ -8,7 +9,9 @@ import torch
 
 from deploy.direct import Direct, at_coordinator, engine, node_server, node_servers
 from heterophony.base import codec
+from heterophony.base.toml import written
 from heterophony.deploy import coordinator
+from heterophony.deploy.named_function import DeployError
 from heterophony.engines import local
 from heterophony.engines.engine import Stalled
 from heterophony.runs.folder import Folder
@@ -859,3 +862,39 @@ def test_what_a_participant_says_of_mail_that_it_never_got_blames_nobody(tmp_pat
     result = made.run(case.rounds)
     assert told(result) == []
     assert result.digest == uninterrupted(case)
+
+
+def _slandering(answer):
+    doubts = ["update of round 0 from south: 9 times as far", "global of round 0 from server: 9 times as far"]
+    return _with(answer, doubts=doubts)
+
+
+def test_an_organisation_cannot_have_others_put_out(tmp_path):
+    """North doubts what south has never sent to it, and what the server has: neither is put out."""
+    case = CASES["fedavg"]
+    made = engine(case, Odd(node_servers(case, tmp_path), "north", _slandering))
+    made.federation = replace(made.federation, expel=1)
+    result = made.run(case.rounds)
+    assert {(what, node) for node, what, _ in told(result)} == {("doubted", "north")}
+    assert all("from server" in detail for _, _, detail in told(result))
+    assert result.digest == uninterrupted(case)
+
+
+def test_the_coordinator_can_put_a_participant_out(tmp_path):
+    case = CASES["fedavg"]
+    plan = case.plan(pace={"poll": 0.001})
+    (tmp_path / "federation.toml").write_text(written(plan.model_dump(mode="json", exclude_none=True)))
+    with pytest.raises(DeployError, match="is not a coordinator's folder"):
+        coordinator.put_out(tmp_path, "north")
+    (tmp_path / "coordinator.toml").write_text("")
+    with pytest.raises(DeployError, match="no participant is called 'nroth'"):
+        coordinator.put_out(tmp_path, "nroth")
+    coordinator.put_out(tmp_path, "north")
+    courier = Direct(node_servers(case, tmp_path))
+    coordinator.run(tmp_path, plan, courier)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()]
+    assert [row["detail"] for row in rows if row.get("incident") == "put out"] == [
+        "north from round 1 on: the coordinator has put it out"
+    ]
+    assert [row["round"] for row in rows if row.get("from") == "north" and row.get("status") == "sent"] == [0]
+    assert len([to for to, data in courier.questions if to == "north" and codec.unpack(data)["ask"] == "react"]) == 1

@@ -114,6 +114,17 @@ def moods(here):
     datasets.DatasetDict(halves).save_to_disk(here / "moods")
 
 
+def clients(here):
+    """A folder as PFLlib writes it: one file for each client and half."""
+    rng = np.random.default_rng(9)
+    for half in ("train", "test"):
+        (here / "clients" / half).mkdir(parents=True)
+        for number in range(4):
+            x, y = person(rng, 30, 3)
+            held = {"x": x.transpose(0, 2, 1).astype(np.float32), "y": y}
+            np.savez_compressed(here / "clients" / half / f"{number}.npz", data=np.array(held, dtype=object))
+
+
 @pytest.fixture
 def shown(tmp_path, monkeypatch):
     """A folder with the settings that the page shows. Returns their texts by name."""
@@ -125,7 +136,7 @@ def shown(tmp_path, monkeypatch):
     return dict(texts)
 
 
-WRITERS = {writer.__name__: writer for writer in (phones, clinics, moves, belts, watches, waves, moods)}
+WRITERS = {writer.__name__: writer for writer in (phones, clinics, moves, belts, watches, waves, moods, clients)}
 EXPECTED = {  # the shape of a row, and how many participants
     "phones": ([6, 64], 24),
     "clinics": ([2], 3),
@@ -135,6 +146,7 @@ EXPECTED = {  # the shape of a row, and how many participants
     "watches": ([3, 64], 6),
     "waves": ([2, 32], 3),
     "moods": ([3, 64], 1),
+    "clients": ([3, 64], 4),
 }
 
 

@@ -127,3 +127,35 @@ def test_five_cameras_find_discs_and_squares(example):
     assert metrics(*words, "--set", "lr=0.01", "--out", "run")["acc"] > 0.2  # Dice; it is 0 where all is ground
     masks = predicted("run", "server", "shapes.npz", "--trust")
     assert np.mean(np.argmax(masks["values"], axis=1) == np.load("shapes.npz")["masks"]) > 0.9
+
+
+def test_three_participants_have_three_networks(example):
+    example("networks")
+    found = json.loads(ran("run", "fedmd", "--on", "mixed.toml", "--rounds", "1", "--json", "--out", "run").stdout)
+    assert set(found["metrics"]["participants"]) == {"M0", "M20", "M40"}
+    networks = json.loads(Path("run/spec.json").read_text())["recipe"]["networks"]
+    assert {networks[name]["model"] for name in ("M0", "M20", "M40")} == {"lenet5", "mlp", "nets:own"}
+
+
+def test_neighbours_in_a_tree_of_languages_share_a_model(example):
+    example("languages", "make_languages.py")
+    found = json.loads(ran("run", "hierfavg", "--on", "languages.toml", "--rounds", "3", "--json").stdout)
+    assert len(found["metrics"]["participants"]) == 8
+    assert found["metrics"]["wdp"] > 0.2  # one letter of 26 is right by chance
+    assert found["metrics"]["wdp"] > found["metrics"]["cdp"]
+
+
+@pytest.mark.slow
+def test_three_hospitals_over_tls(example, monkeypatch):
+    pytest.importorskip("flwr")
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent / "src"))
+    result = runpy.run_path(str(example("hospitals") / "three_hospitals.py"))["main"](2)
+    assert result["rounds"] == 2
+    assert all(own["private"] > 0.5 for own in result["metrics"]["participants"].values())
+    assert set(result["bytes"]) == {"total", "global", "update"}
+
+
+def test_the_list_of_examples_has_each_folder():
+    folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")}
+    page = (EXAMPLES / "README.md").read_text()
+    assert {name for name in folders if f"[{name}]({name}/README.md)" in page} == folders

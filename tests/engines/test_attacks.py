@@ -175,6 +175,29 @@ def test_a_participant_is_put_out_after_so_many_messages_and_asked_nothing_more(
     assert asked == [0, 1]
 
 
+@pytest.mark.parametrize(("name", "liar"), [("fedproto", "c0"), ("bhfl", "l0")])
+def test_nobody_is_put_out_for_what_it_was_sent(name, liar):
+    """Without a bound, a liar's huge values reach the others, and what these send is refused. The cause is not they."""
+    row = ROWS[name]
+    federation = replace(row.build(), attack=attack("huge", [liar]), expel=2)
+    found = local(federation, **row.options).run(6)
+    assert {i["incident"] for i in found.ledger.incidents} == {"refused"}
+    assert found.rounds == 6
+
+
+def test_half_precision_bears_huge_values():
+    row = ROWS["fedmd"]
+    assert any(kind.name == "logits" for kind in row.build().method.kinds)
+    found = local(replace(row.build(), attack=attack("huge", ["c0"])), **row.options).run(2)
+    assert found.rounds == 2
+
+
+def test_a_lie_about_a_field_that_a_message_does_not_have_is_one_line():
+    federation = weights_star(AVERAGE, attack=Attack(("c1",), lambda lie: {"exmples": 1.0}, name="typo"))
+    with pytest.raises(Exception, match="typo changes 'exmples', which 'update' does not have"):
+        local(federation).run(1)
+
+
 def test_doubted_messages_put_out_the_liar_alone_and_a_resumed_run_knows(tmp_path):
     method = FedMD(local=B16, distil=B16, cohort=Cohort(combine="median"))
     federation = logits_star(method, attack=attack("huge", ["c2"]), expel=3)

@@ -22,6 +22,7 @@ from heterophony.parts import Cohort, Training
 from heterophony.runs import show
 from heterophony.runs.summary import Summary
 from toys import world
+from toys.federations import bhfl, hierarchy
 
 NAMES = ("a", "b", "c")
 SMALL = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=1e3)
@@ -181,6 +182,30 @@ def test_a_trusted_server_reads_the_noised_mean_in_place_of_each_message():
     assert exact["examples"] == 1.0
 
 
+def test_central_clips_and_noise_are_those_of_pfl_research():
+    pytest.importorskip("pfl")
+    from pfl.internal.ops import pytorch_ops
+    from pfl.internal.ops.selector import set_framework_module
+    from pfl.privacy.gaussian_mechanism import GaussianMechanism
+    from pfl.stats import MappedVectorStatistics
+
+    set_framework_module(pytorch_ops)
+    mechanism, own = GaussianMechanism(0.7, 0.5), {"w": torch.zeros(3), "b": torch.zeros(1)}
+    updates = [{n: torch.randn(t.shape, generator=world.generator("pfl", n, i)) for n, t in own.items()} for i in "abc"]
+    theirs = [mechanism.constrain_sensitivity(MappedVectorStatistics(dict(update)))[0] for update in updates]
+    bodies = [UPDATE(weights=update, examples=1.0).body for update in updates]
+    mail = Inbox(Message("update", name, "server", 0, (1, 0), body) for name, body in zip("abc", bodies, strict=True))
+    privacy = Privacy(clip=0.7, noise=0.5, delta=1e-3, budget=999, central=True)
+    ours = mean(UPDATE, mail, privacy, {"weights": own}, Silent())["weights"]
+    for name in own:
+        assert torch.allclose(ours[name], sum(one[name] for one in theirs) / 3, atol=1e-6)
+    noise = mechanism.add_noise(MappedVectorStatistics({"w": torch.zeros(50_000)}), cohort_size=3)[0]["w"] / 3
+    wide = {"w": torch.zeros(50_000)}
+    silent = [replace(m, body=UPDATE(weights=wide, examples=1.0).body) for m in mail]
+    drawn = mean(UPDATE, Inbox(silent), privacy, {"weights": wide}, Seeded(1))["weights"]["w"]
+    assert drawn.std().item() == pytest.approx(noise.std().item(), rel=0.03)
+
+
 def test_central_noise_is_charged_to_the_server_and_clients_send_what_they_have():
     privacy = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=99, central=True)
     run = local(federation({"server": privacy})).run(2)
@@ -189,6 +214,22 @@ def test_central_noise_is_charged_to_the_server_and_clients_send_what_they_have(
     tight = replace(privacy, budget=epsilon_of(composed([Charge("update", 2.0)]), 1e-3) * 1.001)
     stopped = local(federation({"server": tight})).run(2)  # the second mean would overdraw: nobody was heard
     assert digests(stopped)[0] == digests(local(federation({"server": tight})).run(1))[0]
+
+
+def test_each_edge_server_adds_noise_of_its_own_and_what_goes_past_it_is_refused():
+    central = Privacy(clip=0.5, noise=4.0, delta=1e-3, budget=99, central=True, kinds=("up",))
+    made = hierarchy(bhfl(turns=1))
+    run = local(replace(made, privacy={"inner": central})).run(2)
+    charges = {edge: run.host.state(edge)["account"]["charges"] for edge in ("e0", "e1")}
+    assert all([tuple(one) for one in own] == [("up", 2.0, 1.0, 2)] for own in charges.values())
+    assert all("account" not in run.host.state(leaf) for leaf in ("l0", "l3"))
+    with pytest.raises(ValueError, match="residual links bring 'far-up' past the mean that central noise is added to"):
+        replace(made, privacy={"root": replace(central, kinds=None)})
+
+
+def test_a_central_delta_is_below_one_over_the_children():
+    with pytest.raises(ValueError, match=r"delta = 0\.4 is not below 1 / 3 children"):
+        federation({"server": replace(SMALL, delta=0.4, central=True)})
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,19 @@ from heterophony import Data, Dropout, Federation, Profile
 from heterophony.engines import Network, local
 from heterophony.engines.local_host import ReactionError
 from heterophony.kernel.topology import star
-from heterophony.methods import Cyclic, FedAsync, FedAvg, FedBuff, Moon, Scaffold, fedadagrad, fedadam, fedavgm, fedyogi
+from heterophony.methods import (
+    ASOFed,
+    Cyclic,
+    FedAsync,
+    FedAvg,
+    FedBuff,
+    Moon,
+    Scaffold,
+    fedadagrad,
+    fedadam,
+    fedavgm,
+    fedyogi,
+)
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage, release
 from heterophony.parts.node_optimiser import NodeOptimiser
@@ -363,3 +375,45 @@ def test_what_moon_needs_is_said_in_one_line():
         local(weights_star(Moon(local=B16))).run(1)
     with pytest.raises(ValueError, match="tau a temperature > 0"):
         Moon(tau=0.0)
+
+
+# -- ASO-Fed ---------------------------------------------------------------------------------------------------
+def test_golden_aso_fed_on_one_number():
+    """A step halves the way to 8. From 0 the change is 4. Then 2, less the last one, plus h = 0: -2, so that the model
+    is at 2. There the change is 3; less 2, plus h = half of 4, it is 3, so that the model comes to 5."""
+    method = ASOFed(rho=0.0, beta=0.5, local=STEP, loss=squared)
+    assert [weight(method, [8], rounds) for rounds in (1, 2, 3)] == [4.0, 2.0, 5.0]
+
+
+def test_aso_fed_of_one_client_without_memory_is_fedavg():
+    plain, ours = (
+        local(Federation(m, star(["c0"]), {r: {"model": net()} for r in ("server", "client")}, private(["c0"]))).run(3)
+        for m in (FedAvg(local=B16), ASOFed(rho=0.0, balance=False, local=B16))
+    )
+    assert all(torch.allclose(server(plain)[n], server(ours)[n], atol=1e-6) for n in server(plain))
+
+
+def test_who_is_asked_seldom_goes_further_in_aso_fed():
+    """Asked at rounds 0, 40 and 80, its mean delay is 40: it goes log 40 times as far. Asked each round, once."""
+    made = weights_star(ASOFed())
+    client, method = made.node("c0"), made.method
+    found = []
+    for client.round in (0, 40, 80):
+        found.append(method.further(client))
+    assert found == [1.0, pytest.approx(math.log(40)), pytest.approx(math.log(40))]
+    often = made.node("c1")
+    for often.round in (0, 1, 2):
+        assert method.further(often) == 1.0
+
+
+def test_feature_learning_of_aso_fed_leaves_equal_weights_and_lifts_large_ones():
+    node = weights_star(ASOFed(features=True)).node("server")
+    weights = node.weights()
+    first = next(name for name, tensor in weights.items() if tensor.dim() > 1)
+    even = {**weights, first: torch.full_like(weights[first], -0.5)}
+    assert torch.allclose(ASOFed().featured(node, even)[first], even[first])
+    one = torch.zeros_like(weights[first])
+    one[:, 0] = 2.0
+    grown = ASOFed().featured(node, {**weights, first: one})[first]
+    share = math.exp(2) / (math.exp(2) + one.shape[1] - 1)
+    assert torch.allclose(grown[:, 0], torch.full_like(grown[:, 0], 2 * share * one.shape[1]))

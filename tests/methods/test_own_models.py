@@ -17,6 +17,7 @@ from heterophony.methods import (
     FineTune,
     Mapper,
     MixtureOfExperts,
+    Mocha,
     PerFedAvg,
     PFedMe,
     Solo,
@@ -294,3 +295,42 @@ def test_mixture_of_experts_by_a_plain_loop():
         mixed = share * experts.own(rows.x).softmax(1) + (1 - share) * experts.common(rows.x).softmax(1)
         step(F.nll_loss(mixed.log(), rows.y), experts.own, experts.gate)
         assert near(server(found, client), experts.state_dict())
+
+
+# -- MOCHA -----------------------------------------------------------------------------------------------------
+def test_mocha_without_a_pull_is_solo():
+    found = local(weights_star(Mocha(pull=0.0, local=B16), common := Model(net(), common=True))).run(3)
+    alone = local(Federation(Solo(local=B16), complete(CLIENTS), {"peer": {"model": common}}, private(CLIENTS))).run(3)
+    for client in CLIENTS:
+        assert equal(server(found, client), server(alone, client))
+
+
+@pytest.mark.parametrize(("relation", "weights"), [("mean", (3.25, 5.75)), ("learned", (2.6, 5.2))])
+def test_golden_mocha_on_one_number(relation, weights):
+    """Targets 4 and 8; a step halves the way. After a round without a pull the models w are 2 and 4.
+
+    With the mean, R = 1/2 (1, -1; -1, 1). The first client's pull is 1/2 (2 - 4) = -1, and its gradient -4 - 1; the
+    second's is -8 + 1. A step is a quarter of them. Learned, W^T W has one axis u = (1, 2) / sqrt 5, and so has Omega,
+    with eigenvalue 1. So R w = w / (1 + ridge) = (1.6, 3.2) for a ridge of 1/4: gradients -4 + 1.6 and -8 + 3.2.
+    """
+    ys = {"c0": 4.0, "c1": 8.0}
+    data = {c: {"train": Data(x=torch.ones(1, 1), y=torch.full((1, 1), y), task=Regression())} for c, y in ys.items()}
+    models = {role: {"model": scalar_net} for role in ("server", "client")}
+    method = Mocha(pull=1.0, relation=relation, ridge=0.25, local=QUARTER)
+    found = local(Federation(method, star(list(ys)), models, data)).run(2)
+    assert [server(found, c)["weight"].item() for c in ys] == pytest.approx(weights, rel=1e-6)
+
+
+def test_no_liar_ends_a_run_of_mocha():
+    """The largest values that a door takes are related to the others' without an overflow."""
+    models = [{"w": torch.full((9, 9), 9e14)}, {"w": torch.ones(9, 9)}, {"w": -torch.ones(9, 9)}]
+    assert Mocha(ridge=1e-3).related(models).isfinite().all()
+
+
+def test_models_that_point_the_same_way_pull_together_in_mocha():
+    """Two clients go the same way and one goes another: R is below zero for the first two alone, and symmetric."""
+    models = [{"w": torch.tensor(w)} for w in ([1.0, 0.1], [1.0, -0.1], [0.0, 2.0])]
+    found = Mocha(ridge=1e-3).related(models)
+    assert torch.allclose(found, found.T)
+    assert found[0, 1] < 0
+    assert found[0, 1].abs() > 5 * max(found[0, 2].abs(), found[1, 2].abs())

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterophony import Data, Federation, Model, Profile
+from heterophony import Data, Federation, Model, Profile, Regression
 from heterophony.base.seeds import generator
 from heterophony.engines import local, process
 from heterophony.kernel.topology import star, tree
@@ -126,7 +126,7 @@ def test_an_asynchronous_tree_of_depth_one_is_fedasync():
 def test_without_a_pull_a_leaf_that_learns_from_its_parent_is_alone():
     """l2 with mu = 0 and mutual learning with a KL share of 0 leave a leaf to its own data, whatever comes down."""
     alone = local(hierarchy(bhfl(down=NodeOptimiser(rate=0.0)), tree(TREE))).run(2)
-    for merge in ("l2", "mutual"):
+    for merge in ("l2", "ewc", "fomo", "mutual"):
         method = bhfl(merge={"leaf": merge, "*": "mix"}, pull=0.0, down=NodeOptimiser(rate=0.0))
         result = local(hierarchy(method, tree(TREE))).run(2)
         assert equal(model(result, "l1"), model(alone, "l1"))
@@ -243,6 +243,50 @@ def test_golden_l2_to_the_parent():
     method = BHFL(merge={"leaf": "l2", "*": "mix"}, pull=1.0)
     federation = numbers(method, tree({"root": ["l0"]}), {"root": -8.0, "l0": 8.0})
     assert [weights(federation, rounds, "l0")[0] for rounds in (1, 2)] == [2.0, 2.5]
+
+
+def test_golden_l2_to_a_residual_link_downwards():
+    """Root - e0 - l0, a link from the root to l0; y = -8 at the root, 8 at l0, mu = 1. The root goes to -4, e0 half of
+    the way, to -2. The leaf is pulled to the mean of both, -3: half of (8 - 0) + (-3 - 0).
+    """
+    topology = tree({"root": {"e0": ["l0"]}}, [("root", "l0")])
+    method = BHFL(down=HALF, far_down=HALF, merge={"leaf": "l2", "*": "mix"}, pull=1.0, far_merge="train")
+    assert weights(numbers(method, topology, {"root": -8.0, "l0": 8.0}), 1, "l0") == [2.5]
+
+
+def test_golden_l2_to_a_residual_link_upwards():
+    """The same tree with a link between the root and e0, all rates half, l2 at the root with mu = 1.
+    Round 1: root -4, e0 -2, l0 -1 + (8 + 1)/2 = 3.5, e0 -2 + 5.5/2 = 0.75, root -4 + 4.75/2 = -1.625; 3.5 came far.
+    Round 2: root -1.625 + ((-8 + 1.625) + (3.5 + 1.625))/2 = -2.25, and so e0 -0.75 (its link: no more), l0 4.6875.
+    """
+    topology = tree({"root": {"e0": ["l0"]}}, [("root", "e0")])
+    still = NodeOptimiser(rate=1e-30)
+    method = BHFL(up=HALF, down=HALF, far_down=still, merge={"root": "l2", "*": "mix"}, pull=1.0, far_merge="train")
+    federation = numbers(method, topology, {"root": -8.0, "l0": 8.0})
+    assert weights(federation, 1, "root", "l0") == [-1.625, 3.5]
+    assert weights(federation, 2, "l0", "e0", "root") == [4.6875, 1.96875, -0.140625]
+
+
+def test_golden_ewc_to_the_parent():
+    """As above. At the parent's -4 the leaf's gradient is -12, so its information is 144, and a strength of 1/144 pulls
+    as l2 does: to 2. Then at -3 it is 121: 2 + (6 - 121/144 * 5) / 2.
+    """
+    method = BHFL(merge={"leaf": "ewc", "*": "mix"}, pull=1 / 144)
+    federation = numbers(method, tree({"root": ["l0"]}), {"root": -8.0, "l0": 8.0})
+    assert weights(federation, 1, "l0")[0] == pytest.approx(2.0, rel=1e-5)
+    assert weights(federation, 2, "l0")[0] == pytest.approx(5 - 121 / 144 * 2.5, rel=1e-5)
+
+
+def test_golden_fomo_to_the_parent():
+    """Leaf y = 8, root y = 16. Round 1: the root goes to 8, which is better for the leaf than 0, so it goes half of the
+    way, to 4, and learns 6. Round 2: the root goes from 6 to 11, which is worse; the leaf learns 7.
+    """
+    method = BHFL(merge={"leaf": "fomo", "*": "mix"}, pull=0.5)
+    federation = numbers(method, tree({"root": ["l0"]}), {"root": 16.0, "l0": 8.0})
+    rows = {node: own["train"] for node, own in federation.data.items()}
+    judged = {node: {"train": Data(x=own.x, y=own.y, task=Regression())} for node, own in rows.items()}
+    federation = replace(federation, data=judged)
+    assert [weights(federation, rounds, "l0")[0] for rounds in (1, 2)] == [6.0, 7.0]
 
 
 def test_mutual_learning_is_cross_entropy_and_kl_from_the_parent():

@@ -20,14 +20,19 @@ from heterophony.parts import robust
 from heterophony.parts.classwise import ClassMeans, merged
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.combine import RULES, Combine
-from toys.federations import B16, halves, hierarchy, logits_star, mutual_star, own_star, weights_star
+from heterophony.parts.lies import attack
+from heterophony.settings.assemble import assemble
+from heterophony.settings.setting import SettingError
+from toys.federations import B16, CLIENTS, halves, hierarchy, logits_star, mutual_star, own_star, weights_star
+from toys.watched import sent
+from toys.world import PUBLIC, private
 
 ORACLE = json.loads((Path(__file__).parent / "robust_oracle.json").read_text())  # made by tools/make_robust_oracle.py
 POINTS = torch.tensor(ORACLE["points"], dtype=torch.float64)
 ZERO = torch.zeros(POINTS.shape[1], dtype=torch.float64)
 LIARS = ORACLE["liars"]
 HONEST = len(POINTS) - LIARS
-ROBUST = [rule for rule in RULES if rule != "mean"]
+ROBUST = [rule for rule in RULES if rule not in ("mean", "trust")]
 
 
 def draw(seed=0):
@@ -68,7 +73,7 @@ def test_three_liars_of_ten_move_no_rule_out_of_the_honest(rule, mix):
             assert [ratio is not None for ratio in combine.doubted(items, found.value)] == [False] * 7 + [True] * 3
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", ["mean", *ROBUST])
 def test_of_equal_items_every_rule_makes_the_item_and_doubts_nobody(rule):
     item = torch.randn(3, 4, generator=draw())
     for count in (1, 2, 3, 8):
@@ -81,6 +86,44 @@ def test_the_mean_is_the_mean_and_doubts_nobody():
     items = [torch.randn(3, 4, generator=draw(i)) for i in range(4)]
     assert torch.equal(Combine().of(items, draw()).value, torch.stack(items).mean(0))
     assert Combine().doubted([*items, torch.full((3, 4), 1e9)], items[0]) == [None] * 5
+
+
+def test_trust_takes_steps_as_long_as_ones_own_by_their_cosines():
+    """By hand: one's own step is (2, 0). Cosines are 1, sqrt(1/2), 0 for a right angle, and 0 for the other way."""
+    steps = torch.tensor([[10.0, 0.0], [3.0, 3.0], [0.0, 5.0], [-1.0, 0.0]], dtype=torch.float64)
+    found, trust = robust.trusting(steps, torch.tensor([2.0, 0.0], dtype=torch.float64))
+    half = 0.5**0.5
+    assert trust.tolist() == pytest.approx([1.0, half, 0.0, 0.0])
+    assert found.tolist() == pytest.approx([(2 + half * 2 * half) / (1 + half), half * 2 * half / (1 + half)])
+    assert robust.trusting(-steps[:1], torch.tensor([2.0, 0.0], dtype=torch.float64))[0].tolist() == [0.0, 0.0]
+
+
+def test_by_trust_liars_who_step_the_other_way_do_not_count_and_the_server_needs_labelled_public_rows():
+    """Two of three go the other way: all that is left is the third, and the length of the server's own step."""
+    held = {**private(CLIENTS), "server": {"public": PUBLIC}}
+    method = FedAvg(local=B16, cohort=Cohort(combine="trust"))
+    star = replace(weights_star(method, attack=attack("sign-flip", ["c0", "c1"])), data=held)
+    start, *_ = sent(star, "global", 1)
+    own = {m.sender: m.weights for m in sent(star, "update", 1)}
+    after = sent(star, "global", 2)[-1].weights
+    flat = {name: torch.cat([w[key].flatten() - start.weights[key].flatten() for key in w]) for name, w in own.items()}
+    moved = torch.cat([after[key].flatten() - start.weights[key].flatten() for key in after])
+    assert float(torch.cosine_similarity(moved, flat["c2"], dim=0)) == pytest.approx(1.0, abs=1e-4)
+    doubts = [i["detail"] for i in local(star).run(2).ledger.incidents]
+    assert all("counted by 0%" in doubt for doubt in doubts)
+    with pytest.raises(ValueError, match="Scaffold has no server that learns from public rows"):
+        weights_star(Scaffold(local=B16, cohort=Cohort(combine="trust")))
+    with pytest.raises(SettingError, match="trains on public data here, which needs labels"):
+        assemble("fedavg", "rotated-mnist", changes={"cohort.combine": "trust", "data.public.labelled": False})
+
+
+def test_clippings_from_a_nodes_own_model_keep_no_gradients():
+    node = weights_star(FedAvg(local=B16)).node("server")
+    said = {"weights": node.weights(), "examples": 1}
+    mail = [Message("update", f"c{i}", "server", 0, (i, 0), said) for i in range(3)]
+    for rule in ("centred-clipping", "norm-clipping"):
+        made = Cohort(combine=rule).mean(node, mail)
+        assert not any(tensor.requires_grad for tensor in made.values())
 
 
 def test_a_large_vector_has_the_same_median_column_by_column(monkeypatch):
@@ -217,11 +260,13 @@ def test_every_averaging_method_takes_a_rule():
 
 def test_the_option_is_there_exactly_where_the_code_combines():
     """A method that names `cohort.combine` and never asks its cohort to combine would take the option in silence."""
-    asks = re.compile(r"self\.cohort\.(mean|together|tensor|of|table|labels)\(")
+    asks = re.compile(r"self\.cohort\.(merged|mean|together|tensor|of|table|labels)\(")
     for name, entry in registry.all_methods().items():
         if "cohort.combine" in entry.options():
             source = Path(inspect.getfile(entry.base)).read_text()
             assert asks.search(source), name
+        trusts = getattr(entry.base, "trusts", False)
+        assert trusts <= ("cohort.merged(" in Path(inspect.getfile(entry.base)).read_text()), name
 
 
 def test_rcfl_takes_the_median_of_each_labels_scores_among_those_who_have_it():

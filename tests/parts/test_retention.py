@@ -14,6 +14,7 @@ from heterophony.kernel.topology import complete
 from heterophony.methods import BHFL, Ditto, Solo
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import cross_entropy
+from heterophony.parts.packing import begin_training, end_training, tasks_network
 from heterophony.parts.retention import Remembering, Retention
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Chain, Proximal
@@ -123,8 +124,9 @@ def test_one_transform_after_the_other():
     ids=["solo", "ditto", "bhfl", "bhfl-learned"],
 )
 def test_each_part_changes_the_run_and_a_model_of_an_outsider_stays(build):
-    plain, lwof, ewc = (local(build(r)).run(2) for r in (Retention(), Retention(lwof=1.0), Retention(ewc=5.0)))
-    assert len({plain.digest, lwof.digest, ewc.digest}) == 3
+    parts = (Retention(), Retention(lwof=1.0), Retention(ewc=5.0), Retention(packnet=0.5, task=2))
+    plain, lwof, ewc, packed = (local(build(r)).run(2) for r in parts)
+    assert len({plain.digest, lwof.digest, ewc.digest, packed.digest}) == 4
     if "server" in plain.nodes:  # Ditto's global model knows nothing of it, but for the order of the batches
         assert equal(*(r.state("server")["models"]["model"] for r in (plain, lwof)))
 
@@ -146,6 +148,8 @@ def test_wrong_numbers_are_refused():
         Retention(ewc=-1.0)
     with pytest.raises(ValueError, match="rho > 0"):
         Retention(rho=0.0)
+    with pytest.raises(ValueError, match="packnet is a share"):
+        Retention(packnet=1.5)
     assert BHFL().retain == Retention()
 
 
@@ -163,3 +167,45 @@ def test_looking_at_what_matters_changes_nothing():
         models = {peer: {"model": normed} for peer in federation.models}
         runs.append(local(replace(federation, models=models)).run(3))
     assert runs[0].digest == runs[1].digest
+
+
+def test_golden_packing():
+    """Eight weights in a row, without gradients of their own (a rate of next to nothing): two trainings a task, and a
+    half of what is free is taken. Of 8 .. 1 the first task takes 8 .. 5 and zeros the rest; what is free learns on.
+    """
+    models, data = {"peer": {"model": lambda: nn.Linear(8, 1, bias=False)}}, {"p0": {"train": points("packing", 4)}}
+    node = Federation(Solo(), complete(["p0"]), models, data).node("p0")
+    with torch.no_grad():
+        node.models["model"].weight.copy_(torch.tensor([[8.0, 1, 7, 2, 6, 3, 5, 4]]))
+    weight = node.models["model"].weight
+    packed, free = begin_training(node, {}, 0.5, 2)
+    assert free["weight"].tolist() == [[1.0] * 8]
+    packed = end_training(node, packed, free)
+    packed, free = begin_training(node, packed, 0.5, 2)
+    assert weight.tolist() == [[8.0, 0, 7, 0, 6, 0, 5, 0]]
+    assert free["weight"].tolist() == [[1.0, 0, 1, 0, 1, 0, 1, 0]]
+    with torch.no_grad():
+        weight += 0.5  # training moves what is free; anything else that moves is undone
+    packed = end_training(node, packed, free)
+    assert weight.tolist() == [[8.5, 0, 7.5, 0, 6.5, 0, 5.5, 0]]
+    with torch.no_grad():
+        weight.copy_(torch.tensor([[0.0, 4, 0, 3, 0, 2, 0, 1]]))  # what a mean with others may make of it
+    packed, free = begin_training(node, packed, 0.5, 2)
+    assert weight.tolist() == [[8.5, 4, 7.5, 3, 6.5, 2, 5.5, 1]]
+    packed, free = begin_training(node, end_training(node, packed, free), 0.5, 2)
+    assert weight.tolist() == [[8.5, 4, 7.5, 3, 6.5, 0, 5.5, 0]]
+    packed = end_training(node, packed, free)
+    assert tasks_network(packed, 1)["weight"].tolist() == [[8.5, 0, 7.5, 0, 6.5, 0, 5.5, 0]]
+    assert tasks_network(packed, 2)["weight"].tolist() == [[8.5, 4, 7.5, 3, 6.5, 0, 5.5, 0]]
+
+
+def test_the_network_of_a_task_is_the_same_ever_after():
+    """Also with momentum, decay and a tree that mixes models. `task` trainings are one round of a leaf each."""
+    method = bhfl(
+        retain=Retention(packnet=0.5, task=2, ewc=1.0), local=Training(batch=16, momentum=0.9, weight_decay=0.1)
+    )
+    short, long = (local(hierarchy(method)).run(rounds).state("l0") for rounds in (1, 3))
+    packed = [state["vars"]["retained"] for state in (short, long)]
+    assert [known["tasks"] for known in packed] == [1, 3]
+    assert equal(tasks_network(packed[0], 1), tasks_network(packed[1], 1))
+    assert not equal(tasks_network(packed[1], 1), tasks_network(packed[1], 3))

@@ -28,7 +28,7 @@ from toys.compared import call, refused, said
 NAMES = (
     *("fedh2l-table2", "fedh2l-ablation", "fedh2l-interval", "fedh2l-pacs", "fml-table1", "fml-personal", "fml-models"),
     *("fml-tasks", "fml-catfish", "fml-schedules", "fedmd-global-table2", "fedmd-global-table3", "fccl-digits"),
-    *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-async", "flamby-heart"),
+    *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-options", "bhfl-async", "flamby-heart"),
     *("bhfl-languages", "fedh2l-domains", "fedh2l-office", "fedh2l-curves", "fedmd-global-options", "fml-curves"),
     *("fccl-office", "fccl-curves"),
 )
@@ -292,6 +292,7 @@ def test_columns_of_a_run(finished):
     assert of(score="f1") == pytest.approx(metrics.get("f1"))
     losses = {r["node"]: r["sum"] / r["n"] for r in folder.table if r["quantity"] == "model.ce"}
     assert of(term="model.ce") == pytest.approx(sum(losses.values()) / len(losses))
+    assert of(note="cosine", unit="number") is None
     assert of(term="model.kl") is of(correlation="public", figure="on") is None  # what a run has not is no figure
 
 

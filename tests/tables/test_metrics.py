@@ -114,6 +114,15 @@ def test_private_tests_are_found_by_the_participants_name():
     assert measure(shared[:2], HOMES, "global").private is None
 
 
+def test_private_tests_alone_have_figures():
+    """Between organisations there may be no set that everyone holds."""
+    rows = [row(name, name, right, 10, split="private-test") for name, right in (("a", 8), ("b", 6))]
+    for homes in ({"a": "A", "b": "B"}, {}):
+        found = measure(rows, homes, "local")
+        assert {name: own["private"] for name, own in found.participants.items()} == {"a": 0.8, "b": 0.6}
+        assert (found.private, found.acc) == (pytest.approx(0.7), None)
+
+
 def test_one_set_has_no_others():
     rows = [row("a", "A", 8, 10), row("b", "A", 6, 10)]
     found = measure(rows, {"a": "A", "b": "A"}, "local")

@@ -26,6 +26,7 @@ from heterophony.methods import (
     RCFL,
     RHFL,
     TERM,
+    ASOFed,
     Cronus,
     Cyclic,
     DataSharing,
@@ -46,6 +47,7 @@ from heterophony.methods import (
     FedH2LAsync,
     FedKD,
     FedKT,
+    FedMA,
     FedMatch,
     FedMD,
     FedMRL,
@@ -57,6 +59,7 @@ from heterophony.methods import (
     KTpFL,
     Mapper,
     MixtureOfExperts,
+    Mocha,
     Moon,
     OneShot,
     PerFedAvg,
@@ -129,6 +132,18 @@ def fedcs(federation, rounds):
         "global": chosen * model,
         "update": chosen * (model + SCALAR),
     }
+
+
+def fedma(federation, rounds):
+    """As fedavg, with the number of the layer."""
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    return {"layer": sent * (model + SCALAR), "update": sent * (model + SCALAR)}
+
+
+def mocha(federation, rounds):
+    """A sum of weights and a number down, weights up."""
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    return {"related": sent * (model + SCALAR), "update": sent * model}
 
 
 def fedfomo(federation, rounds):
@@ -214,6 +229,13 @@ def fedasync(federation, rounds):
     server = federation.first("server")
     sent = len(engage(server, federation.method.concurrency)) + rounds - 1
     return dict.fromkeys(("global", "update"), sent * server.payload())
+
+
+def aso_fed(federation, rounds):
+    """As fedasync, with a number beside what comes back."""
+    server = federation.first("server")
+    sent = len(engage(server, federation.method.concurrency)) + rounds - 1
+    return {"global": sent * server.payload(), "change": sent * (server.payload() + SCALAR)}
 
 
 def fedbuff(federation, rounds):
@@ -453,6 +475,8 @@ FORMULAS = {
     FedCurv: fedcurv,
     FedCS: fedcs,
     FedFomo: fedfomo,
+    FedMA: fedma,
+    Mocha: mocha,
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),
     Scaffold: scaffold,
     FedMatch: fedmatch,
@@ -466,6 +490,7 @@ FORMULAS = {
     FedKT: fedkt,
     FedAsync: fedasync,
     FedBuff: fedbuff,
+    ASOFed: aso_fed,
     FedMD: outputs_both_ways("logits", "consensus"),
     DSFL: outputs_both_ways("predictions", "labels"),
     Cronus: outputs_both_ways("predictions", "labels"),

@@ -26,6 +26,7 @@ from heterophony.methods import (
     RCFL,
     RHFL,
     TERM,
+    ASOFed,
     Cronus,
     Cyclic,
     DataSharing,
@@ -46,6 +47,7 @@ from heterophony.methods import (
     FedH2LAsync,
     FedKD,
     FedKT,
+    FedMA,
     FedMatch,
     FedMD,
     FedMRL,
@@ -57,6 +59,7 @@ from heterophony.methods import (
     KTpFL,
     Mapper,
     MixtureOfExperts,
+    Mocha,
     Moon,
     OneShot,
     PerFedAvg,
@@ -94,7 +97,7 @@ from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from toys.bytes import of_secure_sums
 from toys.patient import Patient
-from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
+from toys.world import PUBLIC, TESTS, certain, halves, net, normed, points, private, wide
 
 
 @dataclass(frozen=True)
@@ -338,9 +341,9 @@ def straggling(method, topology=None, **options):
 SPEEDS = {"c0": 1e-3, "c1": 1.7e-3, "c2": 2.9e-3}
 
 
-def buffered(method=None, **options):
+def buffered(method=None, factory=None, **options):
     profiles = {c: Profile(seconds_per_sample=s, latency=0.01) for c, s in SPEEDS.items()}
-    return weights_star(method or FedBuff(buffer=2, local=B16), profiles=profiles, **options)
+    return weights_star(method or FedBuff(buffer=2, local=B16), factory, profiles=profiles, **options)
 
 
 class Repeating(Network):
@@ -403,8 +406,9 @@ def streaming(federation, kind="recurring", **how):
 
 
 def forgetful(**options):
-    """Peers alone on streams, with both parts against forgetting."""
-    method = Solo(local=Training(batch=8, lr=0.05, momentum=0.5), retain=Retention(lwof=0.5, ewc=2.0, batches=2))
+    """Peers alone on streams, with all parts against forgetting."""
+    retain = Retention(lwof=0.5, ewc=2.0, batches=2, packnet=0.5, task=2)
+    method = Solo(local=Training(batch=8, lr=0.05, momentum=0.5), retain=retain)
     return streaming(peers(method=method, **options), keep="reservoir")
 
 
@@ -491,6 +495,7 @@ METHODS = [
         "scaffold-normed",
         lambda **o: weights_star(Scaffold(local=Training(batch=16, lr=0.02, momentum=0.5)), normed, **o),
     ),
+    Row("fedma", lambda **o: weights_star(FedMA(local=B16, cohort=SOME), certain, **o), rounds=4),
     Row("afl", lambda **o: weights_star(AFL(local=B16), normed, **o)),
     Row("afl-sampled", lambda **o: weights_star(AFL(local=B16, ascent=0.5, cohort=SOME), **o), rounds=4),
     Row("q-ffl", lambda **o: weights_star(QFFL(local=B16, cohort=SOME), normed, **o), rounds=4),
@@ -636,6 +641,7 @@ METHODS = [
     Row("moe", lambda **o: gated_star(MixtureOfExperts(local=B16, cohort=SOME), **o), crash_rounds=1),
     Row("pfedme", lambda **o: weights_star(PFedMe(local=B16, inner=2, cohort=SOME), normed, **o), crash_rounds=1),
     Row("fedfomo", lambda **o: weights_star(FedFomo(local=B16, cohort=SOME, downloads=1), normed, **o), rounds=4),
+    Row("mocha", lambda **o: weights_star(Mocha(local=B16, pull=0.1, cohort=SOME), normed, **o), rounds=4),
     Row("ifca", lambda **o: personal_star(IFCA(local=B16, clusters=3), ("model", "model-1", "model-2"), **o)),
     Row(
         "fedsem",
@@ -719,6 +725,14 @@ METHODS = [
     Row("bhfl-all-async", lambda **o: straggling(bhfl(buffer={"e1": 2, "*": 1}), **o), lost=True, **ASYNCHRONOUS),
     Row(
         "fedasync", lambda **o: buffered(FedAsync(local=B16, concurrency=0.67), **o), rounds=6, drops=False, waits=False
+    ),
+    Row(
+        "aso-fed",
+        lambda **o: buffered(ASOFed(local=B16, concurrency=0.67), normed, **o),
+        rounds=6,
+        drops=False,
+        waits=False,
+        crash_rounds=1,
     ),
     Row("fedbuff", buffered, rounds=5, drops=False, waits=False),
 ]

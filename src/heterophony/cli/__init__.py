@@ -52,7 +52,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     *(running.run, running.resume, looking.show, looking.ledger),
     *(results.compare, results.report, results.reproduce, tuning.tune),
     *(lists.methods, lists.settings, lists.models, lists.data),
-    *(exporting.export, exporting.predict, running.demo),
+    *(exporting.export, exporting.predict, exporting.tree, running.demo),
 )
 for each in COMMANDS:
     app.command()(each)

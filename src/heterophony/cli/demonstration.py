@@ -28,17 +28,25 @@ RUNS: tuple[tuple[str, str, str, int | None], ...] = (
 )
 
 
-def planned_runs(folder: Path) -> list[PlannedRun]:
-    """Return the runs, one seed each."""
+# What half a minute allows: enough to see the table and the page, not to compare methods.
+QUICK: tuple[tuple[str, str, str, int | None], ...] = (
+    ("solo", MIXED, "each network alone", 3),
+    ("fedmd", MIXED, "agree on public digits", 3),
+    ("fedh2l", MIXED, "peers teach peers", 20),
+)
+
+
+def planned_runs(folder: Path, *, quick: bool = False) -> list[PlannedRun]:
+    """Return the runs, one seed each; `quick` returns fewer and shorter ones."""
     found = []
-    for method, name, _, rounds in RUNS:
+    for method, name, _, rounds in QUICK if quick else RUNS:
         setting = Setting.load(name)
         place = folder / method / "seed-0"
         found.append(PlannedRun(label=method, method=method, setting=setting, folder=place, rounds=rounds))
     return found
 
 
-def play(folder: Path, console: Console) -> None:
+def play(folder: Path, console: Console, *, quick: bool = False) -> None:
     """Run or reuse the demo's runs, print what came out, and make the report."""
     from heterophony import report
 
@@ -51,7 +59,7 @@ def play(folder: Path, console: Console) -> None:
         "wide ResNet.",
         highlight=False,
     )
-    console.print(_table({planned.label: found for planned, found in campaign.run(planned_runs(folder))}))
+    console.print(_table({planned.label: found for planned, found in campaign.run(planned_runs(folder, quick=quick))}))
     print(
         "Alone, each knows its own rotation. Together they learn the others': no image moves, and no private network."
     )
@@ -59,7 +67,7 @@ def play(folder: Path, console: Console) -> None:
     if lacking:
         print(f"{seconds:.0f} s. The runs are in {folder}; with plotly, `heterophony report {folder}` makes the page.")
         return
-    page = report.write([folder], title="Four networks, four rotations, five ways to learn together")
+    page = report.write([folder], title="Four networks, four rotations, several ways to learn together")
     print(f"{seconds:.0f} s. Look at the figures: {page['page']}")
 
 
@@ -71,7 +79,7 @@ def _table(done: Mapping[str, Summary]) -> Table:
         grid.add_column(column)
     for column in ("all", "own", "others", "worst", "sent"):
         grid.add_column(column, justify="right")
-    for name, setting, what, _ in RUNS:
+    for name, setting, what, _ in (run for run in RUNS if run[0] in done):
         if setting != MIXED:
             grid.add_section()  # one network for all: another game
         metrics = done[name].metrics

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="A federation between organisations, on Flower.", no_args_is_help=True)
 MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
+
+
+class Form(StrEnum):
+    """How log lines are written."""
+
+    text = "text"
+    json = "json"
+
+
 OneFolder = Annotated[Path, typer.Argument(help="The coordinator's or a participant's folder.")]
 
 
@@ -69,10 +80,13 @@ def init(
     print(f"wrote {folder}: federation {made.id}; {folder / 'README.md'} says how to go on")
 
 
+LogForm = Annotated[Form, typer.Option("--log", help="How log lines are written: text, or json for machines.")]
+
+
 @app.command()
-def serve(folder: OneFolder) -> None:
+def serve(folder: OneFolder, form: LogForm = Form.text) -> None:
     """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
-    _speak()
+    _speak(form)
     with complaints():
         from heterophony.deploy.coordinator import serve
 
@@ -81,9 +95,9 @@ def serve(folder: OneFolder) -> None:
 
 
 @app.command()
-def node(folder: OneFolder) -> None:
+def node(folder: OneFolder, form: LogForm = Form.text) -> None:
     """Take part: keep a SuperNode connected and answer, until stopped."""
-    _speak()
+    _speak(form)
     with complaints():
         from heterophony.deploy.participant import participate
 
@@ -121,10 +135,13 @@ def _coordinators(plan: Plan, federation: Federation) -> Iterator[str]:
 
 def _held(here: Household) -> Iterator[str]:
     """Say what each node of an organisation holds; inner nodes by their names."""
+    from heterophony.deploy.learnable import learnable
+
     for name, node in here.nodes.items():
         yield from _place(node.federation, name)
         yield from _owned(node.federation, name)
         yield from _messages(node)
+        yield from learnable(node)
         yield f"figures told: {', '.join(node.egress.metrics) or 'none'}; hashes of models: {node.egress.digest}"
         yield from node.budget.lines() if node.budget is not None else ()
         yield f"reactions: {node.egress.reactions or 'as many as the coordinator asks for'}"
@@ -162,9 +179,7 @@ def _messages(here: NodeServer) -> Iterator[str]:
     links = here.federation.topology.static[here.name]
     method = here.federation.method
     for kind in method.masked:
-        roles = {here.federation.topology.roles[other] for other in links.group(kind.to)}
-        if any(method.hides(kind, role) for role in roles):
-            least = max(method.option("secure.least"), here.vault.least)
+        if (least := here.fewest(kind)) is not None:
             yield f"message {kind.name!r} leaves masked only, in sums of at least {least}{_noised(here, kind)}"
     for kind in method.kinds:
         if links.group(kind.to):
@@ -182,6 +197,19 @@ def _noised(here: NodeServer, kind: Kind) -> str:
         return ", as it is"
     clips = ", ".join(f"{field} to {clip:g}" for field, clip in privacy.noised(kind).items())
     return f", clipped ({clips or 'nothing to clip'}), with noise of {privacy.noise:g} times that"
+
+
+@app.command("put-out")
+def put_out(
+    folder: Annotated[Path, typer.Argument(help="The coordinator's folder.")],
+    participant: Annotated[str, typer.Argument(help="Its name.")],
+) -> None:
+    """Put a participant out: it is asked nothing more, and what it sends is refused. The ledger has a line of it."""
+    with complaints():
+        from heterophony.deploy import coordinator
+
+        coordinator.put_out(folder, participant)
+    print(f"{participant} is out from its next round on; the run need not be stopped")
 
 
 @app.command()
@@ -213,23 +241,58 @@ def certificate(folder: Annotated[Path, typer.Argument(help="The coordinator's f
 
 @app.command()
 def status(
-    folder: OneFolder, as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False
+    folder: OneFolder,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="With --watch: seconds between two looks.")] = 5.0,
 ) -> None:
     """Tell what is going on, from a coordinator's or a participant's folder."""
+    from heterophony.cli import terminal
+
+    screen = terminal.console()
     with complaints():
         from heterophony.deploy import status as view
 
-        found = view.of(folder.resolve())
-    if as_json:
-        print(json.dumps(found))
-    else:
-        for line in view.lines(found):
-            print(line)
+        while True:
+            found = view.of(folder.resolve())
+            if watch and not as_json and screen.is_terminal:
+                screen.clear()
+            print(json.dumps(found) if as_json else "\n".join(view.lines(found)), flush=True)
+            if not watch:
+                return
+            time.sleep(every)
 
 
-def _speak() -> None:
+@app.command()
+def metrics(
+    folder: OneFolder,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on.")] = 9464,
+) -> None:
+    """Serve the figures of `deploy status` to a monitoring system, as OpenMetrics at /metrics, until stopped."""
+    with complaints():
+        from heterophony.deploy import openmetrics
+
+        server, thread = openmetrics.serve(folder.resolve(), host, port)
+        print(f"http://{host}:{server.server_port}/metrics", flush=True)
+        thread.join()
+
+
+class _Lines(logging.Formatter):
+    """Writes each log record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        said = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        return json.dumps(said | ({"error": self.formatException(record.exc_info)} if record.exc_info else {}))
+
+
+def _speak(form: Form) -> None:
     """Write log lines with times: these processes run for days."""
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
+    if form is Form.json:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(_Lines())
     ours = logging.getLogger("heterophony")
     ours.setLevel(logging.INFO)
     ours.handlers.clear()  # the command line's own has no times

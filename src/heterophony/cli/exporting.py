@@ -1,4 +1,4 @@
-"""export, predict: a trained model leaves its run."""
+"""export, predict, tree: what was learned leaves its run."""
 
 from __future__ import annotations
 
@@ -34,6 +34,21 @@ def export(
         written = exported.save(folder, node, to, model, format or (), trust)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
+
+
+def tree(
+    folder: Annotated[Path, typer.Argument(help="A run folder of a method in which participants have models.")],
+    clusters: Annotated[int, typer.Option(min=1, help="How many subtrees.")],
+    by: Annotated[str, typer.Option(help="weights, or updates: their directions from the mean.")] = "updates",
+) -> None:
+    """Print a tree for a setting: participants whose models became alike are in one subtree."""
+    from heterophony.runs import clustering
+
+    with complaints():
+        if by not in ("weights", "updates"):
+            raise ValueError(f"--by is weights or updates, got {by!r}")
+        found = clustering.clusters(folder, clusters, "weights" if by == "weights" else "updates")
+    print(clustering.as_setting(found))
 
 
 def predict(

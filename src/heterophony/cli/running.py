@@ -100,12 +100,16 @@ def resume(
             _finish(spec, result, folder, as_json)
 
 
-def demo(to: Annotated[Path, typer.Option("--out", help="Where to put the runs.")] = Path("runs/demo")) -> None:
+def demo(
+    to: Annotated[Path | None, typer.Option("--out", help="Where to put the runs; runs/demo if not said.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter runs: half a minute.")] = False,
+) -> None:
     """Watch four networks learn four rotations of real digits, alone and from each other, for about two minutes."""
     from heterophony.cli import demonstration
 
     with complaints():
-        demonstration.play(to, terminal.console())
+        folder = to or Path("runs/demo-quick" if quick else "runs/demo")
+        demonstration.play(folder, terminal.console(), quick=quick)
 
 
 def _told(track: str, to: Path | None) -> list[str]:

@@ -89,9 +89,10 @@ def summed(
 
 def _clipped(gradients: Mapping[str, Tensor], clip: float) -> dict[str, Tensor]:
     """Return each row's gradient, made shorter where it is longer than the clip."""
-    parts = [gradient.flatten(1).square().sum(1) for gradient in gradients.values()]
+    gradients = {name: torch.nan_to_num(gradient) for name, gradient in gradients.items()}  # one row must not spoil all
+    parts = [gradient.reshape(len(gradient), -1).square().sum(1) for gradient in gradients.values()]
     share = (clip / torch.stack(parts).sum(0).sqrt().clamp(min=torch.finfo(torch.float32).tiny)).clamp(max=1.0)
-    return {n: torch.nan_to_num(g) * share.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
+    return {n: g * share.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
 
 
 def _nets(model: nn.Module, work: Fit, tensors: Mapping[str, Tensor]) -> dict[str, Callable[[Tensor], Tensor]]:

@@ -32,6 +32,7 @@ from heterophony.runs.summary import Summary, finish
 
 FILE = "coordinator.toml"
 STATUS = "status.json"
+PUT_OUT = "put-out.json"  # the nodes that a person at the coordinator has put out
 GIVE_UP, BROKEN = 2, 1  # exit codes of the child: it makes no sense to try again; it may
 SETTLED = 600.0  # seconds after which a run that ends does not count as one that cannot begin
 log = logging.getLogger("heterophony.coordinator")
@@ -219,7 +220,7 @@ def run(folder: Path, plan: Plan, courier: Any, federation: Federation | None = 
     opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, plan.rounds)
     with opened as record:
         engine = Engine(federation, host, record=record)
-        host.watch = lambda: _report(folder, engine, host)
+        host.watch = lambda: _watch(folder, engine, host)
         result = engine.run(plan.rounds)
         finished = finish(spec, result, place)
         digests = {node: host.digest(node).hex() for node in result.nodes}
@@ -227,6 +228,33 @@ def run(folder: Path, plan: Plan, courier: Any, federation: Federation | None = 
     _report(folder, engine, host, finished=True)
     log.info("finished after %d rounds, models %s; results in %s", result.rounds, result.digest[:12], place)
     return finished
+
+
+def put_out(folder: Path, node: str) -> None:
+    """Have a participant put out of a run, whether it is in progress or not."""
+    plan = Plan.load(folder / PLAN)
+    if not (folder / FILE).exists():
+        raise DeployError(f"{folder} is not a coordinator's folder")
+    if node not in plan.participants:
+        raise DeployError(f"no participant is called {node!r:.40}; there are {', '.join(plan.participants)}")
+    Disk().replace(folder / PUT_OUT, json.dumps(sorted({*_put_out(folder), node})).encode())
+
+
+def _put_out(folder: Path) -> list[str]:
+    """Return who is to be put out."""
+    path = folder / PUT_OUT
+    try:
+        return [str(node) for node in json.loads(path.read_text())] if path.exists() else []
+    except (OSError, ValueError):
+        log.warning("%s cannot be read: nobody is put out by it", path)
+        return []
+
+
+def _watch(folder: Path, engine: Engine, host: RemoteHost) -> None:
+    """Do as a person at the coordinator has said since, and write how far the run is."""
+    for node in _put_out(folder):
+        engine.put_out(node, engine.clock, engine.leads[0], "the coordinator has put it out")
+    _report(folder, engine, host)
 
 
 def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = False) -> None:
@@ -237,6 +265,7 @@ def _report(folder: Path, engine: Engine, host: RemoteHost, finished: bool = Fal
         "rounds": engine.rounds,
         "finished": finished,
         "at": time.time(),
+        "sent": engine.ledger.bytes(),
     }
     about |= {"waits_for": sorted(host.asked), "trouble": host.trouble, "incidents": len(engine.ledger.incidents)}
     about["latest"] = [f"{row['incident']} at {row['node']}: {row['detail']}" for row in engine.ledger.incidents[-5:]]

@@ -26,13 +26,14 @@ from heterophony.engines.station import Station
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.mailbox import Inbox, Mail, messages
-from heterophony.kernel.message import HEADER_LIMIT, Message, Send, whole
+from heterophony.kernel.message import HEADER_LIMIT, Kind, Message, Send, whole
 from heterophony.kernel.reaction import Clock, Each, Reaction, Round
 from heterophony.kernel.vault import Vault
 
 FORMAT = 2  # of questions and answers
 ANEW = "a coordinator that begins anew needs a new federation id"
 OLD = "was an old state put back, or lost?"
+DOOR = "door"  # in a node's account: the privacy under which it answered last
 log = logging.getLogger("heterophony.node")
 
 
@@ -63,6 +64,15 @@ class NodeServer:
         self.budget = budget
         self.vault = vault or HomeVault(store.folder / f"{plan.id}.secrets", plan.id)
         self.door = Door(federation)
+        self.privacy = federation.private(name)
+
+    def fewest(self, kind: Kind) -> int | None:
+        """Return of how many members at least a sum is in which messages of a kind leave; None: they leave as they are."""
+        method, topology = self.federation.method, self.federation.topology
+        receivers = topology.static[self.name].group(kind.to)
+        if not any(method.hides(kind, topology.roles[to]) for to in receivers):
+            return None
+        return max(int(method.option("secure.least")), self.vault.least)
 
     def answer(self, data: bytes) -> bytes:
         """Answer a question; what is refused is logged here, and changes nothing."""
@@ -173,9 +183,11 @@ class NodeServer:
         if question.number == memory.applied and memory.answer is not None:
             if asked != memory.asked:
                 raise Refused(f"activation {question.number} was another one when it was done: {ANEW}")
-            return self._again(memory.answer)
+            return self._again(memory.answer, memory.state)
         self._check_turn(question, memory)
         answer, state, rows = self._reacted(question, reaction, memory.state)
+        if self.privacy is not None:
+            state.setdefault("account", {})[DOOR] = repr(self.privacy)
         if self.budget is not None:
             self._say_spent(answer)
         let_out, ledger = self._let_out(answer)
@@ -231,12 +243,16 @@ class NodeServer:
         told = replace(answer, sends=sends, rows=self._told(answer.rows), times=None)
         return {"outcome": told.plain()}, ledger
 
-    def _again(self, kept: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer that was kept, as the policy of today allows it: that may have become stricter since."""
+    def _again(self, kept: dict[str, Any], state: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return an answer that was kept, as the policy of today allows it: that may have become stricter since.
+
+        What was noised in another way, or not at all, stays: the owner's block of today did not allow it.
+        """
         answer = Answer.of(kept["outcome"], self.door.kinds)
+        other = self.privacy is not None and (state or {}).get("account", {}).get(DOOR) != repr(self.privacy)
         sends = []
         for send in answer.sends:
-            withheld = self._stays(send)
+            withheld = self._stays(send) or (other and bool(send.kind.fields) and self._protects(send))
             sends.append(replace(send, withheld=withheld))
             if not withheld:
                 size, to = send.kind.payload(send.body), ", ".join(send.to or ())
@@ -246,6 +262,9 @@ class NodeServer:
     def _stays(self, send: Send) -> bool:
         """Return whether a message is withheld: it would overdraw the privacy budget, or its kind may not leave."""
         return send.withheld or (self.egress.kinds is not None and send.kind.name not in self.egress.kinds)
+
+    def _protects(self, send: Send) -> bool:
+        return self.privacy is not None and self.privacy.protects(send.kind.name)
 
     def _say_spent(self, answer: Answer) -> None:
         """Note once that the privacy budget is spent."""

@@ -60,6 +60,9 @@ def _check_budget(federation: Federation, node: str, budget: Budget) -> None:
     charges = [charge for kind in kinds if (charge := privacy.charge(kind)) is not None]
     if charges and not any(map(budget.affords, charges)):
         raise DeployError(f"{budget.file}: the privacy budget is spent: no message of {node} could leave")
+    steps = federation.step_charges(node)
+    if steps and not any(map(budget.affords, steps)):
+        raise DeployError(f"{budget.file}: the privacy budget is spent: {node} could not train a step")
 
 
 def participate(folder: Path, poll: float = 0.3) -> None:

@@ -249,12 +249,12 @@ class RemoteHost:
         links = self.door.links(question.node, answer.round)
         self._check_groups(question.node, answer.groups, links)
         rows = self._rows(question.node, answer.rows, latest)
-        # What it says of mail that it has not got, or of nodes that it does not merge, would only blame others.
+        # What it says of mail that it has not got would only blame others.
         mail = {described(message.kind, message.round, message.sender) for message in received}
-        merged = {*links.children, *links.descendants}
         refused = tuple(one_line(text, 300) for text in answer.refused if text.partition(": ")[0] in mail)
-        doubts = [text for text in answer.doubts if text.partition(" from ")[2].partition(": ")[0] in merged]
-        told = replace(answer, rows=rows, refused=refused, doubts=tuple(one_line(text, 300) for text in doubts))
+        known = {f" from {message.sender}: " for message in received}
+        doubts = tuple(one_line(text, 300) for text in answer.doubts if any(name in text for name in known))
+        told = replace(answer, rows=rows, refused=refused, doubts=doubts[: len(received)])
         return told.all_at(max(question.start, self.now()))
 
     def _latest(self, question: Question, round: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from heterophony.base.amounts import counted, size
 from heterophony.deploy import coordinator
+from heterophony.deploy.budget import Budget
 from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, one_line
 from heterophony.deploy.node_store import NodeStore
@@ -17,6 +18,7 @@ from heterophony.deploy.organisation import FILE as ORGANISATION
 from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
+from heterophony.kernel.accountant import composed, epsilon_of
 from heterophony.runs.summary import written
 
 
@@ -45,7 +47,14 @@ def _participant(folder: Path, plan: Plan) -> dict[str, Any]:
         "left": dict(left),
         "incidents": incidents[-5:],
         "nodes": nodes,
+        "budgets": {str(budget.file): _spent(budget) for budget in map(own.account, nodes) if budget is not None},
     }
+
+
+def _spent(budget: Budget) -> dict[str, float]:
+    """Return how much of a privacy budget is spent; several nodes may spend from one."""
+    now = budget.look()
+    return {"spent": epsilon_of(composed(now.charges), now.delta), "epsilon": now.epsilon, "delta": now.delta}
 
 
 def _node(store: NodeStore, plan: Plan, node: str) -> dict[str, Any]:
@@ -129,6 +138,8 @@ def _at_participant(found: dict[str, Any]) -> list[str]:
         before = f"inner node {name}: " if node["inner"] else ""
         text.append(f"{before}{counted(node['reactions'], 'reaction')} done")
         text += [f"{before}left: {what}, {size(n)}" for what, n in node["left"].items()]
+    for file, budget in found.get("budgets", {}).items():
+        text.append(f"privacy budget {file}: epsilon {budget['spent']:.4g} of {budget['epsilon']:g} spent")
     several = len(found["nodes"]) > 1
     for incident in found["incidents"]:
         where = f"{incident['node']}: " if several else ""
@@ -152,6 +163,8 @@ def _run_at_coordinator(found: dict[str, Any]) -> list[str]:
     if run := found["run"]:
         incidents = counted(run["incidents"], "incident")
         text.append(f"round {run['round']} of {run['rounds']}, {incidents}, as of {run['age']:g} s ago")
+        if sent := run.get("sent"):
+            text.append("sent so far: " + ", ".join(f"{kind} {size(n)}" for kind, n in sent.items()))
         if run["waits_for"]:
             text.append(f"waits for {', '.join(run['waits_for'])}")
         text += [f"{name}: {trouble}" for name, trouble in run["trouble"].items()]

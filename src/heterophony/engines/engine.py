@@ -350,7 +350,8 @@ class Engine:
             self.ledger.incident(answer.end, node, "refused", text)
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
-            self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
+            if node not in self.host.others:  # an organisation's word puts nobody out
+                self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)
@@ -468,11 +469,18 @@ class Engine:
             box.take(message)
 
     def _blame(self, sender: str, moment: float, at: str) -> None:
-        """Count a message against its sender; put it out when that is often enough."""
+        """Count a message against its sender; put it out when that is often enough, and the cause can only be itself.
+
+        What a node with children sends is made of others' answers. Where half of a role or more have sent what was
+        refused, what they were sent is the likely cause.
+        """
         self.blame[sender] += 1
-        most = self.federation.expel
-        if most is not None and self.blame[sender] == most:
-            self.put_out(sender, moment, at, f"{most} of its messages were refused or doubted")
+        most, roles = self.federation.expel, self.federation.topology.roles
+        if most is None or self.blame[sender] < most or self.federation.topology.static[sender].children:
+            return
+        alike = [node for node, role in roles.items() if role == roles[sender]]
+        if 2 * sum(self.blame[node] > 0 for node in alike) < len(alike):
+            self.put_out(sender, moment, at, f"{self.blame[sender]} of its messages were refused or doubted")
 
     def put_out(self, node: str, moment: float, at: str, why: str) -> None:
         """Take no more part of a participant: it is asked nothing more, and what it sends is refused."""

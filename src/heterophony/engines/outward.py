@@ -7,7 +7,7 @@ simulation the node itself does, at home a file of the organisation's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -220,14 +220,20 @@ def mean(
             made[name] = 1.0 if isinstance(field, Scalar) else mail[0].body[name]
             continue
         assert privacy.noise is not None
-        values = [_clipped(message.body[name], clips[name], own.get(name)) for message in mail]
-        middle = _Values(torch.stack([value.numbers for value in values]).mean(0), values[0].like, values[0].anchor)
+        total: _Values | None = None  # added up one by one: all of a large cohort would not fit into memory
+        for message in mail:
+            value = _clipped(message.body[name], clips[name], own.get(name))
+            if total is not None:
+                value.numbers += total.numbers.to(value.numbers.device)
+            total = value
+        assert total is not None
+        middle = _Values(total.numbers / len(mail), total.like, total.anchor)
         made[name] = _settled(field, _with_noise(middle, privacy.noise * clips[name] / len(mail), source))
     return _consistent(kind, made)
 
 
 class _Values:
-    """The numbers of one field as one vector of doubles on the CPU, and what they are put back into."""
+    """The numbers of one field as one vector of doubles, where the field is, and what they are put back into."""
 
     def __init__(self, numbers: Tensor, like: Any, anchor: Mapping[str, Tensor] | None) -> None:
         self.numbers, self.like, self.anchor = numbers, like, anchor
@@ -237,13 +243,12 @@ def _clipped(value: Any, clip: float, anchor: Mapping[str, Tensor] | None) -> _V
     """Return a field's numbers, made shorter where together they are longer than the clip."""
     if isinstance(value, Mapping):
         known = anchor if anchor is not None and _alike(value, anchor) else None
-        parts = [t.detach().to("cpu", torch.float64).flatten() for t in value.values()]
-        numbers = torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+        numbers = _flat(value.values())
         if known is not None:
-            numbers = numbers - torch.cat([known[n].detach().to("cpu", torch.float64).flatten() for n in value])
+            numbers = numbers - _flat(known[name] for name in value).to(numbers.device)
         anchor = known
     elif isinstance(value, Tensor):
-        numbers, anchor = value.detach().to("cpu", torch.float64).flatten(), None
+        numbers, anchor = value.detach().double().flatten(), None
     else:
         numbers, anchor = torch.tensor([float(value)], dtype=torch.float64), None
     numbers = torch.nan_to_num(numbers)  # a network that has diverged must not tell it through its noise
@@ -253,13 +258,20 @@ def _clipped(value: Any, clip: float, anchor: Mapping[str, Tensor] | None) -> _V
     return _Values(numbers, value, anchor)
 
 
+def _flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Return tensors as one vector of doubles, where they are."""
+    parts = [tensor.detach().double().flatten() for tensor in tensors]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+
 def _alike(value: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return value.keys() == other.keys() and all(value[name].shape == other[name].shape for name in value)
 
 
 def _with_noise(values: _Values, deviation: float, source: NoiseSource) -> Any:
     """Return a field's value with noise, in its own form."""
-    numbers = values.numbers + deviation * source.normal(values.numbers.numel())
+    noise = deviation * source.normal(values.numbers.numel())  # drawn on the CPU, so that it is the same everywhere
+    numbers = values.numbers + noise.to(values.numbers.device)
     like = values.like
     if isinstance(like, Tensor):
         return numbers.view(like.shape).to(like.dtype)
@@ -269,7 +281,7 @@ def _with_noise(values: _Values, deviation: float, source: NoiseSource) -> Any:
     for name, tensor in like.items():
         part = numbers[at : at + tensor.numel()].view(tensor.shape)
         if values.anchor is not None:
-            part = part + values.anchor[name].detach().to("cpu", torch.float64)
+            part = part + values.anchor[name].detach().to(part.device, torch.float64)
         made[name] = part.to(tensor.dtype).to(tensor.device)
         at += tensor.numel()
     return made

@@ -112,9 +112,10 @@ class Attack:
                 past[name] = [*past.get(name, []), lie.step(name)][-PAST:]
         if node.round < self.since:
             return send
-        made = {**send.body, **self.how(lie)}
-        kind = send.kind
-        frozen = {key: kind.fields[key].freeze(value) for key, value in made.items() if key in kind.fields}
+        kind, changed = send.kind, self.how(lie)
+        if strange := sorted(set(changed) - set(kind.fields)):
+            raise ValueError(f"attack: {self.title} changes {strange[0]!r}, which {kind.name!r} does not have")
+        frozen = {key: kind.fields[key].freeze(value) for key, value in {**send.body, **changed}.items()}
         return Send(kind, send.to, send.round, Body(frozen), send.withheld)
 
 

@@ -36,6 +36,7 @@ class Method:
     models: ClassVar[NetworksByRole] = {}
     headline: ClassVar[str] = ""
     public: ClassVar[bool] = False  # whether it needs public data
+    trusts: ClassVar[bool] = False  # whether a server can learn from public rows whom to trust (`cohort.combine`)
     serves: ClassVar[tuple[str, ...]] = ()  # the kinds of tasks; any, if none is named
     tasks: ClassVar[bool] = False  # whether participants may have different classes
     correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end

@@ -93,6 +93,7 @@ class Privacy:
             if isinstance(field, Rows):
                 continue  # numbers of rows that all hold: they tell which were drawn, and nothing of private ones
             scalar, tensor = isinstance(field, Scalar), isinstance(field, Weights | TensorField)
+            tensor = tensor and not isinstance(field, LowRank)  # how many columns factors have tells of the rows
             clip = self.longest(name)
             if scalar and not isinstance(self.clip, Mapping):
                 clip = None  # one length for tensors is no range of a number
@@ -147,4 +148,4 @@ def told_raw(kinds: Collection[Kind]) -> Iterator[tuple[str, str]]:
 
 def has_anchor(field: object) -> bool:
     """Return whether values of a field are clipped as the difference from what was received under its name."""
-    return isinstance(field, Weights) and not isinstance(field, LowRank) and not field.change
+    return isinstance(field, Weights) and not field.change

@@ -9,7 +9,7 @@ from torch import nn
 from heterophony.kernel.accountant import PrivacyError, composed, epsilon_of, within
 from heterophony.kernel.message import INVERSE, Kind
 from heterophony.kernel.method import Method
-from heterophony.kernel.privacy import Privacy, PrivateSteps, told_raw
+from heterophony.kernel.privacy import Charge, Privacy, PrivateSteps, told_raw
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
@@ -29,16 +29,34 @@ def check_door(method: Method, node: str, role: str, links: Links, privacy: Priv
             raise PrivacyError(f"{error} (node {node})") from None
         if charge is None:
             continue
-        assert privacy.budget is not None
-        assert privacy.delta is not None
-        if not within(composed([charge]), privacy.budget, privacy.delta):
-            cost = epsilon_of(composed([charge]), privacy.delta)
-            raise PrivacyError(
-                f"privacy of {node}: one {kind.name!r} costs epsilon {cost:.4g}, and the budget is {privacy.budget:g}: "
-                "raise noise, or the budget"
-            )
+        check_affordable(node, charge, privacy)
     if privacy.central:
         _check_central(method, node, role, links, privacy)
+
+
+def _check_past(method: Method, node: str, links: Links, privacy: Privacy) -> None:
+    """Raise where residual links bring a trusted node single messages, past the mean of its children's."""
+    if not links.descendants:
+        return
+    for kind in method.told:
+        if kind.fields and INVERSE[kind.to] == "descendants" and privacy.protects(kind.name):
+            raise PrivacyError(
+                f"privacy of {node}: residual links bring {kind.name!r} past the mean that central noise is added to: "
+                "leave the links out, or the kind out of kinds"
+            )
+
+
+def check_affordable(node: str, charge: Charge, privacy: Privacy) -> None:
+    """Raise where the budget does not pay for one message, or one step of training."""
+    assert privacy.budget is not None
+    assert privacy.delta is not None
+    if not within(composed([charge]), privacy.budget, privacy.delta):
+        cost = epsilon_of(composed([charge]), privacy.delta)
+        what = "step of training" if charge.label == "training" else repr(charge.label)
+        raise PrivacyError(
+            f"privacy of {node}: one {what} costs epsilon {cost:.4g}, and the budget is {privacy.budget:g}: "
+            "raise noise, or the budget"
+        )
 
 
 def _crossing(method: Method, links: Links, privacy: Privacy) -> list[Kind]:
@@ -58,6 +76,7 @@ def _check_central(method: Method, node: str, role: str, links: Links, privacy: 
         raise PrivacyError(
             f"privacy of {node}: it gets sums of {hidden[0]!r} only, and central noise clips each by itself"
         )
+    _check_past(method, node, links, privacy)
     for reaction in method.reactions:
         if role not in reaction.roles:
             continue
@@ -70,13 +89,13 @@ def _check_central(method: Method, node: str, role: str, links: Links, privacy: 
             )
 
 
-def check_delta(node: str, rows: int, privacy: Privacy) -> None:
-    """Raise where delta is so large that a whole row may be told."""
+def check_delta(node: str, count: int, privacy: Privacy, what: str = "rows") -> None:
+    """Raise where delta is so large that a whole row, or a whole child of a trusted node, may be told."""
     assert privacy.delta is not None
-    if rows and privacy.delta >= 1 / rows and not privacy.large_delta:
+    if count and privacy.delta >= 1 / count and not privacy.large_delta:
         raise PrivacyError(
-            f"privacy of {node}: delta = {privacy.delta:g} is not below 1 / {rows} rows, so that it allows to tell a "
-            "whole row: choose a smaller one, or say large_delta = true"
+            f"privacy of {node}: delta = {privacy.delta:g} is not below 1 / {count} {what}, so that it allows to tell "
+            f"one of them in whole: choose a smaller one, or say large_delta = true"
         )
 
 

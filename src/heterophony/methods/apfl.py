@@ -37,12 +37,26 @@ from heterophony import (
     Weights,
     on,
 )
-from heterophony.parts import Cohort, MixedWeights, Nets, Training, answers, named_for_clients, named_for_server
+from heterophony.parts import (
+    Cohort,
+    MixedWeights,
+    Nets,
+    Training,
+    answers,
+    named_for_clients,
+    named_for_server,
+    task_loss,
+)
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
 
 DEVIATIONS = (
+    Deviation(
+        "mixture",
+        "of weights, as in the paper's Algorithm 1; `mapper` mixes outputs",
+        "the authors' code mixes outputs",
+    ),
     Deviation("start", "own models start as the global one", "as in ditto"),
     Deviation(
         "alpha",
@@ -67,6 +81,7 @@ class APFL(Method):
         "client": {"model": Built(MixedWeights, {"own": Same(), "common": Same()}, travels="common")},
     }
     headline = "personalised"
+    trusts = True
     unused = ("local.initial",)
 
     alpha: Annotated[float, "share of the own model in the mixture, at first; 1 is solo"] = 0.5
@@ -107,7 +122,7 @@ class APFL(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(server, mail))
+            server.load((yield from self.cohort.merged(server, mail, self.local.on_public(task_loss))))
         yield Mark("global")
         server.round += 1
 

@@ -6,8 +6,8 @@ its children: on which level it is, and whether it waits for all that it has ask
 
 Paper: Jacob, Bidirectional Hierarchical Federated Optimisation, 2023. Algorithm 1 as two reactions, the same at every
 level: `receive` (line 9) and `gather` (lines 17-19), with `descend` (lines 11-16) between them. NODEOPT is Eq. 3, or
-where a node has data l2 to the parent (as in Ditto) or mutual learning (as in FML). The root's T is the number of
-rounds of the run.
+where a node has data l2 to the parent (as in Ditto), EWC, FedFomo's rule or mutual learning (as in FML). The root's T
+is the number of rounds of the run.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from heterophony.parts import (
     engage,
     follow,
     longest,
+    mean,
     move,
     observe,
     own_value,
@@ -73,7 +74,10 @@ FAR_DOWN = Kind("far-down", to="descendants", weights=Weights("model"))
 FAR_UP = Kind("far-up", to="ancestors", weights=Weights("model"))
 
 BESIDE = "with overlap, what was learned is added after the merge; or the merge starts from it, as printed"
+PULL = "l2: mu; ewc: its strength; fomo: the part of the way; mutual: the share of the KL term (FML's 1 - alpha)"
 LIVE = "virtual seconds after which a leaf trains again, asked or not; none: it trains when it is asked"
+
+FAR_MERGE = "models of residual links: a step of their own, or merged with the parent's while the node trains"
 
 DEVIATIONS = (
     Deviation(
@@ -118,6 +122,17 @@ DEVIATIONS = (
         "the parent hears back through the child's model on the way up; no second network at every leaf",
     ),
     Deviation(
+        "EWC and FedFomo as merges",
+        "EWC's Fisher information is of the parent's model on the node's own rows. FedFomo's rule has one other model, "
+        "and goes the part `pull` of the way.",
+        "The paper names l2 and mutual learning. A node has no rows of its parent's.",
+    ),
+    Deviation(
+        "residual links merged by training",
+        '`far_merge = "train"`: the mean of their models, and that of the parent, count half each',
+        "Section 4 does not say how. For l2 it is the same as half a pull to each.",
+    ),
+    Deviation(
         "several residual links",
         "One after the other, by senders' names. Of n links with rate r, the first weighs (1 - r)^(n - 1) of the "
         "last. `per_link = false` takes one step towards their mean.",
@@ -141,7 +156,10 @@ class BHFL(Method):
 
     roles = ("root", "inner", "leaf")
     kinds = (DOWN, UP, PUSH, FAR_DOWN, FAR_UP)
-    memory = ("level", "above", "waits", "turn", "engaged", "examples", "states", "parent", "learned", "retained")
+    memory = (
+        *("level", "above", "waits", "turn", "engaged", "examples", "states", "learned", "retained"),
+        *("parent", "far"),  # models that are merged while the node trains
+    )
     models = {role: {"model": Same(start="alike")} for role in ("root", "inner", "leaf")}
     headline = "leaf"
     unused = ("local.initial", "proxy.initial")
@@ -156,11 +174,12 @@ class BHFL(Method):
     far_up: NodeOptimiser = NodeOptimiser(rate=0.1)
     far_down: NodeOptimiser = NodeOptimiser(rate=0.5)
     far: Annotated[bool, "whether residual links are used"] = True
+    far_merge: Annotated[Literal["mix", "train"], FAR_MERGE] = "mix"
     per_link: Annotated[bool, "an optimiser state for each residual link, or one for all of a direction"] = True
     largest: Annotated[int, "K: how many children's updates go up a residual link"] = 1
     averaged: Annotated[bool, "they go up as one mean model"] = False
     merge: Annotated[ByLevel[Merge], 'with the parent\'s model; without data always "mix"'] = "mix"
-    pull: Annotated[ByLevel[float], "l2: mu; mutual: the share of the KL term (FML's 1 - alpha)"] = 0.1
+    pull: Annotated[ByLevel[float], PULL] = 0.1
     overlap: Annotated[ByLevel[bool], "an internal node trains while its children run, on stale parameters"] = False
     beside: Annotated[Literal["added", "start"], BESIDE] = "added"
     staleness: Staleness = Staleness()
@@ -183,11 +202,12 @@ class BHFL(Method):
     def receive(self, node: Node, mail: Message) -> Steps:
         """From the parent: mix with its model, then train (a leaf) or set the children to work."""
         node.vars.update(level=int(mail.level) + 1, above=mail.round, waits=mail.waits == 1)
-        if self.of(self.merge, node) == "mix" or not self.learns(node):
-            move(node, mail.weights, self.down, "down")
-        else:  # the parent's model is merged while the node trains
+        if self.merges_while_training(node):
             node.vars["parent"] = mail.weights
-        follow(node, mail.also, self.far_down, "far-down", self.per_link)
+            node.vars.pop("far", None)  # what had come before that
+        else:
+            move(node, mail.weights, self.down, "down")
+        self.meet(node, mail.also, self.far_down, "far-down")
         if node.role == "leaf":
             return (yield from self.practise(node))
         if node.vars.get("turn") is not None:
@@ -267,7 +287,7 @@ class BHFL(Method):
             models = [self.timely(m, here) for m in heard]
             move(node, self.cohort.together(node, heard, models, shares, here), self.up, "up")
             node.vars.setdefault("examples", {}).update(by_sender(mail, lambda m: m.examples))
-        follow(node, mail.also, self.far_up, "far-up", self.per_link)
+        self.meet(node, mail.also, self.far_up, "far-up")
         add_learned(node, self.staleness.discount(1))
         yield Mark(node.role)
         node.round += 1
@@ -307,6 +327,17 @@ class BHFL(Method):
         return kind(round=node.vars["above"], weights=node.weights(), examples=examples)
 
     # -- how a node learns -----------------------------------------------------------------------------------------
+    def merges_while_training(self, node: Node) -> bool:
+        """Return whether a node merges others' models by training beside them."""
+        return self.of(self.merge, node) != "mix" and self.learns(node)
+
+    def meet(self, node: Node, mail: Sequence[Message], optimiser: NodeOptimiser, state: str) -> None:
+        """Merge what came along residual links: now, or when the node trains next."""
+        if mail and self.far_merge == "train" and self.merges_while_training(node):
+            node.vars["far"] = mean([m.weights for m in mail])
+        else:
+            follow(node, mail, optimiser, state, self.per_link)
+
     def learns(self, node: Node) -> bool:
         """Return whether a node has data to train on."""
         if node.role == "leaf":
@@ -314,13 +345,14 @@ class BHFL(Method):
         return self.of(self.proxy.epochs, node) > 0 and self.proxy.data in node.data
 
     def train(self, node: Node, how: Training) -> Steps:
-        """Train a node, with l2 or mutual learning beside its parent's model, once it has heard of that."""
+        """Train a node, with l2 or mutual learning beside the others' models, once it has heard of these."""
         merge = self.of(self.merge, node)
-        if merge == "mix" or "parent" not in node.vars:
+        others = [node.vars[name] for name in ("parent", "far") if name in node.vars]
+        if merge == "mix" or not others:
             yield from self.retain.train(node, how, "model", self.loss)
         else:
             pull = self.of(self.pull, node)
-            yield from train_beside(node.vars["parent"], merge, pull, node, how, self.loss, self.retain)
+            yield from train_beside(mean(others), merge, pull, node, how, self.loss, self.retain)
 
     def timely(self, mail: Message, here: Named) -> Named:
         """Return a model as it came; where it is stale, one that is nearer to what is here."""

@@ -65,7 +65,8 @@ class Ditto(Method):
         "client": {"model": Same(start="alike"), "fork": Same(start="alike")},
     }
     headline = "personalised"
-    unused = ("local.initial",)
+    trusts = True
+    unused = ("local.initial", "local.private")
 
     pull: Annotated[float, "lambda: how strongly the own model is pulled to the global one; 0 is solo"] = 0.1
     cohort: Cohort = Cohort()
@@ -104,6 +105,6 @@ class Ditto(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(server, mail))
+            server.load((yield from self.cohort.merged(server, mail, self.local.on_public(self.loss))))
         yield Mark("global")
         server.round += 1

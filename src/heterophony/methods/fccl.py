@@ -99,7 +99,7 @@ class FCCL(Method):
     memory = ("pretrained",)
     headline = "local"
     serves = ("classification",)
-    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial")
+    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial", "local.private")
     public = True
     correlates = True
 

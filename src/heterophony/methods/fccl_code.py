@@ -80,7 +80,14 @@ class FCCLCode(Method):
     memory = ("pretrained", "sent")
     headline = "local"
     serves = ("classification",)
-    unused = ("cohort.weighted", "cohort.combine", "pretrain.initial", "collaborate.initial", "local.initial")
+    unused = (
+        "cohort.weighted",
+        "cohort.combine",
+        "pretrain.initial",
+        "collaborate.initial",
+        "local.initial",
+        "local.private",
+    )
     public = True
     correlates = True
 

@@ -93,7 +93,7 @@ class FCCLPlus(Method):
     memory = ("begun",)
     headline = "local"
     serves = ("classification",)
-    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial")
+    unused = ("cohort.weighted", "pretrain.initial", "collaborate.initial", "local.initial", "local.private")
     public = True
 
     lambda_col: Annotated[float, "weight of what is off the diagonal, in FCCL's Eq. 2"] = 0.0051

@@ -62,6 +62,7 @@ class FedAvg(Method):
     memory = ("states",)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    trusts = True
 
     cohort: Cohort = Cohort()
     local: Training = Training()
@@ -88,6 +89,7 @@ class FedAvg(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:  # a skipped round brings none
-            move(server, self.cohort.mean(server, mail), self.server)
+            weights = yield from self.cohort.merged(server, mail, self.local.on_public(self.loss))
+            move(server, weights, self.server)
         yield Mark("global")
         server.round += 1

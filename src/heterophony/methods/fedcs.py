@@ -70,6 +70,7 @@ class FedCS(Method):
     kinds = (ASK, RESOURCES, GLOBAL, UPDATE)
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
+    trusts = True
     unused = ("local.initial",)
 
     budget: Annotated[float | None, "seconds that training and uploads of a round may take; none: any"] = None
@@ -128,6 +129,6 @@ class FedCS(Method):
     @on(answers(UPDATE, of="chosen"), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(server, mail))
+            server.load((yield from self.cohort.merged(server, mail, self.local.on_public(self.loss))))
         yield Mark("global")
         server.round += 1

@@ -70,7 +70,7 @@ class FedCurv(Method):
     memory = ("known",)  # by client, its weights and Fisher information of the last round
     models = {"server": {"model": Same()}, "client": {"model": Same()}}
     headline = "global"
-    unused = ("local.initial",)
+    unused = ("local.initial", "local.private")
 
     pull: Annotated[float, "lambda: how strongly weights are pulled to those of the others; 0 is fedavg"] = 1.0
     batches: Annotated[int, "batches over which a client takes its Fisher information"] = 4

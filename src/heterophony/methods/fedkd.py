@@ -119,7 +119,7 @@ class FedKD(Method):
     models = {"server": {"model": Global()}, "client": {"model": Own(), "mentee": Global()}}
     headline = "personalised"
     serves = ("classification", "sequence")
-    unused = ("cohort.weighted",)
+    unused = ("cohort.weighted", "local.private")
 
     distil: Annotated[float, "weight of the adaptive KL"] = 1.0
     hidden: Annotated[float, "weight of the adaptive hidden loss; 0: networks need no body and head"] = 1.0

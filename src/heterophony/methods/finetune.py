@@ -63,6 +63,7 @@ class FineTune(Method):
     memory = ("states",)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "own": Same()}}
     headline = "personalised"
+    trusts = True
     unused = ("local.initial",)
 
     adapt: Annotated[int, "epochs of fine-tuning"] = 1
@@ -95,7 +96,8 @@ class FineTune(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            move(server, self.cohort.mean(server, mail), self.server)
+            weights = yield from self.cohort.merged(server, mail, self.local.on_public(self.loss))
+            move(server, weights, self.server)
         yield Mark("global")
         done = server.round
         server.round += 1

@@ -62,7 +62,8 @@ class FML(Method):
     kinds = (GLOBAL, MEME)
     models = {"server": {"model": Global()}, "client": {"model": Own(), "meme": Global()}}
     headline = "personalised"
-    unused = ("cohort.weighted",)
+    trusts = True
+    unused = ("cohort.weighted", "local.private")
     tasks = True  # where what is shared ends before the outputs
 
     alpha: Annotated[Scheduled, "share of the labels in the private network's loss (Eq. 5); the rest is KL"] = 0.5
@@ -99,7 +100,7 @@ class FML(Method):
     @on(answers(MEME), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(server, mail, by=None))
+            server.load((yield from self.cohort.merged(server, mail, self.local.on_public(task_loss), by=None)))
         if server.slots["model"].whole:  # of a part, the other layers are at the clients and have learnt nothing here
             yield Mark("global")
         server.round += 1

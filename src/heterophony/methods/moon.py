@@ -74,7 +74,8 @@ class Moon(Method):
     memory = ("trained",)
     models = {"server": {"model": Same()}, "client": {"model": Same(), "common": Same(), "previous": Same()}}
     headline = "global"
-    unused = ("local.initial",)
+    trusts = True
+    unused = ("local.initial", "local.private")
 
     mu: Annotated[float, "weight of the contrastive loss"] = 1.0
     tau: Annotated[float, "temperature of the contrastive loss"] = 0.5
@@ -111,7 +112,7 @@ class Moon(Method):
     @on(answers(UPDATE), role="server")
     def merge(self, server: Node, mail: Inbox) -> Steps:
         if mail:
-            server.load(self.cohort.mean(server, mail))
+            server.load((yield from self.cohort.merged(server, mail, self.local.on_public(task_loss))))
         yield Mark("global")
         server.round += 1
 

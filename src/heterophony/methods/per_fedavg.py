@@ -76,6 +76,7 @@ class PerFedAvg(Method):
         "local.weight_decay",
         "local.clip",
         "local.refresh",
+        "local.private",
     )
 
     alpha: Annotated[float, "rate of the step by which a client adapts the model; 0 is fedavg"] = 0.01

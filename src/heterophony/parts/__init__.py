@@ -70,6 +70,11 @@ if TYPE_CHECKING:
     from heterophony.parts.losses import task_loss as task_loss
     from heterophony.parts.lowrank import compressed as compressed
     from heterophony.parts.lowrank import restored as restored
+    from heterophony.parts.matching import Layer as Layer
+    from heterophony.parts.matching import chain as chain
+    from heterophony.parts.matching import orders as orders
+    from heterophony.parts.matching import reordered as reordered
+    from heterophony.parts.matching import units as units
     from heterophony.parts.merging import Merge as Merge
     from heterophony.parts.merging import train_beside as train_beside
     from heterophony.parts.mixtures import GatedOutputs as GatedOutputs
@@ -154,6 +159,7 @@ _NAMES = {
     "heads": ("biased_width", "grouped", "repeated", "replaced"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
+    "matching": ("Layer", "chain", "orders", "reordered", "units"),
     "merging": ("Merge", "train_beside"),
     "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights", "named_for_clients", "named_for_server"),
     "mutual": ("MutualTeaching", "Signal"),

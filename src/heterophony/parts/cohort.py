@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -12,12 +12,13 @@ from torch import Tensor
 from heterophony.kernel.by_level import ByLevel, values
 from heterophony.kernel.mailbox import summands
 from heterophony.kernel.message import Kind, Message
+from heterophony.kernel.needs import Need, PublicLabels
 from heterophony.kernel.node import Node
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.sum import NotSummable, Sum
-from heterophony.kernel.work import Named
+from heterophony.kernel.work import Fit, Named
 from heterophony.parts.classwise import ClassMeans, merged
-from heterophony.parts.combine import RULES, TABLE, Combine, flat, told
+from heterophony.parts.combine import RULES, TABLE, TRUST, Combine, flat, told
 from heterophony.parts.own_value import own_value
 from heterophony.tables.ledger import described
 
@@ -58,6 +59,15 @@ class Cohort:
     def everyone(self) -> bool:
         """Return whether each node asks all its children in every round."""
         return all(fraction == 1 for fraction in values(self.fraction))
+
+    def needs(self, name: str) -> list[Need]:
+        """Return what it needs of the data."""
+        return [PublicLabels(instead=f"another {name}.combine")] if self.trusts else []
+
+    @property
+    def trusts(self) -> bool:
+        """Return whether a rule goes by what the node itself learns from public rows."""
+        return self.combine is not None and any(rule.rule == TRUST for rule in values(self.combine))
 
     def share(self, node: Node) -> float:
         """Return the share of its children that a node asks."""
@@ -101,6 +111,7 @@ class Cohort:
         field: str = "weights",
         by: str | Iterable[float] | None = "examples",
         start: Named | None = None,
+        trusted: Named | None = None,
     ) -> dict[str, Tensor]:
         """Return what the answers' weights are together. By the mean, each counts as `shares` says.
 
@@ -109,7 +120,22 @@ class Cohort:
         items = [getattr(m, field) for m in summands(mail)]
         if start is None and field == "weights" and items and not self.rule(node).plain:
             start = next((slot.shared() for slot in node.slots.values() if _alike(items[0], slot.shared())), None)
-        return self.together(node, mail, items, self.shares(mail, by), start)
+        return self.together(node, mail, items, self.shares(mail, by), start, trusted)
+
+    def merged(
+        self, node: Node, mail: Sequence[Message], fit: Fit, by: str | None = "examples"
+    ) -> Generator[Any, Any, dict[str, Tensor]]:
+        """Return the same of a node with a model of its own, which it trains on public rows if the rule goes by that.
+
+        `fit` is how it does. Its model stays as it was.
+        """
+        if self.rule(node).rule != TRUST:
+            return self.mean(node, mail, by=by)
+        before = node.weights()
+        yield fit
+        trusted = node.weights()
+        node.load(before)
+        return self.mean(node, mail, by=by, start=before, trusted=trusted)
 
     def together(
         self,
@@ -118,10 +144,11 @@ class Cohort:
         items: Sequence[Named],
         shares: Sequence[float] | None = None,
         start: Named | None = None,
+        trusted: Named | None = None,
     ) -> dict[str, Tensor]:
         """Combine named tensors that a node made of its mail, one item a message."""
         rule = self.rule(node)
-        made, counted = rule.named(items, shares, node.rng("filter"), start)
+        made, counted = rule.named(items, shares, node.rng("filter"), start, trusted)
         if not rule.plain:
             _note(node, rule, _names(mail), [flat(item) for item in items], flat(made), counted)
         return made

@@ -25,9 +25,11 @@ Rule = Literal[
     "centred-clipping",
     "norm-clipping",
     "filter",
+    "trust",
 ]
 COUNTING = ("trimmed", "krum", "multi-krum")  # rules that go by a number of liars
 CLIPPING = ("centred-clipping", "norm-clipping")
+TRUST = "trust"  # goes by what the node itself learns from public rows
 USUAL_LIARS = 0.3
 TABLE = 'a table such as { rule = "krum", liars = 2 }'
 LIARS = "of trimmed, krum, multi-krum and with mix: how many liars there may be, a count or a share; none: three in ten"
@@ -72,6 +74,7 @@ class Combine:
         self._check_used("radius", self.rule in CLIPPING)
         self._check_used("steps", self.rule == "centred-clipping")
         self._check_used("sigma", self.rule == "filter")
+        self._check_used("mix", self.rule != TRUST)  # means of steps are shorter: to make them longer adds noise
 
     def _check_used(self, name: str, used: bool) -> None:
         if not used and getattr(self, name) != getattr(type(self), name):
@@ -139,6 +142,8 @@ class Combine:
             matrices = points.reshape(n, *(stacked.shape[1:] if stacked.dim() > 2 else (1, -1)))
             value, kept = robust.kept_by_filter(list(matrices.cpu()), self.sigma, draw)
             return Combined(value.reshape(stacked.shape[1:]).to(stacked.device), kept.double().mean(0).tolist())
+        if self.rule == TRUST:
+            raise ValueError("combine: trust is for weights alone")
         at = None if start is None else start.reshape(-1).to(points)
         value, counted = self._made(points, at)
         return Combined(value.reshape(stacked.shape[1:]), counted)
@@ -168,20 +173,36 @@ class Combine:
             value = robust.clipped(points, start, self.radius)[0].mean(0).to(points)
         return Combined(value, robust.clipped(points, value, self.radius)[1].tolist())
 
+    def _trusting(self, items: Sequence[Tensor], start: Tensor, own: Tensor) -> Combined:
+        """Apply the rule that goes by the node's own step from the start."""
+        points = torch.stack(list(items)).nan_to_num().clamp(-LARGEST, LARGEST)
+        step, trust = robust.trusting(points.double() - start.double(), own.double() - start.double())
+        return Combined((start.double() + step).to(points), trust.tolist())
+
     def named(
         self,
         items: Sequence[Named],
         shares: Sequence[float] | None,
         draw: torch.Generator,
         start: Named | None = None,
+        trusted: Named | None = None,
     ) -> tuple[dict[str, Tensor], list[float] | None]:
-        """Combine named tensors: all tensors of an item are one vector. Only the plain mean counts by `shares`."""
+        """Combine named tensors: all tensors of an item are one vector. Only the plain mean counts by `shares`.
+
+        `trusted` is what the node itself made of `start`.
+        """
         if self.plain or not items:
             return mean(items, shares), None
         first = items[0]
         if start is not None and any(name not in start for name in first):
             start = None
-        found = self.of([flat(item) for item in items], draw, None if start is None else flat(start, first))
+        begin = None if start is None else flat(start, first)
+        if self.rule == TRUST:
+            if begin is None or trusted is None:
+                raise ValueError("combine: trust needs what the node itself has learnt from public rows")
+            found = self._trusting([flat(item) for item in items], begin, flat(trusted, first))
+        else:
+            found = self.of([flat(item) for item in items], draw, begin)
         parts = torch.split(found.value, [tensor.numel() for tensor in first.values()])
         made = {n: part.reshape(t.shape).to(t) for (n, t), part in zip(first.items(), parts, strict=True)}
         return made, found.counted
@@ -201,7 +222,7 @@ class Combine:
 
 def flat(named: Named, names: Named | None = None) -> Tensor:
     """Return named tensors as one vector, in the order of `names`."""
-    return torch.cat([named[name].reshape(-1).float() for name in (named if names is None else names)])
+    return torch.cat([named[name].detach().reshape(-1).float() for name in (named if names is None else names)])
 
 
 def told(value: Any) -> Any:

@@ -192,5 +192,6 @@ def _as_soft(lie: Lie, value: Tensor, how: str, scale: float) -> Tensor:
 
 def _filled(value: Any, number: float) -> Any:
     if isinstance(value, Mapping):
-        return {key: torch.full_like(tensor, number) for key, tensor in value.items()}
-    return torch.full_like(value, number)
+        return {key: _filled(tensor, number) for key, tensor in value.items()}
+    most = 0.9 * torch.finfo(value.dtype).max  # of float16, 65504 is the largest
+    return torch.full_like(value, min(number, most) if number == number else number)

@@ -2,8 +2,8 @@
 
 `lwof` is learning without forgetting (Shi et al. 2022, Eq. 4). It adds the soft cross-entropy, at temperature `rho`,
 with the model's own prediction before the update. That prediction is of images as they are, also where training
-augments them. `ewc` is elastic weight consolidation (see `ewc.py`). What it needs is kept in the variable "retained",
-which the method declares. With both off, this is plain training to the bit.
+augments them. `ewc` is elastic weight consolidation (see `ewc.py`), `packnet` is packing (see `packing.py`). What they
+need is kept in the variable "retained", which the method declares. With all off, this is plain training to the bit.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from heterophony.kernel.terms import named_terms, sum_of
 from heterophony.kernel.work import Fit, Loss, Predict, Steps
 from heterophony.parts.ewc import Ewc, faded, fisher
 from heterophony.parts.losses import Nets, soft_cross_entropy
+from heterophony.parts.packing import Packing, begin_training, end_training
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Chain
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How strongly a model is held to what it knew, and how its Fisher information is taken."""
+    """How a model is held to what it knew: by its outputs, by what mattered, or by weights that stay."""
 
     lwof: Annotated[float, "weight of learning without forgetting; 0: off"] = 0.0
     rho: Annotated[float, "temperature of learning without forgetting"] = 2.0
     ewc: Annotated[float, "strength of elastic weight consolidation; 0: off"] = 0.0
     decay: Annotated[float, "share of the Fisher information that is kept from one round to the next"] = 0.9
     batches: Annotated[int, "batches over which the Fisher information is taken"] = 4
+    packnet: Annotated[float, "share of the free weights that are fixed at the end of a task; 0: off"] = 0.0
+    task: Annotated[int, "trainings that make a task of `packnet`; the last is of what will be fixed"] = 5
 
     def __post_init__(self) -> None:
+        if not 0 <= self.packnet <= 1 or self.task < 2:
+            given = f"packnet = {self.packnet} and task = {self.task}"
+            raise ValueError(f"packnet is a share in [0, 1], and a task has 2 trainings or more, got {given}")
         if min(self.lwof, self.ewc, self.decay) < 0 or self.rho <= 0 or self.batches < 1:
             raise ValueError(f"retention needs weights and decay >= 0, rho > 0 and batches >= 1, got {self}")
 
@@ -63,10 +69,15 @@ class Retention:
             before = yield Predict("model", how.data)
             more["extra"] = {**more.get("extra", {}), "kept": before}
             loss = Remembering(loss, self.lwof, self.rho)
-        known = node.vars.get("retained") if self.ewc else None
-        if known is not None:
+        known = {key: node.vars.get("retained", {}).get(key) for key in ("fisher", "centre")}
+        if self.ewc and known["fisher"] is not None:
             more |= _with(Ewc(self.ewc), known, more)
+        if self.packnet:
+            packed, free = begin_training(node, node.vars.get("retained", {}), self.packnet, self.task)
+            more |= _with(Packing(), {"free": free}, more)
         answer = yield how.fit(models, loss, **more)
+        if self.packnet:
+            node.vars["retained"] = end_training(node, packed, free)
         if self.ewc:
             yield from self.consolidate(node, how, plain)
         return answer
@@ -76,10 +87,11 @@ class Retention:
         new = yield from information(node, how, loss, self.batches)
         if new is None:
             return
-        old = node.vars.get("retained", {}).get("fisher")
+        known = node.vars.get("retained", {})
+        old = known.get("fisher")
         named = node.models["model"].named_parameters()
         centre = {name: parameter.detach().clone() for name, parameter in named}
-        node.vars["retained"] = {"fisher": faded(old, new, self.decay), "centre": centre}
+        node.vars["retained"] = {**known, "fisher": faded(old, new, self.decay), "centre": centre}
 
 
 def information(node: Node, how: Training, loss: Loss, count: int) -> Steps:
@@ -101,13 +113,13 @@ def information(node: Node, how: Training, loss: Loss, count: int) -> Steps:
     return fisher(gradients, sizes) if rows else None
 
 
-def _with(ewc: Ewc, known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Return the order's transform and aux with EWC added, behind the transform that the model may have."""
+def _with(part: Ewc | Packing, known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return the order's transform and aux with a part added, behind the transform that the model may have."""
     given = more.get("transform") or {}
     transforms = dict(given) if isinstance(given, dict) else {"model": given}
     if "model" not in transforms:
-        return {"transform": {**transforms, "model": ewc}, "aux": {**more.get("aux", {}), **known}}
-    both = Chain(transforms["model"], ewc)
+        return {"transform": {**transforms, "model": part}, "aux": {**more.get("aux", {}), **known}}
+    both = Chain(transforms["model"], part)
     return {"transform": {**transforms, "model": both}, "aux": {"first": more.get("aux", {}), "then": known}}
 
 

@@ -96,6 +96,19 @@ def mixed(points: Tensor, liars: int) -> Tensor:
     return torch.stack([points[near].mean(0) for near in nearest])
 
 
+def trusting(steps: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean of steps that are as long as one's own, each by the cosine of its angle with that; and the
+    cosines. A step that goes another way than one's own by a right angle or more does not count.
+
+    Cao et al., FLTrust: Byzantine-robust Federated Learning via Trust Bootstrapping, NDSS 2021.
+    """
+    length = own.norm()
+    lengths = steps.norm(dim=1)
+    trust = (steps @ own / (lengths * length).clamp_min(1e-300)).clamp(0, 1)
+    scaled = (trust * length / lengths.clamp_min(1e-300)).unsqueeze(1) * steps
+    return scaled.sum(0) / trust.sum().clamp_min(1e-300), trust
+
+
 def filtered(items: Sequence[Tensor], sigma: float, draw: torch.Generator) -> Tensor:
     """Return for each row the mean of the items that a filter keeps. See `kept_by_filter`."""
     return kept_by_filter(items, sigma, draw)[0]

@@ -143,6 +143,10 @@ class Training:
             order |= {"epochs": self.epochs, "steps": self.steps, "batch": self.batch, "optimiser": self.build()}
         return Fit(models, loss, **{**order, **more})
 
+    def on_public(self, loss: Loss) -> Fit:
+        """Return the work order of a server that trains its model in the same way on public rows."""
+        return self.fit("model", loss, data="public", private=None)
+
     def batches(self, node: Node) -> Iterator[Tensor]:
         """Yield the row numbers of each batch of a round, for a method that does more with one than take a step."""
         epochs, steps, batch, _ = self.at(node)

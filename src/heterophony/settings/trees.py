@@ -11,6 +11,7 @@ import torch
 
 from heterophony.base.seeds import derive
 from heterophony.kernel.topology import Topology, names_below, tree
+from heterophony.parts.linkage import joined
 from heterophony.settings.setting import SettingError, TopologyPart
 from heterophony.settings.world import World
 
@@ -70,28 +71,13 @@ def _contiguous(participants: Sequence[str], groups: int) -> list[list[str]]:
 
 
 def _alike(world: World, clusters: int) -> list[list[str]]:
-    """Group participants with similar shares of classes: the two nearest groups are joined until few enough are left.
-
-    Near is the mean distance between members. It takes the participants' label counts, which then are no secret.
-    """
+    """Group participants with similar shares of classes. It takes their label counts, which then are no secret."""
     if world.task.kind != "classification":
         raise ValueError('rows have no labels to cluster by: set topology.by to "order" or "random"')
     participants = list(world.homes)
     counts = [torch.bincount(world.views[p]["train"]().y, minlength=world.outputs).double() for p in participants]
     shares = torch.stack([count / count.sum() for count in counts])
-    distance = torch.cdist(shares, shares).fill_diagonal_(float("inf"))
-    groups = [[i] for i in range(len(participants))]
-    while len(groups) > clusters:
-        a, b = sorted(divmod(int(distance.argmin()), len(groups)))
-        near, far = len(groups[a]), len(groups[b])
-        merged = (near * distance[a] + far * distance[b]) / (near + far)  # mean linkage
-        distance[a], distance[:, a] = merged, merged
-        distance[a, a] = float("inf")
-        kept = [i for i in range(len(groups)) if i != b]
-        distance = distance[kept][:, kept]
-        groups[a] = sorted(groups[a] + groups[b])
-        del groups[b]
-    return [[participants[i] for i in group] for group in sorted(groups)]
+    return [[participants[i] for i in group] for group in joined(torch.cdist(shares, shares), clusters)]
 
 
 def _check(spec: Mapping[str, Any], participants: Sequence[str]) -> None:

@@ -64,6 +64,12 @@ def _path(leaf: str, parents: Mapping[str, str]) -> list[tuple[str, str]]:
     return list(zip(("leaf", *inner, "root"), path, strict=False))
 
 
+def level_of(node: str, parents: Mapping[str, str]) -> str:
+    """Return the level of a root or an inner node, as `levels` names it."""
+    depth = len(_path(node, parents)) - 1
+    return f"level {depth}" if depth else "root"
+
+
 def _ordered(found: Collection[str]) -> list[str]:
     """Return the levels that there are from the leaves to the root."""
     inner = sorted((level for level in found if level.startswith("level")), key=lambda level: -int(level[6:]))

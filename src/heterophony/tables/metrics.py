@@ -78,14 +78,15 @@ def measure(
     product is one, on all sets. Where only one node that is no participant has the product (a server's global model),
     every participant uses that model. Of two marks in one round the later counts.
     """
-    rows = _select(table, product, split)
-    homes = homes or _homeless(rows)
+    rows, own_rows = _select(table, product, split), _select(table, product, "private-test")
+    marked = rows or own_rows  # between organisations there may be no test set that everyone holds
+    homes = homes or _homeless(marked)
     judged, *others = scores_of(table)
-    audience = _audience(rows, homes, product)
+    audience = _audience(marked, homes, product)
     if not isinstance(round, Mapping):
-        round = _last(rows, audience, round)
+        round = _last(marked, audience, round)
     models = _models(rows, audience, round)
-    private = _models(_select(table, product, "private-test"), audience, round)
+    private = _models(own_rows, audience, round)
     shares: _Shares = []
     participants = {}
     for node, users in audience.items():

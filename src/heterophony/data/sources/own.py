@@ -13,6 +13,7 @@ from heterophony.base import imported
 from heterophony.data import rows
 from heterophony.data.errors import DataError
 from heterophony.data.sources import arrays, npz
+from heterophony.data.sources.by_client import ByClient
 from heterophony.data.sources.columns import Column, Columns
 from heterophony.data.sources.files import reading
 from heterophony.data.sources.folders import Pictures
@@ -67,7 +68,9 @@ def entry(name: str, layout: ArrayLayout | None = None) -> KnownSet | None:
 
 def _folder(name: str, path: Path, layout: ArrayLayout | None) -> KnownSet:
     """Return what is known of a folder: one that Hugging Face `datasets` saved, one of arrays, or one of images."""
-    readers = (SavedDataset(layout or ArrayLayout()), Pictures() if layout is None else ArrayFolder(layout))
+    arrays_of = layout or ArrayLayout()
+    by_client = () if arrays_of.files or arrays_of.x or arrays_of.y else (ByClient(arrays_of),)
+    readers = (SavedDataset(arrays_of), *by_client, Pictures() if layout is None else ArrayFolder(layout))
     what = "images" if layout is None else "arrays"
     side = 64 if layout is None else None
     return KnownSet(name, f"{what} of one's own", "one's own", readers, folders=(str(path),), side=side)

@@ -31,17 +31,20 @@ class Column(Strict):
     after: float | None = Field(default=None, gt=0, le=1)  # the last value after this share of the rounds
     score: str | None = None  # by which models are judged, where it is not the task's own: top5, say
     term: str | None = None  # not a figure: the last value of this term of the training loss, the mean over nodes
+    note: str | None = None  # not a figure: the mean of a noted number over rounds and nodes, or those of a level
     correlation: Literal["public", "private"] | None = (
         None  # of outputs with others'; the figure is on, or off, diagonal
     )
     deviation: int | None = Field(default=None, ge=2)  # not the value: how it varies over the last so many evaluations
-    unit: Literal["per cent", "perplexity"] = "per cent"  # perplexity: the exponential of the mean loss
+    unit: Literal["per cent", "perplexity", "number"] = "per cent"  # perplexity: the exponential of the mean loss
 
     @model_validator(mode="after")
     def _check_unit(self) -> Column:
         """Raise where perplexity is asked of what there is none of."""
         if (self.figure in ("on", "off")) != (self.correlation is not None):
             raise ValueError("on and off the diagonal are figures of a correlation, and it has no others")
+        if (self.unit == "number") != (self.note is not None):
+            raise ValueError("a number is what is noted, and what is noted is a number: set both, or neither")
         if self.unit == "perplexity" and (self.at is not None or self.deviation or self.minus or self.participants):
             raise ValueError("perplexity is of a level, or of a product in the last round")
         if self.unit == "perplexity" and self.figure not in ("own", "union", "proxy"):

@@ -9,7 +9,7 @@ from heterophony.runs.folder import Folder
 from heterophony.studies.experiments.experiment import Arm, Column, Experiment
 from heterophony.tables.clients import own
 from heterophony.tables.interval import mean
-from heterophony.tables.levels import LOSS, levels, perplexities, perplexity
+from heterophony.tables.levels import LOSS, level_of, levels, perplexities, perplexity
 from heterophony.tables.metrics import best_rounds, curve, measure, scores_of
 from heterophony.tables.table import Table
 
@@ -43,6 +43,8 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
     """
     if column.unit == "perplexity":
         return Measured(_perplexity(column, folder))
+    if column.note is not None:
+        return Measured(_noted(column.note, column.level, folder))
     if column.level is not None:
         return _at_level(column, folder)
     if column.correlation is not None:
@@ -139,6 +141,15 @@ def _trained(term: str, folder: Folder) -> float | None:
         if row["product"] == "training" and row["quantity"] == term and row["sum"] is not None
     }
     return statistics.fmean(last.values()) if last else None
+
+
+def _noted(quantity: str, level: str | None, folder: Folder) -> float | None:
+    """Return the mean of a noted number over all rounds, and over all nodes or those of one level of a tree."""
+    parents = folder.recipe.get("parents") or {}
+    rows = [row for row in folder.table.select(product="note", quantity=quantity) if row["sum"] is not None]
+    if level is not None:
+        rows = [row for row in rows if level_of(row["node"], parents) == level]
+    return statistics.fmean(row["sum"] / row["n"] for row in rows) if rows else None
 
 
 def _along(column: Column, folder: Folder, product: str) -> Measured:
