@@ -18,9 +18,7 @@ def learnable(here: NodeServer) -> list[str]:
         least = here.fewest(kind)
         leaves = allowed is None or kind.name in allowed or least is not None
         if kind.fields and links.group(kind.to) and leaves:
-            of = (
-                repr(kind.name) if least is None else f"sums of {kind.name!r} over at least {least}, not from one alone"
-            )
+            of = repr(kind.name) if least is None else f"a sum of {kind.name!r} over at least {least}"
             found.append(f"a coordinator could learn from {of}: {_told(here, kind)}")
     return found
 

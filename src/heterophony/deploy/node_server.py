@@ -67,7 +67,7 @@ class NodeServer:
         self.privacy = federation.private(name)
 
     def fewest(self, kind: Kind) -> int | None:
-        """Return of how many members at least a sum is in which messages of a kind leave; None: they leave as they are."""
+        """Return of how many members a sum is at least in which a kind leaves; None: its messages leave as they are."""
         method, topology = self.federation.method, self.federation.topology
         receivers = topology.static[self.name].group(kind.to)
         if not any(method.hides(kind, topology.roles[to]) for to in receivers):
