@@ -19,7 +19,9 @@ def learnable(here: NodeServer) -> list[str]:
         leaves = allowed is None or kind.name in allowed or least is not None
         if kind.fields and links.group(kind.to) and leaves:
             of = repr(kind.name) if least is None else f"a sum of {kind.name!r} over at least {least}"
-            found.append(f"a coordinator could learn from {of}: {_told(here, kind)}")
+            private = here.federation.private(here.name) is not None
+            what = _told(here, kind) if least is None or private else "what it tells of all, which was not measured"
+            found.append(f"a coordinator could learn from {of}: {what}")
     return found
 
 
