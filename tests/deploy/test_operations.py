@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 
 import pytest
-from test_folder import deploy, participant
 
 from heterophony.base.toml import written
 from heterophony.cli.deploying import Form, _speak
@@ -17,6 +16,7 @@ from heterophony.deploy.budget import Budget
 from heterophony.deploy.node_store import NodeStore
 from heterophony.kernel.privacy import Charge
 from toys.deployed import CASES
+from toys.ward import deploy, participant
 
 RUN = {
     "round": 3, "rounds": 9, "finished": False, "incidents": 2, "age": 1.5, "sent": {"global": 30, "update": 20},

@@ -545,7 +545,7 @@ def test_misfits_are_refused_in_one_line():
             KTpFL(**wrong)
     with pytest.raises(ValueError, match="sigma a number > 0"):
         Cronus(cohort=Cohort(combine=Combine("filter", sigma=-1.0)))
-    with pytest.raises(ValueError, match=r"local\.data is train, not all"):
+    with pytest.raises(ValueError, match=r"the private ones itself: local\.data must be train, got all"):
         Cronus(local=Training(data="all"))
     whole = logits_star(Cronus(local=B16))
     views = {c: {"train": coming(own["train"]), "public": own["public"]} for c, own in private(CLIENTS).items()}
