@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
     from heterophony.kernel.attack import Attack
     from heterophony.kernel.by_level import ByLevel, check_complete, pick
+    from heterophony.kernel.capacity import Capacity
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         Refused,
         Rows,
         Scalar,
+        Sliced,
         Weights,
         family,
         members_of,
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from heterophony.kernel.mailbox import Inbox
     from heterophony.kernel.message import Kind, Message, Send
     from heterophony.kernel.method import Method, MethodError, decides
-    from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
-    from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
+    from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Serves, Validation
+    from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same, Slice
     from heterophony.kernel.node import Node
     from heterophony.kernel.optimisers import Optimiser
     from heterophony.kernel.privacy import Privacy, PrivateSteps
@@ -67,6 +69,7 @@ _HOMES = {
     "federation": ("Federation",),
     "kernel.attack": ("Attack",),
     "kernel.by_level": ("ByLevel", "check_complete", "pick"),
+    "kernel.capacity": ("Capacity",),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
@@ -83,6 +86,7 @@ _HOMES = {
         "Refused",
         "Rows",
         "Scalar",
+        "Sliced",
         "Weights",
         "family",
         "members_of",
@@ -92,8 +96,8 @@ _HOMES = {
     "kernel.mailbox": ("Inbox",),
     "kernel.message": ("Kind", "Message", "Send"),
     "kernel.method": ("Method", "MethodError", "decides"),
-    "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
-    "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
+    "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Serves", "Validation"),
+    "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same", "Slice"),
     "kernel.node": ("Node",),
     "kernel.optimisers": ("Optimiser",),
     "kernel.privacy": ("Privacy", "PrivateSteps"),
@@ -118,6 +122,7 @@ __all__ = [
     "Attack",
     "Built",
     "ByLevel",
+    "Capacity",
     "Classification",
     "Clock",
     "Compute",
@@ -177,6 +182,9 @@ __all__ = [
     "Segmentation",
     "Send",
     "Sequence",
+    "Serves",
+    "Slice",
+    "Sliced",
     "Steps",
     "Task",
     "Transform",

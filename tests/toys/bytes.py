@@ -52,6 +52,7 @@ from heterophony.methods import (
     FedProto,
     FedSEM,
     FineTune,
+    HeteroFL,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -65,6 +66,7 @@ from heterophony.methods import (
 from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.engagement import engage
 from heterophony.parts.public import own_rows
+from heterophony.parts.static_norms import running_statistics
 
 SCALAR = 8  # bytes of one number in a message
 
@@ -102,6 +104,26 @@ def cyclic(federation, rounds):
 def scaffold(federation, rounds):
     model, sent = federation.first("server").payload(), rounds * asked(federation)
     return {"global": sent * (2 * model + SCALAR), "update": sent * 2 * model}
+
+
+def slices(federation, rounds):
+    """Each client's slice both ways, with its labels; with BatchNorm the whole and its statistics once more."""
+    server, method = federation.first("server"), federation.method
+    statistics = sum(tensor.nbytes for tensor in server_statistics(server).values())
+    able = [c for c in server.children if server.capacity(c) == server.capacity("server")] if statistics else []
+    sent = dict.fromkeys(("global", "update"), 0)
+    for server.round in range(rounds):
+        for name in method.cohort.draw(server):
+            client = federation.node(name)
+            labels = len(client.data["train"].y.unique()) if method.masking else 0
+            sent["global"] += client.payload()
+            sent["update"] += client.payload() + SCALAR * labels + SCALAR
+    again = rounds * len(able)
+    return {**sent, "measure": again * server.payload(), "statistics": again * (statistics + SCALAR)}
+
+
+def server_statistics(server):
+    return running_statistics(server) if server.slots["model"].buffers == "private" else {}
 
 
 def fedcurv(federation, rounds):
@@ -389,6 +411,7 @@ FORMULAS = {
     QFFL: weights_both_ways("global", "update", 3 * SCALAR),
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,
+    HeteroFL: slices,
     FedCS: fedcs,
     FedFomo: fedfomo,
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from heterophony import Data, Federation, Model, Profile
+from heterophony import Capacity, Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
@@ -54,6 +54,7 @@ from heterophony.methods import (
     FedProto,
     FedSEM,
     FineTune,
+    HeteroFL,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -230,6 +231,14 @@ def gated_star(method, **options):
     experts = Model(lambda: GatedOutputs(net()(), net()(), net(5)()), share="common")
     models = {"server": {"model": Model(net(), common=True)}, "client": {"model": experts}}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+WIDTHS = {"c0": Capacity(1.0), "c1": Capacity(0.5), "c2": Capacity(0.25)}
+
+
+def sliced_star(method, factory=None, capacity=None, **options):
+    """One network, of which each client holds another slice."""
+    return weights_star(method, factory, capacity=WIDTHS if capacity is None else capacity, **options)
 
 
 def shared_star(method, factory=None, **options):
@@ -454,6 +463,8 @@ METHODS = [
         ),
         rounds=4,
     ),
+    Row("heterofl", lambda **o: sliced_star(HeteroFL(local=B16), **o)),
+    Row("heterofl-normed", lambda **o: sliced_star(HeteroFL(local=B16, cohort=SOME), normed, **o), rounds=4),
     Row("cyclic", lambda **o: weights_star(Cyclic(local=B16), **o), rounds=4),
     Row("cyclic-shuffled", lambda **o: weights_star(Cyclic(local=B16, shuffle=True), **o), rounds=5),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),

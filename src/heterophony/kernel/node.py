@@ -16,6 +16,7 @@ from heterophony.base import codec
 from heterophony.base.seeds import derive, generator
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
+from heterophony.kernel.capacity import Capacity
 from heterophony.kernel.fields import Copied, Form, Shape, form_of
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
@@ -201,6 +202,7 @@ class Node:
 
     __slots__ = (
         "account",
+        "capacity",
         "data",
         "device",
         "doubts",
@@ -230,7 +232,9 @@ class Node:
         links: Links | None = None,
         seed: int = 0,
         device: str = "cpu",
+        capacity: Callable[[str], Capacity] = lambda node: Capacity(),
     ) -> None:
+        self.capacity = capacity  # what a node can hold of a common network, by its id
         self.id, self.role, self.seed, self.device = id, role, seed, device
         self.slots = dict(slots or {})
         self.data = Views(data or {}, device, lambda: (self.round, self.time))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
     from heterophony.parts.architectures import by_architecture as by_architecture
+    from heterophony.parts.axes import Places as Places
     from heterophony.parts.classwise import ClassMeans as ClassMeans
     from heterophony.parts.classwise import by_label as by_label
     from heterophony.parts.classwise import columns_for as columns_for
@@ -101,11 +102,22 @@ if TYPE_CHECKING:
     from heterophony.parts.seen import SeenRows as SeenRows
     from heterophony.parts.seen import privacy_of as privacy_of
     from heterophony.parts.simplex import onto_simplex as onto_simplex
+    from heterophony.parts.slices import Narrow as Narrow
+    from heterophony.parts.slices import SliceCut as SliceCut
+    from heterophony.parts.slices import by_capacity as by_capacity
+    from heterophony.parts.slices import mean_by_coordinate as mean_by_coordinate
+    from heterophony.parts.slices import output_rows as output_rows
+    from heterophony.parts.slices import rows_of as rows_of
+    from heterophony.parts.slices import taken as taken
     from heterophony.parts.soft_codes import packed as packed
     from heterophony.parts.soft_codes import quantised as quantised
     from heterophony.parts.soft_codes import unpacked as unpacked
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
+    from heterophony.parts.static_norms import pooled_statistics as pooled_statistics
+    from heterophony.parts.static_norms import put_statistics as put_statistics
+    from heterophony.parts.static_norms import running_statistics as running_statistics
+    from heterophony.parts.static_norms import taking_statistics as taking_statistics
     from heterophony.parts.training import Training as Training
     from heterophony.parts.transforms import Curved as Curved
     from heterophony.parts.transforms import Gem as Gem
@@ -164,6 +176,22 @@ _NAMES = {
     "retention": ("Retention", "information"),
     "schedules": ("Ramp", "Scheduled", "Stairs", "Warmup"),
     "seen": ("SeenRows", "privacy_of"),
+    "slices": (
+        "Narrow",
+        "SliceCut",
+        "by_capacity",
+        "mean_by_coordinate",
+        "output_rows",
+        "rows_of",
+        "taken",
+    ),
+    "axes": ("Places",),
+    "static_norms": (
+        "pooled_statistics",
+        "put_statistics",
+        "running_statistics",
+        "taking_statistics",
+    ),
     "simplex": ("onto_simplex",),
     "soft_codes": ("packed", "quantised", "unpacked"),
     "spliced": ("Spliced",),
