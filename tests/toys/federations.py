@@ -65,6 +65,7 @@ from heterophony.methods import (
     Scaffold,
     Solo,
     agg,
+    depthfl,
     fccl_homogeneous,
     fedadagrad,
     fedadam,
@@ -74,15 +75,19 @@ from heterophony.methods import (
     fedmd_nfdp,
     fedprox,
     fedrep,
+    fedrolex,
     fedtgp,
     fedyogi,
+    fjord,
     hierfavg,
     lg_fedavg,
     reptile,
+    scalefl,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
+from heterophony.parts.exits import Compound, Shallow
 from heterophony.parts.generator import Generator
 from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
@@ -234,6 +239,9 @@ def gated_star(method, **options):
 
 
 WIDTHS = {"c0": Capacity(1.0), "c1": Capacity(0.5), "c2": Capacity(0.25)}
+
+DEPTHS = {"c0": Capacity(), "c1": Capacity(depth=1), "c2": Capacity(depth=2)}
+BOTH = {"c0": Capacity(), "c1": Capacity(0.5, depth=1), "c2": Capacity(0.5)}
 
 
 def sliced_star(method, factory=None, capacity=None, **options):
@@ -465,6 +473,15 @@ METHODS = [
     ),
     Row("heterofl", lambda **o: sliced_star(HeteroFL(local=B16), **o)),
     Row("heterofl-normed", lambda **o: sliced_star(HeteroFL(local=B16, cohort=SOME), normed, **o), rounds=4),
+    Row("fedrolex", lambda **o: sliced_star(fedrolex(local=B16), **o), crash_rounds=1),
+    Row("fjord", lambda **o: sliced_star(fjord(local=B16, cohort=SOME), normed, **o), rounds=4, crash_rounds=1),
+    Row("depthfl", lambda **o: sliced_star(depthfl(Shallow(2), local=B16), halves(), DEPTHS, **o), crash_rounds=1),
+    Row(
+        "scalefl",
+        lambda **o: sliced_star(scalefl(Compound(2), local=B16, cohort=SOME), halves(), BOTH, **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
     Row("cyclic", lambda **o: weights_star(Cyclic(local=B16), **o), rounds=4),
     Row("cyclic-shuffled", lambda **o: weights_star(Cyclic(local=B16, shuffle=True), **o), rounds=5),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),

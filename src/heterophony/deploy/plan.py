@@ -24,6 +24,7 @@ from heterophony.deploy.holders import COORDINATOR, check_data, check_holders, c
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
+from heterophony.kernel.capacity import Capacity
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, NotOffered, Offer, checked, choose
 from heterophony.kernel.profile import Profile
@@ -98,6 +99,7 @@ class Plan(Strict):
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
     bound: float | None = Field(default=None, gt=0, le=1e15)  # the largest number in a message
+    capacity: dict[str, Capacity] = {}  # by participant: what it holds of the common network, as { width = 0.5 }
     expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
@@ -127,7 +129,7 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        own = {name for name in ("bound", "expel") if getattr(self, name) is None}  # as before there were any
+        own = {name for name in ("bound", "expel", "capacity") if not getattr(self, name)}  # as before there were any
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
@@ -271,6 +273,7 @@ class Plan(Strict):
             "private_tests": private_tests,
             "bound": self.bound,
             "expel": self.expel,
+            "capacity": self.capacity,
         }
         _check_no_clocks(self.method, method, topology)
         try:

@@ -162,22 +162,27 @@ class Slice:
     """What a node can hold of the network that all have in common: `Slice(Narrow())`.
 
     The role that leads holds the whole. `share` and `buffers` say what travels, where it is not what the setting says.
-    All begin alike.
+    With `start="alike"` all begin with slices of one network.
     """
 
     cut: Cut
+    start: Start = "different"
     share: tuple[str, ...] = ()
     buffers: Literal["shared", "private"] | None = None
     averaged: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        _check_start(self)
+
     def models(self, name: str, offer: Offer) -> dict[str, Model]:
-        return {name: replace(offer.network("same"), common=True)}
+        return {name: offer.network("same")}
 
     def of(self, model: Model, own: Capacity, whole: Capacity) -> Model:
         """Return the slice of a model. A slice is cut anew from what it is a slice of."""
         cutting = Cutting(uncut(model).build, self.cut, own, whole)
         share, buffers = self.share or model.share, self.buffers or model.buffers
-        return replace(model, build=cutting, share=share, buffers=buffers, common=True)
+        common = model.common or self.start == "alike"
+        return replace(model, build=cutting, share=share, buffers=buffers, common=common)
 
 
 def uncut(model: Model) -> Model:
@@ -239,7 +244,7 @@ def choose(needed: Mapping[str, NetworkChoice], offer: Offer) -> dict[str, Model
     return found
 
 
-def _check_start(choice: Own | Same) -> None:
+def _check_start(choice: Own | Same | Slice) -> None:
     """Raise unless `start` is one of its words."""
     if choice.start not in get_args(Start):
         raise ValueError(f"{type(choice).__name__}: start is 'different' or 'alike', got {choice.start!r}")

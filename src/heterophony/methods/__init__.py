@@ -30,6 +30,8 @@ NAMES = {
     "heterofl": "heterofl:HeteroFL",
     "fedrolex": "fedrolex:fedrolex",
     "fjord": "fjord:fjord",
+    "depthfl": "depthfl:depthfl",
+    "scalefl": "scalefl:scalefl",
     "cyclic": "cyclic:Cyclic",
     "fedasync": "fedasync:FedAsync",
     "fedbuff": "fedbuff:FedBuff",

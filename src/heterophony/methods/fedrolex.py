@@ -24,8 +24,10 @@ DEVIATIONS = (
     ),
 )
 
+PLAIN = Narrow()
+
 
 @decides("rolling")
-def fedrolex(cut: Narrow = Narrow(), **heterofl: Any) -> HeteroFL:
+def fedrolex(cut: Narrow = PLAIN, **heterofl: Any) -> HeteroFL:
     """HeteroFL whose slices begin one unit further on in each round, round about."""
     return HeteroFL(cut=cut, rolling=True, **heterofl)

@@ -103,7 +103,7 @@ def masked(nets: Nets, batch: Data) -> Tensor:
 
 
 class HeteroFL(Method):
-    """Each client trains as wide a slice of the network as it can hold; entries are averaged over those who have them."""
+    """Each client trains as wide a slice as it can hold; an entry is averaged over those who have it."""
 
     roles = ("server", "client")
     kinds = (GLOBAL, UPDATE, MEASURE, STATISTICS)
@@ -137,9 +137,10 @@ class HeteroFL(Method):
     def train(self, client: Node, mail: Message) -> Steps:
         client.round = mail.round
         client.load(mail.weights)
-        if self.static and running_statistics(client):
-            yield taking_statistics(self.local)
-        yield Mark("slice")
+        if client.capacity(client.id) != client.capacity(mail.sender):  # else it is the server's network
+            if self.static and running_statistics(client):
+                yield taking_statistics(self.local)
+            yield Mark("slice")
         data = client.data[self.local.data]
         labels, loss, more = torch.empty(0, dtype=torch.int64), self.loss, {}
         if self.masking:
@@ -192,8 +193,9 @@ class HeteroFL(Method):
 
     def check(self, server: Node) -> None:
         """Raise where BatchNorm's statistics would be averaged between slices, or nobody could take them."""
-        able, found = self.able(server), running_statistics(server)
+        able, found, whole = self.able(server), running_statistics(server), server.capacity(server.id)
+        narrow = any(server.capacity(client).width < whole.width for client in server.children)
         if self.static and found and not able:
             raise DataError("nobody holds the whole network, so nobody can take BatchNorm's statistics: name a smaller")
-        if not found.keys().isdisjoint(server.weights()) and len(able) < len(server.children):
+        if not found.keys().isdisjoint(server.weights()) and narrow:
             raise DataError("BatchNorm's statistics of slices are no parts of those of the whole: set static=true")

@@ -3,7 +3,8 @@
 A network of the registry is its name. One that was built from others is
 `{"make": "heterophony.parts.spliced:Spliced", "of": {"small": "mlp", "own": "lenet5"}}`.
 What a function, or a class, at the top of somebody's own module makes is
-`{"make": "mine:Net", "of": {}, "with": {"width": 32}}`. A slice has `"cut"` in the place of `"make"`, and capacities. What has no name, such as a lambda, is
+`{"make": "mine:Net", "of": {}, "with": {"width": 32}}`.
+A slice has `"cut"` in the place of `"make"`, and its capacity. What has no name, such as a lambda, is
 `{"unnamed": "<lambda>"}`: nobody can build it again but the function that made it.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,12 @@ def describe(build: Callable[[], nn.Module]) -> Description:
         cut = build.cut
         make = f"{type(cut).__module__}:{type(cut).__qualname__}"
         capacities = {"own": asdict(build.own), "whole": asdict(build.whole)}
-        return {"cut": make, "of": {"whole": describe(build.build)}, "with": asdict(cut), **capacities}  # type: ignore[call-overload]
+        return {
+            "cut": make,
+            "of": {"whole": describe(build.build)},
+            "with": {key: _listed(value) for key, value in vars(cut).items()},
+            **capacities,
+        }
     if isinstance(build, partial) and build.func is registry.create:
         name: str = build.args[0]
         return name
@@ -76,11 +82,11 @@ def rebuild(description: Description, **shape: Any) -> nn.Module:
 
 def _cut(description: Mapping[str, Any], whole: nn.Module) -> nn.Module:
     """Return the slice that is described."""
-    kind = imported.function(description["cut"], "network")
-    if not (is_dataclass(kind) and getattr(kind, "cuts", False)):
+    kind: Any = imported.function(description["cut"], "network")
+    if not (isinstance(kind, type) and getattr(kind, "cuts", False)):
         raise ValueError(f"network {description['cut']!r} cuts no slices")
-    cut: Any = kind(**description["with"])
-    made: nn.Module = cut(whole, Capacity(**description["own"]), Capacity(**description["whole"]))
+    capacities = Capacity(**description["own"]), Capacity(**description["whole"])
+    made: nn.Module = kind(**description["with"])(whole, *capacities)
     return made
 
 

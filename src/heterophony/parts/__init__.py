@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from heterophony.parts.deep import study as study
     from heterophony.parts.engagement import engage as engage
     from heterophony.parts.engagement import release as release
+    from heterophony.parts.exits import Compound as Compound
+    from heterophony.parts.exits import FromTheLast as FromTheLast
+    from heterophony.parts.exits import MutualExits as MutualExits
+    from heterophony.parts.exits import Shallow as Shallow
     from heterophony.parts.features import features_of as features_of
     from heterophony.parts.features import head_of as head_of
     from heterophony.parts.features import misfit as misfit
@@ -82,6 +86,8 @@ if TYPE_CHECKING:
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moving as moving
     from heterophony.parts.node_optimiser import update_of as update_of
+    from heterophony.parts.ordered import Distilled as Distilled
+    from heterophony.parts.ordered import Order as Order
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.own_loss import loss_on as loss_on
@@ -192,6 +198,8 @@ _NAMES = {
         "running_statistics",
         "taking_statistics",
     ),
+    "ordered": ("Distilled", "Order"),
+    "exits": ("Compound", "FromTheLast", "MutualExits", "Shallow"),
     "simplex": ("onto_simplex",),
     "soft_codes": ("packed", "quantised", "unpacked"),
     "spliced": ("Spliced",),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -64,7 +65,8 @@ class Axes:
             self._end(self._through("", module, FIXED))
             return
         try:
-            graph = _Tracer().trace(module)
+            with _training(module):
+                graph = _Tracer().trace(module)
         except Exception as error:  # whatever a network's code does when it is asked without a value
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise CannotSlice(f"its graph cannot be followed ({reason:.120})") from error
@@ -211,6 +213,18 @@ class Axes:
             return known[key]
 
         return {name: tuple(map(indices, own)) for name, own in self.of.items()}
+
+
+@contextmanager
+def _training(module: nn.Module) -> Iterator[None]:
+    """Put a network in training mode for the block: then it shows all of its exits."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 class _Tracer(fx.Tracer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -98,7 +98,7 @@ class Distilled:
     share: float = 1.0
 
     def __call__(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        found = nets["model"](batch.x)
+        found: Any = nets["model"](batch.x)
         if not isinstance(found, tuple):
             return {"model": {"ce": ce(found, batch.y)}}
         widest, drawn = found
