@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
+        Adapters,
         Counts,
         Family,
         Features,
@@ -73,6 +74,7 @@ _HOMES = {
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
+        "Adapters",
         "Counts",
         "Family",
         "Features",
@@ -118,6 +120,7 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Adapters",
     "Architectures",
     "Attack",
     "Built",

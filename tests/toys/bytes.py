@@ -50,9 +50,12 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedSALoRA,
     FedSEM,
     FineTune,
+    FLoRA,
     HeteroFL,
+    HetLoRA,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -120,6 +123,32 @@ def slices(federation, rounds):
             sent["update"] += client.payload() + SCALAR * labels + SCALAR
     again = rounds * len(able)
     return {**sent, "measure": again * server.payload(), "statistics": again * (statistics + SCALAR)}
+
+
+def adapters(federation, rounds):
+    """Each client's adapters both ways."""
+    server = federation.first("server")
+    sent = dict.fromkeys(("global", "update"), 0)
+    for server.round in range(rounds):
+        for name in federation.method.cohort.draw(server):
+            own = federation.node(name).payload()
+            sent = {"global": sent["global"] + own, "update": sent["update"] + own + SCALAR}
+    return sent
+
+
+def flora(federation, rounds):
+    """Each client's adapters up; down each stack once to each client, when it is asked again."""
+    server = federation.first("server")
+    update, stack, made, heard = 0, 0, [], Counter()
+    for server.round in range(rounds):
+        cohort = federation.method.cohort.draw(server)
+        for name in cohort:
+            stack += sum(made[heard[name] :])
+            heard[name] = len(made)
+        own = [federation.node(name).payload() for name in cohort]
+        update += sum(own) + 2 * SCALAR * len(own)
+        made.append(sum(own) + SCALAR)
+    return {"stack": stack, "train": 0, "update": update}
 
 
 def server_statistics(server):
@@ -412,6 +441,9 @@ FORMULAS = {
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,
     HeteroFL: slices,
+    HetLoRA: adapters,
+    FedSALoRA: adapters,
+    FLoRA: flora,
     FedCS: fedcs,
     FedFomo: fedfomo,
     FedNova: weights_both_ways("global", "update", 2 * SCALAR),

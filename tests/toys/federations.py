@@ -52,9 +52,12 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedSALoRA,
     FedSEM,
     FineTune,
+    FLoRA,
     HeteroFL,
+    HetLoRA,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -78,13 +81,17 @@ from heterophony.methods import (
     fedrolex,
     fedtgp,
     fedyogi,
+    ffa_lora,
     fjord,
+    flexlora,
     hierfavg,
     lg_fedavg,
+    rbla,
     reptile,
     scalefl,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole
+from heterophony.parts.adapters import Adapt
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.exits import Compound, Shallow
@@ -240,6 +247,8 @@ def gated_star(method, **options):
 
 WIDTHS = {"c0": Capacity(1.0), "c1": Capacity(0.5), "c2": Capacity(0.25)}
 
+RANKS = {"c0": Capacity(rank=3), "c1": Capacity(rank=1), "c2": Capacity(rank=2)}
+HEADED = Adapt(also=("4",), train=("up",))
 DEPTHS = {"c0": Capacity(), "c1": Capacity(depth=1), "c2": Capacity(depth=2)}
 BOTH = {"c0": Capacity(), "c1": Capacity(0.5, depth=1), "c2": Capacity(0.5)}
 
@@ -482,6 +491,12 @@ METHODS = [
         rounds=4,
         crash_rounds=1,
     ),
+    Row("hetlora", lambda **o: sliced_star(HetLoRA(local=B16), halves(), RANKS, **o), crash_rounds=1),
+    Row("rbla", lambda **o: sliced_star(rbla(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4, crash_rounds=1),
+    Row("flexlora", lambda **o: sliced_star(flexlora(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4),
+    Row("ffa-lora", lambda **o: sliced_star(ffa_lora(HEADED, local=B16), normed, RANKS, **o), crash_rounds=1),
+    Row("fedsa-lora", lambda **o: sliced_star(FedSALoRA(local=B16, cohort=SOME), halves(), RANKS, **o), crash_rounds=1),
+    Row("flora", lambda **o: sliced_star(FLoRA(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4),
     Row("cyclic", lambda **o: weights_star(Cyclic(local=B16), **o), rounds=4),
     Row("cyclic-shuffled", lambda **o: weights_star(Cyclic(local=B16, shuffle=True), **o), rounds=5),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),

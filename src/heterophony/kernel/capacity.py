@@ -67,10 +67,10 @@ class Cutting:
         return self.cut(self.build(), self.own, self.whole)
 
     def cost(self, row: Tensor) -> float:
-        """Return the share of the whole's multiplications that the slice needs for a row."""
+        """Return the share of the uncut network's multiplications that the slice needs for a row."""
         key = tuple(row.shape)
         if key not in self.costs:
-            whole = self._operations(self.whole, row)
+            whole = self._operations(Capacity(rank=self.whole.rank), row)
             self.costs[key] = self._operations(self.own, row) / whole if whole else 1.0
         return self.costs[key]
 

@@ -190,6 +190,42 @@ class Sliced(Weights):
 
 
 @dataclass(frozen=True)
+class Adapters(Sliced):
+    """Factors of adapters, `NAME.up`, (P, K), and `NAME.down`, (K, Q), of the sender's rank.
+
+    With `stacked`, they may have any rank. Factors whose product may be too large for a message are refused.
+    """
+
+    stacked: bool = field(default=False, kw_only=True)
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        for name, up in value.items():
+            layer, _, side = name.rpartition(".")
+            down = value.get(f"{layer}.down".lstrip(".")) if side == "up" else None
+            if down is None:
+                continue
+            if not float(up.norm()) * float(down.norm()) < min(LARGEST, torch.finfo(up.dtype).max):
+                raise Refused(f"{layer}: the product of its factors may be too large: {TOO_LARGE} {LARGEST:g}")
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        if not self.stacked:
+            super().fits(value, receiver)
+            return
+        wanted = dict(receiver.weights.get(self.model or "", {}))
+        ranks: dict[str, int] = {}
+        for name, (shape, dtype) in wanted.items():
+            layer, _, side = name.rpartition(".")
+            free = {"down": 0, "up": 1}.get(side)
+            if free is not None and name in value and value[name].dim() == len(shape) == 2:
+                rank = value[name].shape[free]
+                if ranks.setdefault(layer, rank) != rank:
+                    raise Refused(f"{layer}: its factors have ranks {ranks[layer]} and {rank}")
+                wanted[name] = ((rank, shape[1]) if free == 0 else (shape[0], rank)), dtype
+        _check_form(value, wanted, "the receiver's ", self.model)
+
+
+@dataclass(frozen=True)
 class Part(Weights):
     """Weights of a part of a model. `part` names the option that says which sub-module that is.
 

@@ -186,8 +186,8 @@ class Slice:
 
 
 def uncut(model: Model) -> Model:
-    """Return the model that this one is a slice of, or the model itself."""
-    return replace(model, build=model.build.build) if isinstance(model.build, Cutting) else model
+    """Return the whole that this model is a slice of, or the model itself."""
+    return replace(model, build=model.build.build, share="") if isinstance(model.build, Cutting) else model
 
 
 @dataclass(frozen=True)

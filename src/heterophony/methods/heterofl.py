@@ -193,9 +193,10 @@ class HeteroFL(Method):
 
     def check(self, server: Node) -> None:
         """Raise where BatchNorm's statistics would be averaged between slices, or nobody could take them."""
-        able, found, whole = self.able(server), running_statistics(server), server.capacity(server.id)
-        narrow = any(server.capacity(client).width < whole.width for client in server.children)
+        able, found = self.able(server), running_statistics(server)
         if self.static and found and not able:
             raise DataError("nobody holds the whole network, so nobody can take BatchNorm's statistics: name a smaller")
-        if not found.keys().isdisjoint(server.weights()) and narrow:
+        travel = found.keys() & server.weights().keys()
+        places = [self.places(server, own) for own in by_capacity(server, server.children)] if travel else []
+        if any(entry is not None for own in places for name in travel & own.keys() for entry in own[name]):
             raise DataError("BatchNorm's statistics of slices are no parts of those of the whole: set static=true")

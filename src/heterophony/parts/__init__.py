@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING
 from heterophony.base.lazy import lazily
 
 if TYPE_CHECKING:
+    from heterophony.parts.adapters import SIDES as SIDES
+    from heterophony.parts.adapters import Adapt as Adapt
+    from heterophony.parts.adapters import cut_to as cut_to
+    from heterophony.parts.adapters import factored as factored
+    from heterophony.parts.adapters import layers_of as layers_of
+    from heterophony.parts.adapters import merge_into_base as merge_into_base
+    from heterophony.parts.adapters import padded as padded
+    from heterophony.parts.adapters import products as products
+    from heterophony.parts.adapters import ranks as ranks
+    from heterophony.parts.adapters import stacked as stacked
+    from heterophony.parts.adapters import strength as strength
     from heterophony.parts.aggregate import average as average
     from heterophony.parts.aggregate import difference as difference
     from heterophony.parts.aggregate import dot as dot
@@ -136,6 +147,19 @@ if TYPE_CHECKING:
     from heterophony.parts.updates import observe as observe
 
 _NAMES = {
+    "adapters": (
+        "Adapt",
+        "SIDES",
+        "cut_to",
+        "factored",
+        "layers_of",
+        "merge_into_base",
+        "padded",
+        "products",
+        "ranks",
+        "stacked",
+        "strength",
+    ),
     "aggregate": ("average", "difference", "dot", "finite", "mean", "shifted"),
     "architectures": ("by_architecture",),
     "classwise": (
