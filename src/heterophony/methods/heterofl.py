@@ -186,10 +186,14 @@ class HeteroFL(Method):
         offset = server.round if self.rolling else 0
         return self.cut.places(server.models["model"], own, server.capacity(server.id), offset)
 
-    @staticmethod
-    def able(server: Node) -> list[str]:
+    def able(self, server: Node) -> list[str]:
         """Return the clients that hold the whole."""
-        return [client for client in server.children if server.capacity(client) == server.capacity(server.id)]
+        able, names = [], server.weights().keys()
+        for own, clients in by_capacity(server, server.children).items():
+            places = self.places(server, own)
+            if names <= places.keys() and not any(entry is not None for name in names for entry in places[name]):
+                able += clients
+        return able
 
     def check(self, server: Node) -> None:
         """Raise where BatchNorm's statistics would be averaged between slices, or nobody could take them."""

@@ -216,11 +216,11 @@ def cut_to(factors: Named, rank: int) -> dict[str, Tensor]:
 
 
 def ranks(name: str, tensor: Tensor, rank: int) -> Places:
-    """Return where a factor of this rank lies in one of a higher rank."""
-    if is_factor(name, "down"):
-        return torch.arange(min(rank, len(tensor))), None
-    if is_factor(name, "up"):
-        return None, torch.arange(min(rank, tensor.shape[1]))
+    """Return where a factor of this rank lies in one of as high a rank, or a higher one."""
+    if is_factor(name, "down") and rank < len(tensor):
+        return torch.arange(rank), None
+    if is_factor(name, "up") and rank < tensor.shape[1]:
+        return None, torch.arange(rank)
     return (None,) * tensor.dim()
 
 
