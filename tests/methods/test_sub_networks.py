@@ -1,12 +1,13 @@
 """Participants that hold slices of one network: limits, golden toys, the door, virtual time, BatchNorm."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
-from heterophony import Attack, Capacity, Data, Federation, Profile
+from heterophony import Attack, Capacity, Data, Federation, Model, Profile
 from heterophony.engines import local
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.topology import star
@@ -15,7 +16,12 @@ from heterophony.parts import Cohort, Compound, Narrow, Order, Shallow, Training
 from heterophony.parts.exits import FromTheLast, MutualExits
 from heterophony.parts.ordered import Distilled, Ordered
 from heterophony.parts.slices import narrowed
+from heterophony.runs.exported import load, save
+from heterophony.runs.run import Run
+from heterophony.settings import Setting, SettingError, assemble
+from heterophony.studies.comparison import planned_runs
 from toys.by_hand import equal, server, squared
+from toys.deployed import CASES, rows
 from toys.federations import B16, SOME, WIDTHS, sliced_star, weights_star
 from toys.world import halves, net, normed
 
@@ -260,3 +266,56 @@ def test_slices_are_of_one_network():
 def test_slices_go_on_where_some_are_not_asked():
     result = local(sliced_star(fedrolex(local=B16, cohort=SOME), None, WIDTHS)).run(4)
     assert not result.ledger.incidents
+
+
+# -- between organisations ---------------------------------------------------------------------------------------------
+def test_a_plan_says_what_each_organisation_holds():
+    """The coordinator checks by the plan what it is sent, and has no network of the organisation."""
+    options = {"cut": {"scaler": False}, "masking": False, "local": {"batch": 16}}
+    case = replace(CASES["fedavg"], name="heterofl", options=options)
+    plan = case.plan(capacity={"north": {"width": 0.5}})
+    own = Model(lambda: net(99)())  # what an organisation has besides does not matter
+    at_home = plan.organisation("north", own, rows("north")).node("north").slots["model"].form
+    assert at_home["0.weight"][0] == (6, 8)
+    assert plan.coordinator().held("server", "north", "model").weights == at_home
+    assert plan.coordinator().held("server", "south", "model").weights["0.weight"][0] == (12, 8)
+    assert plan.digest != case.plan().digest
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+def test_a_setting_says_it_dealt_round_by_name_or_by_profile():
+    found = {}
+    for name, changes in {
+        "dealt": {"models.width": [1.0, 0.5]},
+        "named": {"models.width": {"M20": 0.5, "*": 1.0}},
+        "profile": {"models.width": 1.0, "profiles": {"M20": {"width": 0.5}}},
+    }.items():
+        made = assemble("heterofl", "digits-widths", changes=changes)
+        found[name] = {n: made.capacity_of(n).width for n in ("server", "M0", "M20")}
+    assert found["dealt"] == found["named"] == found["profile"] == {"server": 1.0, "M0": 1.0, "M20": 0.5}
+    small = assemble("heterofl", "digits-widths", changes={"models.smallest": True})
+    assert {small.capacity_of(n).width for n in ("server", "M0", "M60")} == {0.25}
+    with pytest.raises(SettingError, match="models.width: no participant is called 'M21'"):
+        assemble("heterofl", "digits-widths", changes={"models.width": {"M21": 0.5}})
+    with pytest.raises(SettingError, match=r"a width is a share in \(0, 1\], got 2"):
+        assemble("heterofl", "digits-widths", changes={"models.width": 2.0})
+
+
+def test_an_exported_slice_is_built_again(tmp_path):
+    made = assemble("heterofl", "digits-widths", changes={"local.steps": 1, "data.rows": 60, "evaluate": 9})
+    made.run(1, tmp_path / "run", quiet=True)
+    for node, channels in (("server", 6), ("M20", 3)):
+        save(tmp_path / "run", node, tmp_path / "model.safetensors")
+        module, _ = load(tmp_path / "model.safetensors")
+        assert next(module.parameters()).shape[0] == channels
+    text = json.dumps(Run.spec(tmp_path / "run")["recipe"]["networks"]["M20"])
+    assert "heterophony.parts.slices:Narrow" in text
+
+
+def test_compare_sets_the_smallest_for_all_beside_the_first_method_that_cuts(tmp_path):
+    setting = Setting.load("digits-widths")
+    runs = planned_runs(["fedavg", "heterofl", "fjord"], setting, seeds=[0], folder=tmp_path)
+    assert [run.label for run in runs] == ["fedavg", "heterofl", "fjord", "heterofl-smallest"]
+    assert runs[-1].changes == {"models.smallest": True}
+    same = setting.changed({"models.width": 0.5})
+    assert len(planned_runs(["fedavg", "heterofl"], same, seeds=[0], folder=tmp_path)) == 2
