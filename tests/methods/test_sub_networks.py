@@ -295,7 +295,7 @@ def test_a_setting_says_it_dealt_round_by_name_or_by_profile():
     assert found["dealt"] == found["named"] == found["profile"] == {"server": 1.0, "M0": 1.0, "M20": 0.5}
     small = assemble("heterofl", "digits-widths", changes={"models.smallest": True})
     assert {small.capacity_of(n).width for n in ("server", "M0", "M60")} == {0.25}
-    with pytest.raises(SettingError, match="models.width: no participant is called 'M21'"):
+    with pytest.raises(SettingError, match=r"models\.width: no participant is called 'M21'"):
         assemble("heterofl", "digits-widths", changes={"models.width": {"M21": 0.5}})
     with pytest.raises(SettingError, match=r"a width is a share in \(0, 1\], got 2"):
         assemble("heterofl", "digits-widths", changes={"models.width": 2.0})
