@@ -24,10 +24,10 @@ from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
 from heterophony.kernel.deviation import Deviation
-from heterophony.kernel.fields import Features, Field, Logits, Packed, Part, PerClass, Probabilities, Weights
+from heterophony.kernel.fields import Features, Field, Logits, Packed, Part, PerClass, Probabilities, Sliced, Weights
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import OneLabelSpace, PublicData, PublicLabels
-from heterophony.kernel.networks import Architectures, Global, Own
+from heterophony.kernel.networks import Architectures, Global, Own, Slice
 from heterophony.kernel.reaction import Clock, Count, Each, Every, Reaction, Round
 from heterophony.kernel.ready import reads
 from heterophony.studies.experiments import Experiment, shipped
@@ -79,6 +79,8 @@ def _networks(entry: Entry) -> str:
         return "any"
     if any(isinstance(choice, Architectures) for choice in hub.values()):
         return "any; equal ones are averaged"
+    if any(isinstance(choice, Slice) for choice in hub.values()):
+        return "slices of one" if any(isinstance(field, Sliced) for field in fields) else "one"
     if any(isinstance(choice, Global) for choice in hub.values()):
         return "any, beside a common one"
     if all(isinstance(choice, Own) for choice in own.values()):
@@ -229,7 +231,9 @@ def _needs(entry: Entry) -> str:
     averaged = [
         field for kind in entry.sends() for field in kind.fields.values() if isinstance(field, Weights) and field.model
     ]
-    if alike and averaged:
+    if any(isinstance(choice, Slice) for role in base.models.values() for choice in role.values()):
+        texts += [" Participants hold slices of one network."]
+    elif alike and averaged:
         part = all(isinstance(field, Part) for field in averaged)
         texts += [" What travels of the networks must be alike." if part else " One network for all."]
     return "".join(texts)

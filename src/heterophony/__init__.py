@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
     from heterophony.kernel.attack import Attack
     from heterophony.kernel.by_level import ByLevel, check_complete, pick
+    from heterophony.kernel.capacity import Capacity
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
+        Adapters,
         Counts,
         Family,
         Features,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         Refused,
         Rows,
         Scalar,
+        Sliced,
         Weights,
         family,
         members_of,
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
     from heterophony.kernel.mailbox import Inbox, by_sender, senders, summands
     from heterophony.kernel.message import Kind, Message, Send
     from heterophony.kernel.method import Method, MethodError, decides
-    from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Validation
-    from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same
+    from heterophony.kernel.needs import Need, NoStream, PublicData, PublicLabels, Serves, Validation
+    from heterophony.kernel.networks import Architectures, Built, Global, Model, NetworksByRole, Own, Same, Slice
     from heterophony.kernel.node import Node
     from heterophony.kernel.optimisers import Optimiser
     from heterophony.kernel.privacy import Privacy, PrivateSteps
@@ -71,9 +74,11 @@ _HOMES = {
     "federation": ("Federation",),
     "kernel.attack": ("Attack",),
     "kernel.by_level": ("ByLevel", "check_complete", "pick"),
+    "kernel.capacity": ("Capacity",),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
+        "Adapters",
         "Counts",
         "Family",
         "Features",
@@ -87,6 +92,7 @@ _HOMES = {
         "Refused",
         "Rows",
         "Scalar",
+        "Sliced",
         "Weights",
         "family",
         "members_of",
@@ -96,8 +102,8 @@ _HOMES = {
     "kernel.mailbox": ("Inbox", "by_sender", "senders", "summands"),
     "kernel.message": ("Kind", "Message", "Send"),
     "kernel.method": ("Method", "MethodError", "decides"),
-    "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Validation"),
-    "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same"),
+    "kernel.needs": ("Need", "NoStream", "PublicData", "PublicLabels", "Serves", "Validation"),
+    "kernel.networks": ("Architectures", "Built", "Global", "Model", "NetworksByRole", "Own", "Same", "Slice"),
     "kernel.node": ("Node",),
     "kernel.optimisers": ("Optimiser",),
     "kernel.privacy": ("Privacy", "PrivateSteps"),
@@ -122,10 +128,12 @@ _HOMES = {
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Adapters",
     "Architectures",
     "Attack",
     "Built",
     "ByLevel",
+    "Capacity",
     "Classification",
     "Clock",
     "Compute",
@@ -189,6 +197,9 @@ __all__ = [
     "Segmentation",
     "Send",
     "Sequence",
+    "Serves",
+    "Slice",
+    "Sliced",
     "Steps",
     "Sum",
     "Task",

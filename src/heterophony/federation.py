@@ -22,17 +22,20 @@ from heterophony.kernel.accountant import PrivacyError, library
 from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.by_level import check_known, pick, tables, values
+from heterophony.kernel.capacity import Capacity, Cutting, largest, smallest
 from heterophony.kernel.compute import Compute
-from heterophony.kernel.fields import LARGEST
+from heterophony.kernel.fields import LARGEST, Sliceable, form_of
 from heterophony.kernel.message import LINKS
 from heterophony.kernel.method import Method
-from heterophony.kernel.networks import Model
+from heterophony.kernel.networks import Model, Slice, checked
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.privacy import Charge, Privacy, PrivateSteps
 from heterophony.kernel.privacy_checks import check_affordable, check_delta, check_door, check_kinds, check_training
 from heterophony.kernel.profile import Dropout, Profile
 from heterophony.kernel.reaction import Count, Each, Every
+from heterophony.kernel.statistics import statistics
 from heterophony.kernel.topology import Topology
+from heterophony.kernel.work import Fit, Predict, Work
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 from heterophony.tasks.classification import Classification
@@ -64,6 +67,7 @@ class Federation:
     seed: int = 0
     compute: Compute = Compute()
     evaluate: int = 1  # every so many rounds, and in the last one; whoever takes part in some rounds only, in each
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)  # by node id, role, or "" for all others
     profiles: Mapping[str, Profile] = field(default_factory=dict)  # by node id, role, or "" for all others
     dropout: Dropout = field(default_factory=Dropout)
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
@@ -83,6 +87,7 @@ class Federation:
             object.__setattr__(self, "data", views)
         self._check_roles()
         self._check_names()
+        self._cut()
         self._check_tasks()
         self._check_task()
         if self.evaluate < 1:
@@ -113,12 +118,95 @@ class Federation:
         nodes, roles = set(self.topology.roles), set(self.topology.roles.values())
         for by_node_or_role in ("models", "data"):
             self._check_keys(by_node_or_role, nodes | roles)
-        for by_any in ("profiles", "privacy"):
+        for by_any in ("capacity", "profiles", "privacy"):
             self._check_keys(by_any, nodes | roles | {""})
         if self.attack is not None and (strangers := set(self.attack.who) - nodes):
             raise ValueError(f"attack: no node is called {_stranger(min(strangers), nodes)}")
         for by_node in ("joins", "egress", "homes", "private_tests"):
             self._check_keys(by_node, nodes)
+
+    def _cut(self) -> None:
+        """Put slices in the place of the networks that the method slices, for each node by its capacity."""
+        if not self.slices:
+            return
+        known: dict[tuple[int, str, Capacity], dict[str, Model]] = {}  # equal nodes have one table
+        models: dict[str, Models] = {}
+        for node, role in self.topology.roles.items():
+            given: Models | None = self.of(self.models, node)
+            if given is None:
+                continue
+            own = self.capacity_of(node)
+            key = id(given), role, own
+            if key not in known:
+                slices = self.slices.get(role, {})
+                made = {slot: _model(model) for slot, model in given.items()}
+                known[key] = {
+                    slot: slices[slot].of(model, own, self._whole) if slot in slices else model
+                    for slot, model in made.items()
+                }
+            models[node] = known[key]
+        object.__setattr__(self, "models", models)
+
+    @cached_property
+    def slices(self) -> dict[str, dict[str, Slice]]:
+        """Return, by role and slot, of which networks nodes hold slices."""
+        found = {}
+        for role, needed in checked(self.method.networks(), self.method.roles).items():
+            own = {slot: choice for slot, choice in needed.items() if isinstance(choice, Slice)}
+            if own:
+                found[role] = own
+        return found
+
+    def capacity_of(self, node: str) -> Capacity:
+        """Return what a node can hold of a network; whoever leads holds the whole, if nothing is said of it."""
+        found: Capacity | None = self.of(self.capacity, node) or self.capacity.get("")
+        return found or self._largest
+
+    @cached_property
+    def _largest(self) -> Capacity:
+        return largest(self.capacity.values())
+
+    @cached_property
+    def _whole(self) -> Capacity:
+        """Return the capacity of the first node of the role that leads."""
+        leading = self.method.roles[0]
+        return self.capacity_of(next((n for n, role in self.topology.roles.items() if role == leading), ""))
+
+    def smallest(self) -> Federation:
+        """Return the same federation in which everyone, the server too, has what the smallest participant can hold."""
+        own = [self.capacity_of(n) for n, role in self.topology.roles.items() if role == self.method.roles[-1]]
+        return replace(self, capacity={"": smallest(own)})
+
+    def held(self, receiver: str, sender: str, slot: str) -> Sliceable | None:
+        """Return what may travel of the slice that a sender holds of a receiver's model; None: there are no slices."""
+        model = (self.of(self.models, receiver) or {}).get(slot)
+        if model is None or not isinstance(model.build, Cutting):
+            return None
+        key = receiver, slot, self.capacity_of(sender)
+        if key not in self._held:
+            build = replace(model.build, own=key[-1])
+            with seeded("only to see what travels"):
+                own = Slot(build(), model.parts, model.buffers, model.norms)
+            self._held[key] = Sliceable(own.form, form_of(statistics(own.module)))
+        return self._held[key]
+
+    @cached_property
+    def _held(self) -> dict[tuple[str, str, Capacity], Sliceable]:
+        return {}
+
+    def cost(self, node: Node, work: Work) -> float:
+        """Return what work on a node's slices costs, as a share of what it costs on the whole network."""
+        if not self.slices or not isinstance(work, Fit | Predict):
+            return 1.0
+        names = work.names if isinstance(work, Fit) else (work.model.partition(".")[0],)
+        models = self.of(self.models, node.id) or {}
+        rows = node.data[work.data]
+        builds = [getattr(models.get(name), "build", None) for name in names]
+        if not len(rows) or not any(isinstance(build, Cutting) for build in builds):
+            return 1.0
+        row = rows.take(torch.zeros(1, dtype=torch.int64)).x
+        costs = [build.cost(row) if isinstance(build, Cutting) else 1.0 for build in builds]
+        return sum(costs) / len(costs)
 
     def _check_keys(self, table: str, known: Collection[str]) -> None:
         unknown = getattr(self, table).keys() - known
@@ -397,6 +485,7 @@ class Federation:
             links=self.topology.links(id, 0, self.seed),
             seed=self.seed,
             device=self.compute.device,
+            capacity=self.capacity_of,
         )
 
     def _slot(self, node: str, name: str, model: Model) -> Slot:
@@ -499,6 +588,8 @@ class Federation:
             "recipe": self.recipe,
             "leaks": list(self.leaks),
         }
+        if self.capacity:
+            identity["capacity"] = {name: asdict(own) for name, own in self.capacity.items()}
         if self.privacy:
             identity["privacy"] = {name: _readable(privacy) for name, privacy in self.privacy.items()}
         if self.bound is not None or self.expel is not None:

@@ -54,8 +54,12 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedSALoRA,
     FedSEM,
     FineTune,
+    FLoRA,
+    HeteroFL,
+    HetLoRA,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -71,6 +75,7 @@ from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.engagement import engage
 from heterophony.parts.public import own_rows
+from heterophony.parts.static_norms import running_statistics
 
 SCALAR = 8  # bytes of one number in a message
 
@@ -109,6 +114,52 @@ def cyclic(federation, rounds):
 def scaffold(federation, rounds):
     model, sent = federation.first("server").payload(), rounds * asked(federation)
     return {"global": sent * (2 * model + SCALAR), "update": sent * 2 * model}
+
+
+def slices(federation, rounds):
+    """Each client's slice both ways, with its labels; with BatchNorm the whole and its statistics once more."""
+    server, method = federation.first("server"), federation.method
+    statistics = sum(tensor.nbytes for tensor in server_statistics(server).values())
+    able = [c for c in server.children if server.capacity(c) == server.capacity("server")] if statistics else []
+    sent = dict.fromkeys(("global", "update"), 0)
+    for server.round in range(rounds):
+        for name in method.cohort.draw(server):
+            client = federation.node(name)
+            labels = len(client.data["train"].y.unique()) if method.masking else 0
+            sent["global"] += client.payload()
+            sent["update"] += client.payload() + SCALAR * labels + SCALAR
+    again = rounds * len(able)
+    return {**sent, "measure": again * server.payload(), "statistics": again * (statistics + SCALAR)}
+
+
+def adapters(federation, rounds):
+    """Each client's adapters both ways."""
+    server = federation.first("server")
+    sent = dict.fromkeys(("global", "update"), 0)
+    for server.round in range(rounds):
+        for name in federation.method.cohort.draw(server):
+            own = federation.node(name).payload()
+            sent = {"global": sent["global"] + own, "update": sent["update"] + own + SCALAR}
+    return sent
+
+
+def flora(federation, rounds):
+    """Each client's adapters up; down each stack once to each client, when it is asked again."""
+    server = federation.first("server")
+    update, stack, made, heard = 0, 0, [], Counter()
+    for server.round in range(rounds):
+        cohort = federation.method.cohort.draw(server)
+        for name in cohort:
+            stack += sum(made[heard[name] :])
+            heard[name] = len(made)
+        own = [federation.node(name).payload() for name in cohort]
+        update += sum(own) + 2 * SCALAR * len(own)
+        made.append(sum(own) + SCALAR)
+    return {"stack": stack, "train": 0, "update": update}
+
+
+def server_statistics(server):
+    return running_statistics(server) if server.slots["model"].buffers == "private" else {}
 
 
 def fedcurv(federation, rounds):
@@ -473,6 +524,10 @@ FORMULAS = {
     QFFL: weights_both_ways("global", "update", 3 * SCALAR),
     TERM: weights_both_ways("global", "update", 2 * SCALAR),
     FedCurv: fedcurv,
+    HeteroFL: slices,
+    HetLoRA: adapters,
+    FedSALoRA: adapters,
+    FLoRA: flora,
     FedCS: fedcs,
     FedFomo: fedfomo,
     FedMA: fedma,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from heterophony import Data, Federation, Model, Profile, Secure, secure
+from heterophony import Capacity, Data, Federation, Model, Profile, Secure, secure
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
 from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
@@ -54,8 +54,12 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedSALoRA,
     FedSEM,
     FineTune,
+    FLoRA,
+    HeteroFL,
+    HetLoRA,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -67,6 +71,7 @@ from heterophony.methods import (
     Scaffold,
     Solo,
     agg,
+    depthfl,
     fccl_homogeneous,
     fedadagrad,
     fedadam,
@@ -76,15 +81,23 @@ from heterophony.methods import (
     fedmd_nfdp,
     fedprox,
     fedrep,
+    fedrolex,
     fedtgp,
     fedyogi,
+    ffa_lora,
+    fjord,
+    flexlora,
     hierfavg,
     lg_fedavg,
+    rbla,
     reptile,
+    scalefl,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole
+from heterophony.parts.adapters import Adapt
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
+from heterophony.parts.exits import Compound, Shallow
 from heterophony.parts.generator import Generator
 from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
@@ -234,6 +247,19 @@ def gated_star(method, **options):
     experts = Model(lambda: GatedOutputs(net()(), net()(), net(5)()), share="common")
     models = {"server": {"model": Model(net(), common=True)}, "client": {"model": experts}}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+WIDTHS = {"c0": Capacity(1.0), "c1": Capacity(0.5), "c2": Capacity(0.25)}
+
+RANKS = {"c0": Capacity(rank=3), "c1": Capacity(rank=1), "c2": Capacity(rank=2)}
+HEADED = Adapt(also=("4",), train=("up",))
+DEPTHS = {"c0": Capacity(), "c1": Capacity(depth=1), "c2": Capacity(depth=2)}
+BOTH = {"c0": Capacity(), "c1": Capacity(0.5, depth=1), "c2": Capacity(0.5)}
+
+
+def sliced_star(method, factory=None, capacity=None, **options):
+    """One network, of which each client holds another slice."""
+    return weights_star(method, factory, capacity=WIDTHS if capacity is None else capacity, **options)
 
 
 def shared_star(method, factory=None, **options):
@@ -488,6 +514,23 @@ METHODS = [
         ),
         rounds=4,
     ),
+    Row("heterofl", lambda **o: sliced_star(HeteroFL(local=B16), **o)),
+    Row("heterofl-normed", lambda **o: sliced_star(HeteroFL(local=B16, cohort=SOME), normed, **o), rounds=4),
+    Row("fedrolex", lambda **o: sliced_star(fedrolex(local=B16), **o), crash_rounds=1),
+    Row("fjord", lambda **o: sliced_star(fjord(local=B16, cohort=SOME), normed, **o), rounds=4, crash_rounds=1),
+    Row("depthfl", lambda **o: sliced_star(depthfl(Shallow(2), local=B16), halves(), DEPTHS, **o), crash_rounds=1),
+    Row(
+        "scalefl",
+        lambda **o: sliced_star(scalefl(Compound(2), local=B16, cohort=SOME), halves(), BOTH, **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
+    Row("hetlora", lambda **o: sliced_star(HetLoRA(local=B16), halves(), RANKS, **o), crash_rounds=1),
+    Row("rbla", lambda **o: sliced_star(rbla(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4, crash_rounds=1),
+    Row("flexlora", lambda **o: sliced_star(flexlora(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4),
+    Row("ffa-lora", lambda **o: sliced_star(ffa_lora(HEADED, local=B16), normed, RANKS, **o), crash_rounds=1),
+    Row("fedsa-lora", lambda **o: sliced_star(FedSALoRA(local=B16, cohort=SOME), halves(), RANKS, **o), crash_rounds=1),
+    Row("flora", lambda **o: sliced_star(FLoRA(local=B16, cohort=SOME), halves(), RANKS, **o), rounds=4),
     Row("cyclic", lambda **o: weights_star(Cyclic(local=B16), **o), rounds=4),
     Row("cyclic-shuffled", lambda **o: weights_star(Cyclic(local=B16, shuffle=True), **o), rounds=5),
     Row("scaffold", lambda **o: weights_star(Scaffold(local=B16, cohort=SOME), **o), rounds=4),

@@ -223,7 +223,7 @@ def refresh(node: Node, work: Fit, precision: str = "fp32") -> None:
     Every way of computing does this here, on the node's own modules, after the fit. Rows come in an order that follows
     from the seed, since a view may be sorted by class. They are split evenly into batches of at least the fit's size.
     """
-    if not work.refresh or not work.sizes(node):
+    if not work.refreshes(node):
         return
     data = _rows(node, work)
     order = torch.randperm(len(data), generator=generator(node.seed, node.id, work.data, "statistics"))

@@ -25,6 +25,7 @@ from heterophony.deploy.members import check_members
 from heterophony.deploy.named_function import DeployError, NamedFunction
 from heterophony.federation import Federation
 from heterophony.kernel import by_level
+from heterophony.kernel.capacity import Capacity
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, NotOffered, Offer, checked, choose
 from heterophony.kernel.profile import Profile
@@ -101,6 +102,7 @@ class Plan(Strict):
     bound: float | None = Field(default=None, gt=0, le=1e15)  # the largest number in a message
     secure: SecurePart | None = None  # servers get sums of masked numbers instead of messages
     members: dict[str, str] = {}  # with `secure`: by organisation, the public key in whose name it signs
+    capacity: dict[str, Capacity] = {}  # by participant: what it holds of the common network, as { width = 0.5 }
     expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
@@ -130,7 +132,7 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        later = ("bound", "expel", "secure", "members")
+        later = ("bound", "expel", "secure", "members", "capacity")
         own = {name for name in later if not getattr(self, name)}  # as before there were any
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
@@ -285,6 +287,7 @@ class Plan(Strict):
             "private_tests": private_tests,
             "bound": self.bound,
             "expel": self.expel,
+            "capacity": self.capacity,
         }
         _check_no_clocks(self.method, method, topology)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from functools import partial
 
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused, Shape
@@ -52,6 +53,8 @@ class Door:
 
     def check_body(self, message: Message, shape: Shape | None) -> None:
         """Check that the body is what its kind declares, and fits the receiver if its shape is known."""
+        if shape is not None and self.federation.slices:
+            shape = replace(shape, sent=partial(self.federation.held, message.receiver, message.sender))
         self.kinds[message.kind].check(message.body, shape, self.federation.bound)
 
     def check_header(self, message: Message, node: str, taken: Collection[str], by: str) -> None:

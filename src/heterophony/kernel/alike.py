@@ -11,7 +11,7 @@ from torch import nn
 from heterophony.base.seeds import seeded
 from heterophony.kernel.fields import Part, Shape, Weights
 from heterophony.kernel.method import Method
-from heterophony.kernel.networks import Model, checked
+from heterophony.kernel.networks import Model, checked, uncut
 from heterophony.kernel.node import Slot
 
 NAMED = 3  # nodes of one shape that are named
@@ -60,7 +60,10 @@ def _networks(
     for node, (role, given) in models.items():
         for slot, choice in wanted.get(role, {}).items():
             if choice.averaged and slot in given:
-                nodes, _ = found.setdefault(_key(given[slot]), ([], given[slot]))
+                model = (
+                    uncut(given[slot]) if isinstance(given[slot], Model) else given[slot]
+                )  # slices are of one network
+                nodes, _ = found.setdefault(_key(model), ([], model))
                 if node not in nodes[-1:]:
                     nodes.append(node)
     return found

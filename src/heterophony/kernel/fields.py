@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -43,6 +43,13 @@ def _form(entries: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]) -> Form
     return Form(entries)
 
 
+class Sliceable(NamedTuple):
+    """What may travel of the slice that a sender holds of the receiver's model."""
+
+    weights: Form
+    statistics: Form  # of BatchNorm
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a receiver's door knows of its node: enough to tell a fitting message from one that does not fit."""
@@ -50,6 +57,7 @@ class Shape:
     weights: Mapping[str, Mapping[str, tuple[tuple[int, ...], torch.dtype]]] = field(default_factory=dict)
     view: Callable[[str], tuple[int, int | None] | None] = lambda name: None  # rows and classes of a data view
     setting: Callable[[str], Any] = lambda name: None  # an option of the method
+    sent: Callable[[str], Sliceable | None] = lambda model: None  # what the sender has of a model of the receiver
 
     def rows(self, name: str) -> tuple[int, int | None]:
         """Return the number of rows of a data view, and that of its classes; refuse where there is no such view."""
@@ -100,6 +108,24 @@ class Paired(Protocol):
     rows: str | None
 
 
+def _check_form(
+    value: Mapping[str, Tensor],
+    wanted: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
+    whose: str,
+    model: str | None,
+) -> None:
+    """Raise `Refused` unless these are tensors of these names, shapes and types."""
+    if value.keys() != wanted.keys():
+        odd = sorted(value.keys() ^ wanted.keys())
+        raise Refused(f"names do not match {whose}{model!r}: {', '.join(odd[:3])}")
+    for name, tensor in value.items():
+        shape, dtype = wanted[name]
+        if tuple(tensor.shape) != shape:
+            raise Refused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
+        if tensor.dtype != dtype:
+            raise Refused(f"{name} is {tensor.dtype}, expected {dtype}")
+
+
 @dataclass(frozen=True)
 class Weights:
     """Named float tensors: the shared part of a model. `model` names the receiver's model that they must fit.
@@ -140,18 +166,63 @@ class Weights:
             raise Refused(f"the receiver has no model {self.model!r}")
         if isinstance(value, Copied) and value.form is wanted:
             return
-        if value.keys() != wanted.keys():
-            odd = sorted(value.keys() ^ wanted.keys())
-            raise Refused(f"names do not match the receiver's {self.model!r}: {', '.join(odd[:3])}")
-        for name, tensor in value.items():
-            shape, dtype = wanted[name]
-            if tuple(tensor.shape) != shape:
-                raise Refused(f"{name} has shape {tuple(tensor.shape)}, expected {shape}")
-            if tensor.dtype != dtype:
-                raise Refused(f"{name} is {tensor.dtype}, expected {dtype}")
+        _check_form(value, wanted, "the receiver's ", self.model)
 
     def payload(self, value: dict[str, Tensor]) -> int:
         return value.form.payload if isinstance(value, Copied) else sum(tensor.nbytes for tensor in value.values())
+
+
+@dataclass(frozen=True)
+class Sliced(Weights):
+    """Weights of the slice that the sender holds of the receiver's model, as its capacity says.
+
+    The door knows who sends. With `statistics`, they are those of BatchNorm in that slice.
+    """
+
+    statistics: bool = field(default=False, kw_only=True)
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        found = receiver.sent(self.model or "")
+        if found is None:
+            raise Refused(f"the receiver does not know which slice of {self.model!r} the sender has")
+        wanted = found.statistics if self.statistics else found.weights
+        _check_form(value, wanted, "the sender's slice of ", self.model)
+
+
+@dataclass(frozen=True)
+class Adapters(Sliced):
+    """Factors of adapters, `NAME.up`, (P, K), and `NAME.down`, (K, Q), of the sender's rank.
+
+    With `stacked`, they may have any rank. Factors whose product may be too large for a message are refused.
+    """
+
+    stacked: bool = field(default=False, kw_only=True)
+
+    def sound(self, value: Any) -> None:
+        super().sound(value)
+        for name, up in value.items():
+            layer, _, side = name.rpartition(".")
+            down = value.get(f"{layer}.down".lstrip(".")) if side == "up" else None
+            if down is None:
+                continue
+            if not float(up.norm()) * float(down.norm()) < min(LARGEST, torch.finfo(up.dtype).max):
+                raise Refused(f"{layer}: the product of its factors may be too large: {TOO_LARGE} {LARGEST:g}")
+
+    def fits(self, value: dict[str, Tensor], receiver: Shape) -> None:
+        if not self.stacked:
+            super().fits(value, receiver)
+            return
+        wanted = dict(receiver.weights.get(self.model or "", {}))
+        ranks: dict[str, int] = {}
+        for name, (shape, dtype) in wanted.items():
+            layer, _, side = name.rpartition(".")
+            free = {"down": 0, "up": 1}.get(side)
+            if free is not None and name in value and value[name].dim() == len(shape) == 2:
+                rank = value[name].shape[free]
+                if ranks.setdefault(layer, rank) != rank:
+                    raise Refused(f"{layer}: its factors have ranks {ranks[layer]} and {rank}")
+                wanted[name] = ((rank, shape[1]) if free == 0 else (shape[0], rank)), dtype
+        _check_form(value, wanted, "the receiver's ", self.model)
 
 
 @dataclass(frozen=True)

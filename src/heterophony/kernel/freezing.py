@@ -31,6 +31,13 @@ def freeze(network: nn.Module, parts: str | Iterable[str]) -> nn.Module:
     return network
 
 
+def freeze_alone(module: nn.Module) -> None:
+    """Freeze the tensors that a module has itself, and not those of its sub-modules."""
+    setattr(module, _MARK, True)
+    for parameter in module.parameters(recurse=False):
+        parameter.requires_grad_(False)
+
+
 def is_frozen(module: nn.Module) -> bool:
     """Return whether a module is in a frozen part."""
     return bool(module.__dict__.get(_MARK))

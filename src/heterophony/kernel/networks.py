@@ -15,6 +15,7 @@ from typing import ClassVar, Literal, get_args
 from torch import nn
 
 from heterophony.base import fault
+from heterophony.kernel.capacity import Capacity, Cut, Cutting
 
 Start = Literal["different", "alike"]
 
@@ -157,6 +158,39 @@ class Built:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """What a node can hold of the network that all have in common: `Slice(Narrow())`.
+
+    The role that leads holds the whole. `share` and `buffers` say what travels, where it is not what the setting says.
+    With `start="alike"` all begin with slices of one network.
+    """
+
+    cut: Cut
+    start: Start = "different"
+    share: tuple[str, ...] = ()
+    buffers: Literal["shared", "private"] | None = None
+    averaged: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _check_start(self)
+
+    def models(self, name: str, offer: Offer) -> dict[str, Model]:
+        return {name: offer.network("same")}
+
+    def of(self, model: Model, own: Capacity, whole: Capacity) -> Model:
+        """Return the slice of a model. A slice is cut anew from what it is a slice of."""
+        cutting = Cutting(uncut(model).build, self.cut, own, whole)
+        share, buffers = self.share or model.share, self.buffers or model.buffers
+        common = model.common or self.start == "alike"
+        return replace(model, build=cutting, share=share, buffers=buffers, common=common)
+
+
+def uncut(model: Model) -> Model:
+    """Return the whole that this model is a slice of, or the model itself."""
+    return replace(model, build=model.build.build, share="") if isinstance(model.build, Cutting) else model
+
+
+@dataclass(frozen=True)
 class Composite:
     """A factory that builds the parts in their order, and calls `make` with them by name."""
 
@@ -177,20 +211,20 @@ class Composite:
         return made
 
 
-NetworkChoice = Own | Global | Same | Architectures | Built
+NetworkChoice = Own | Global | Same | Architectures | Built | Slice
 NetworksByRole = Mapping[str, Mapping[str, NetworkChoice]]  # by role, then by the model's name
 
 
 def misfit(networks: Mapping[str, object], roles: tuple[str, ...]) -> str:
     """Return what is wrong with a method's `models`; empty if nothing is."""
-    known = "Own(), Global(), Same(), Architectures(), Built(...)"
+    known = "Own(), Global(), Same(), Architectures(), Built(...), Slice(...)"
     for role, needed in networks.items():
         if role not in roles:
             return f"unknown role {role!r}; the roles are {', '.join(roles)}"
         if not isinstance(needed, Mapping):
             return f"{role} = {needed!r}; it is models by name, such as {{'model': Own()}}"
         for name, choice in needed.items():
-            if not isinstance(choice, Own | Global | Same | Architectures | Built):
+            if not isinstance(choice, NetworkChoice):
                 return f"{role}.{name} = {choice!r}; it is one of {known}"
     return ""
 
@@ -210,7 +244,7 @@ def choose(needed: Mapping[str, NetworkChoice], offer: Offer) -> dict[str, Model
     return found
 
 
-def _check_start(choice: Own | Same) -> None:
+def _check_start(choice: Own | Same | Slice) -> None:
     """Raise unless `start` is one of its words."""
     if choice.start not in get_args(Start):
         raise ValueError(f"{type(choice).__name__}: start is 'different' or 'alike', got {choice.start!r}")

@@ -16,6 +16,7 @@ from heterophony.base import codec
 from heterophony.base.seeds import derive, generator
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
+from heterophony.kernel.capacity import Capacity
 from heterophony.kernel.fields import Copied, Form, Shape, form_of
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
@@ -29,9 +30,9 @@ Now = tuple[int, float]  # a node's round, and the virtual moment
 class Slot:
     """A place for a model on a node: which module lives there and what of it may travel.
 
-    `share` names the sub-modules whose weights may travel ("" is the whole). Float buffers (BatchNorm's statistics)
-    travel with them unless `buffers` is "private". Integer buffers and frozen parts never travel. With `norms`
-    "private" nothing of a BatchNorm layer does.
+    `share` names the sub-modules whose weights may travel ("" is the whole, "*.up" all tensors that are called so).
+    Float buffers (BatchNorm's statistics) travel with them unless `buffers` is "private". Integer buffers and frozen
+    parts never travel. With `norms` "private" nothing of a BatchNorm layer does.
     """
 
     module: nn.Module
@@ -88,7 +89,7 @@ class Slot:
         still = frozen_names(self.module)
         kept: dict[str, Tensor] = {}
         for part in ("",) if self.whole else self.share:
-            names = [name for name in found if not part or name == part or name.startswith(f"{part}.")]
+            names = [name for name in found if _is_of(name, part)]
             if part and not names:
                 raise ValueError(f"share names {part!r}, but the model has no such part with weights")
             kept |= {name: found[name] for name in names if name not in still}
@@ -108,6 +109,13 @@ class Slot:
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+
+def _is_of(name: str, part: str) -> bool:
+    """Return whether a tensor is of a part: a sub-module, the tensor itself, or of `*.up` all that are called so."""
+    if part.startswith("*."):
+        return f".{name}".endswith(part[1:])
+    return not part or name == part or name.startswith(f"{part}.")
 
 
 def laid_out(module: nn.Module, layout: torch.memory_format) -> None:
@@ -202,6 +210,7 @@ class Node:
 
     __slots__ = (
         "account",
+        "capacity",
         "data",
         "device",
         "doubts",
@@ -233,7 +242,9 @@ class Node:
         links: Links | None = None,
         seed: int = 0,
         device: str = "cpu",
+        capacity: Callable[[str], Capacity] = lambda node: Capacity(),
     ) -> None:
+        self.capacity = capacity  # what a node can hold of a common network, by its id
         self.id, self.role, self.seed, self.device = id, role, seed, device
         self.slots = dict(slots or {})
         self.data = Views(data or {}, device, lambda: (self.round, self.time))

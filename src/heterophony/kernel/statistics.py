@@ -16,6 +16,16 @@ def norms(network: nn.Module) -> frozenset[str]:
     return frozenset(name for name, part in network.named_modules() if isinstance(part, _BatchNorm))
 
 
+def statistics(network: nn.Module) -> dict[str, Tensor]:
+    """Return the running means and variances of all BatchNorm layers, live."""
+    found: dict[str, Tensor] = {}
+    for name, part in network.named_modules():
+        if isinstance(part, _BatchNorm) and part.running_mean is not None and part.running_var is not None:
+            before = f"{name}." if name else ""
+            found |= {f"{before}running_mean": part.running_mean, f"{before}running_var": part.running_var}
+    return found
+
+
 def running(network: nn.Module) -> list[_BatchNorm]:
     """Return the BatchNorm layers that keep running statistics, but for frozen ones."""
     layers = [part for part in network.modules() if isinstance(part, _BatchNorm) and not is_frozen(part)]

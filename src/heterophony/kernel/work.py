@@ -36,7 +36,8 @@ class Fit:
     `transform` changes the gradient of the one model; with several models, it is given by name. It is called with
     `aux`. `extra` columns are joined to the rows (a teacher's logits, for example). `rows` restricts the view.
     The optimiser is fresh unless `keep` names a state: one for all models, or one for each.
-    `refresh` helps after few steps: running statistics lag behind the weights by about ten steps.
+    `refresh` helps after few steps: running statistics lag behind the weights by about ten steps. "always" takes them
+    also where there is no step.
     `answer` asks for the first step's gradient, or for the displacement start - end, beside the mean loss terms.
     `own` gives those of its values that depend on the node and its round. The host asks it once, with `at`.
     """
@@ -59,7 +60,9 @@ class Fit:
     aux: Mapping[str, Any] = field(default_factory=dict)
     answer: Literal["gradient", "displacement"] | None = None
     once: bool = False  # such work is not asked for again, so that nothing need be prepared for a next time
-    refresh: bool = False  # after the last step, BatchNorm's running statistics are taken anew from the fit's rows
+    refresh: bool | Literal["always"] = (
+        False  # after the last step, BatchNorm's statistics are taken anew from the rows
+    )
     own: Callable[[Node], Mapping[str, Any]] | None = None
     private: PrivateSteps | None = None  # steps that are private for each row
     source: NoiseSource | None = None  # where their noise comes from: the host says it
@@ -108,9 +111,13 @@ class Fit:
         trained = float(sum(self.sizes(node)) * len(self.names))
         return trained + FORWARD_SHARE * self._refreshed(node)
 
+    def refreshes(self, node: Node) -> bool:
+        """Return whether running statistics are taken anew: after a step, or always."""
+        return bool(self.refresh) and (self.refresh == "always" or bool(self.sizes(node)))
+
     def _refreshed(self, node: Node) -> int:
         """Return how many rows go through the models when statistics are taken anew."""
-        if not self.refresh or not self.sizes(node):
+        if not self.refreshes(node):
             return 0
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
         return rows * sum(bool(running(node.models[name])) for name in self.names)

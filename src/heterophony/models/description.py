@@ -3,7 +3,8 @@
 A network of the registry is its name. One that was built from others is
 `{"make": "heterophony.parts.spliced:Spliced", "of": {"small": "mlp", "own": "lenet5"}}`.
 What a function, or a class, at the top of somebody's own module makes is
-`{"make": "mine:Net", "of": {}, "with": {"width": 32}}`. What has no name, such as a lambda, is
+`{"make": "mine:Net", "of": {}, "with": {"width": 32}}`.
+A slice has `"cut"` in the place of `"make"`, and its capacity. What has no name, such as a lambda, is
 `{"unnamed": "<lambda>"}`: nobody can build it again but the function that made it.
 """
 
@@ -12,12 +13,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from torch import nn
 
 from heterophony.base import imported
+from heterophony.kernel.capacity import Capacity, Cutting
 from heterophony.kernel.networks import Composite
 from heterophony.models import registry
 
@@ -30,6 +33,16 @@ def describe(build: Callable[[], nn.Module]) -> Description:
     if isinstance(build, Composite):
         make = f"{build.make.__module__}:{build.make.__qualname__}"
         return {"make": make, "of": {name: describe(part) for name, part in build.parts.items()}}
+    if isinstance(build, Cutting):
+        cut = build.cut
+        make = f"{type(cut).__module__}:{type(cut).__qualname__}"
+        capacities = {"own": asdict(build.own), "whole": asdict(build.whole)}
+        return {
+            "cut": make,
+            "of": {"whole": describe(build.build)},
+            "with": {key: _listed(value) for key, value in vars(cut).items()},
+            **capacities,
+        }
     if isinstance(build, partial) and build.func is registry.create:
         name: str = build.args[0]
         return name
@@ -58,11 +71,23 @@ def rebuild(description: Description, **shape: Any) -> nn.Module:
     if isinstance(description, str):
         return registry.create(description, **shape)
     make, parts, told = _opened(description)
+    if "cut" in description:
+        return _cut(description, rebuild(parts["whole"], **shape))
     if make.startswith(OURS):  # which nobody has to trust, so that a file may name nothing else of ours
         function = imported.function(make, "network")
         if not (isinstance(function, type) and issubclass(function, nn.Module)):
             raise ValueError(f"network {make!r} is no torch.nn.Module")
     return registry.called(make, **{name: rebuild(part, **shape) for name, part in parts.items()}, **told)
+
+
+def _cut(description: Mapping[str, Any], whole: nn.Module) -> nn.Module:
+    """Return the slice that is described."""
+    kind: Any = imported.function(description["cut"], "network")
+    if not (isinstance(kind, type) and getattr(kind, "cuts", False)):
+        raise ValueError(f"network {description['cut']!r} cuts no slices")
+    capacities = Capacity(**description["own"]), Capacity(**description["whole"])
+    made: nn.Module = kind(**description["with"])(whole, *capacities)
+    return made
 
 
 def buildable(description: Description) -> None:
@@ -108,6 +133,8 @@ def _opened(description: Any) -> tuple[str, dict[str, Description], dict[str, An
             return make, parts, {}
         case {"make": str(make), "of": {}, "with": dict(told)} if len(description) == 3 and not description["of"]:
             return make, {}, told
+        case {"cut": str(make), "of": {"whole": whole}, "with": dict(told), "own": dict(), "whole": dict()}:
+            return make, {"whole": whole}, told
         case {"unnamed": str(name)}:
             raise ValueError(
                 f"network {name!r} has no name by which it can be built again: give a function, or a class, that "

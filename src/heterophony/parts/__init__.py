@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING
 from heterophony.base.lazy import lazily
 
 if TYPE_CHECKING:
+    from heterophony.parts.adapters import SIDES as SIDES
+    from heterophony.parts.adapters import Adapt as Adapt
+    from heterophony.parts.adapters import cut_to as cut_to
+    from heterophony.parts.adapters import factored as factored
+    from heterophony.parts.adapters import layers_of as layers_of
+    from heterophony.parts.adapters import merge_into_base as merge_into_base
+    from heterophony.parts.adapters import padded as padded
+    from heterophony.parts.adapters import products as products
+    from heterophony.parts.adapters import ranks as ranks
+    from heterophony.parts.adapters import stacked as stacked
+    from heterophony.parts.adapters import strength as strength
     from heterophony.parts.aggregate import average as average
     from heterophony.parts.aggregate import difference as difference
     from heterophony.parts.aggregate import dot as dot
@@ -16,6 +27,7 @@ if TYPE_CHECKING:
     from heterophony.parts.aggregate import mean as mean
     from heterophony.parts.aggregate import shifted as shifted
     from heterophony.parts.architectures import by_architecture as by_architecture
+    from heterophony.parts.axes import Places as Places
     from heterophony.parts.classwise import ClassMeans as ClassMeans
     from heterophony.parts.classwise import by_label as by_label
     from heterophony.parts.classwise import columns_for as columns_for
@@ -45,6 +57,10 @@ if TYPE_CHECKING:
     from heterophony.parts.deep import study as study
     from heterophony.parts.engagement import engage as engage
     from heterophony.parts.engagement import release as release
+    from heterophony.parts.exits import Compound as Compound
+    from heterophony.parts.exits import FromTheLast as FromTheLast
+    from heterophony.parts.exits import MutualExits as MutualExits
+    from heterophony.parts.exits import Shallow as Shallow
     from heterophony.parts.features import features_of as features_of
     from heterophony.parts.features import head_of as head_of
     from heterophony.parts.features import misfit as misfit
@@ -88,6 +104,8 @@ if TYPE_CHECKING:
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moving as moving
     from heterophony.parts.node_optimiser import update_of as update_of
+    from heterophony.parts.ordered import Distilled as Distilled
+    from heterophony.parts.ordered import Order as Order
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.own_loss import loss_on as loss_on
@@ -108,11 +126,22 @@ if TYPE_CHECKING:
     from heterophony.parts.seen import SeenRows as SeenRows
     from heterophony.parts.seen import privacy_of as privacy_of
     from heterophony.parts.simplex import onto_simplex as onto_simplex
+    from heterophony.parts.slices import Narrow as Narrow
+    from heterophony.parts.slices import SliceCut as SliceCut
+    from heterophony.parts.slices import by_capacity as by_capacity
+    from heterophony.parts.slices import mean_by_coordinate as mean_by_coordinate
+    from heterophony.parts.slices import output_rows as output_rows
+    from heterophony.parts.slices import rows_of as rows_of
+    from heterophony.parts.slices import taken as taken
     from heterophony.parts.soft_codes import packed as packed
     from heterophony.parts.soft_codes import quantised as quantised
     from heterophony.parts.soft_codes import unpacked as unpacked
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
+    from heterophony.parts.static_norms import pooled_statistics as pooled_statistics
+    from heterophony.parts.static_norms import put_statistics as put_statistics
+    from heterophony.parts.static_norms import running_statistics as running_statistics
+    from heterophony.parts.static_norms import taking_statistics as taking_statistics
     from heterophony.parts.training import Training as Training
     from heterophony.parts.transforms import Curved as Curved
     from heterophony.parts.transforms import Gem as Gem
@@ -125,6 +154,19 @@ if TYPE_CHECKING:
     from heterophony.parts.updates import observe as observe
 
 _NAMES = {
+    "adapters": (
+        "Adapt",
+        "SIDES",
+        "cut_to",
+        "factored",
+        "layers_of",
+        "merge_into_base",
+        "padded",
+        "products",
+        "ranks",
+        "stacked",
+        "strength",
+    ),
     "aggregate": ("average", "difference", "dot", "finite", "mean", "shifted"),
     "architectures": ("by_architecture",),
     "classwise": (
@@ -172,6 +214,24 @@ _NAMES = {
     "retention": ("Retention", "information"),
     "schedules": ("Ramp", "Scheduled", "Stairs", "Warmup"),
     "seen": ("SeenRows", "privacy_of"),
+    "slices": (
+        "Narrow",
+        "SliceCut",
+        "by_capacity",
+        "mean_by_coordinate",
+        "output_rows",
+        "rows_of",
+        "taken",
+    ),
+    "axes": ("Places",),
+    "static_norms": (
+        "pooled_statistics",
+        "put_statistics",
+        "running_statistics",
+        "taking_statistics",
+    ),
+    "ordered": ("Distilled", "Order"),
+    "exits": ("Compound", "FromTheLast", "MutualExits", "Shallow"),
     "simplex": ("onto_simplex",),
     "soft_codes": ("packed", "quantised", "unpacked"),
     "spliced": ("Spliced",),

@@ -49,6 +49,7 @@ class Training:
     refresh: Annotated[bool, "BatchNorm's running statistics are taken anew from the rows after training"] = False
     initial: Annotated[int, "epochs before a participant's first round"] = 0
     private: Annotated[PrivateSteps | None, PRIVATE] = None
+    keep: Annotated[bool, "the optimiser's moments are kept from one round to the next; no: it begins anew"] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", schedules.read_by_node(self.lr))
@@ -137,6 +138,8 @@ class Training:
         What depends on the node and its round is put in where the order is taken.
         """
         order: dict[str, Any] = {"data": self.data, "refresh": self.refresh, "private": self.private}
+        if self.keep:
+            order["keep"] = "local"
         if self.varies:
             order["own"] = OwnNumbers(self, frozenset(more))
         else:

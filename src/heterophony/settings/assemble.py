@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
 from heterophony.kernel.needs import DataFacts
 from heterophony.kernel.networks import Model, Offer, checked, choose
-from heterophony.kernel.profile import Dropout, Profile
+from heterophony.kernel.profile import Dropout
 from heterophony.kernel.topology import Topology, form_of_roles
 from heterophony.models.description import describe
 from heterophony.parts.training import Training
 from heterophony.settings import building, fitting, topologies
 from heterophony.settings import world as worlds
+from heterophony.settings.capacities import capacities
 from heterophony.settings.networks import ChosenNetworks, called, factory
 from heterophony.settings.participants import Network
 from heterophony.settings.setting import Setting, SettingError
@@ -57,7 +58,8 @@ def assemble(
     _check(method, made, chosen, world)
     topology = topologies.build(method, made, chosen, world, seed)
     models = _models(made, chosen, world, topology)
-    profiles = {name: Profile(**profile.model_dump()) for name, profile in chosen.profiles.items()}
+    capacity = capacities(chosen, {name: topology.roles[name] for name in world.homes})
+    profiles = {name: profile.build() for name, profile in chosen.profiles.items()}
     recipe = {
         "method": method,
         "setting": chosen.plain(),
@@ -76,6 +78,7 @@ def assemble(
         private_tests=world.private_tests,
         seed=seed,
         evaluate=chosen.plan(method)[1],
+        capacity=capacity,
         compute=compute,
         dropout=Dropout(chosen.dropout.rate, _always_out(chosen, world)),
         profiles={**world.profiles, **profiles},
@@ -92,6 +95,8 @@ def assemble(
         untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen, world)
+    if federation.slices:  # of which an exported model has to say how they were cut
+        federation = replace(federation, recipe={**recipe, "networks": _networks(federation.models)})
     return federation
 
 
@@ -113,7 +118,7 @@ def _described(
     """Return what `export` and reports need to know of a federation without its data at hand."""
     found: dict[str, Any] = {
         "shape": {**_plain(world.told), "classes": world.outputs},
-        "networks": {n: {slot: describe(model.build) for slot, model in own.items()} for n, own in models.items()},
+        "networks": _networks(models),
     }
     if world.reads == "sequences":
         found["sequences"] = True
@@ -125,6 +130,11 @@ def _described(
     if form_of_roles(method.roles) == "tree":
         found["parents"] = {node: links.parent[0] for node, links in topology.static.items() if links.parent}
     return found
+
+
+def _networks(models: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return how each node's networks can be built again."""
+    return {node: {slot: describe(model.build) for slot, model in own.items()} for node, own in models.items()}
 
 
 def _arrays(setting: Setting, world: worlds.World) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.privacy import Privacy
+from heterophony.kernel.profile import Profile
 from heterophony.masking.options import Secure
 from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
@@ -466,6 +467,15 @@ class ModelPart(Strict):
     alike everywhere: their values come from `weights`, or a function of one's own sets them."""
     buffers: Literal["shared", "private"] = "shared"
     """Whether the statistics of batch norm travel."""
+    width: float | Annotated[tuple[float, ...], Field(min_length=1)] | dict[str, float] | None = None
+    """Of methods that cut slices of `same`, such as `heterofl`: the share of each layer's units that a participant can
+    hold. A number for all, a list that is dealt round, or by participant (`"*"`: all others)."""
+    depth: int | Annotated[tuple[int, ...], Field(min_length=1)] | dict[str, int] | None = None
+    """As `width`: how many blocks (`depthfl`, `scalefl`)."""
+    rank: int | Annotated[tuple[int, ...], Field(min_length=1)] | dict[str, int] | None = None
+    """As `width`: the rank of adapters (`hetlora` and its relatives)."""
+    smallest: bool = False
+    """Everyone, the server too, has what the smallest participant can hold: what slices are compared with."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -569,6 +579,16 @@ class ProfilePart(Strict):
     """Seconds that each message takes on top, at each end."""
     available: tuple[tuple[float, float], ...] = ()
     """Spans `[from, to]` of virtual seconds in which it is there; always if empty."""
+    width: float | None = None
+    """What it can hold of a common network, as `models.width`."""
+    depth: int | None = None
+    """As `models.depth`."""
+    rank: int | None = None
+    """As `models.rank`."""
+
+    def build(self) -> Profile:
+        """Return the device and the network; what it can hold stands apart."""
+        return Profile(**self.model_dump(exclude={"width", "depth", "rank"}))
 
 
 class PrivacyPart(Strict):

@@ -11,17 +11,20 @@ from heterophony.base import toml
 from heterophony.base.amounts import size
 from heterophony.catalogue import registry
 from heterophony.kernel.compute import Compute
+from heterophony.kernel.networks import Slice
 from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.findings.skipped import Skipped
 from heterophony.runs.summary import Summary
 from heterophony.settings import Setting
 from heterophony.settings.assemble import flat
+from heterophony.settings.capacities import several
 from heterophony.studies.campaign import PlannedRun
 from heterophony.tables.interval import Interval, holm, interval, mean, paired
 from heterophony.tasks.classification import LABELS
 from heterophony.tasks.score import ACCURACY, Score
 from heterophony.tasks.task import Task
 
+SMALLEST = "-smallest"  # behind a method's name: everyone has the smallest slice
 METRICS = ("acc", "wdp", "cdp", "inter", "worst", "private")
 COLUMNS = ("acc", "wdp", "cdp", "worst")  # of the table
 TITLES = {"acc": "all", "wdp": "own", "cdp": "others", "inter": "inter", "worst": "worst client"}
@@ -103,21 +106,28 @@ def planned_runs(
     compute: Compute = Compute(),
     data: Path | None = None,
 ) -> list[PlannedRun]:
-    """Plan one run for each method and seed, seeds first, so that all methods have their first figures early."""
+    """Plan one run for each method and seed, seeds first, so that all methods have their first figures early.
+
+    Where participants can hold different amounts of a network, the first method that cuts slices also runs with the
+    smallest slice for all.
+    """
     names = list(dict.fromkeys(methods))
-    for name in names:
-        registry.lookup(name)
+    entries = {name: registry.lookup(name) for name in names}
+    arms: list[tuple[str, str, dict[str, Any]]] = [(name, name, {}) for name in names]
+    slicing = [name for name in names if cuts(entries[name])]
+    if slicing and several(setting):
+        arms.append((f"{slicing[0]}{SMALLEST}", slicing[0], {"models.smallest": True}))
     found = []
     for seed in seeds:
-        for name in names:
-            own = dict((options or {}).get(name, {}))
+        for label, name, more in arms:
+            own = dict((options or {}).get(name, {})) | more
             asked = own.pop("rounds", None)
             found.append(
                 PlannedRun(
-                    label=name,
+                    label=label,
                     method=name,
                     setting=setting,
-                    folder=folder / name / f"seed-{seed}",
+                    folder=folder / label / f"seed-{seed}",
                     seed=seed,
                     rounds=rounds or asked,
                     changes={**own, **(changes or {})},
@@ -126,6 +136,11 @@ def planned_runs(
                 )
             )
     return found
+
+
+def cuts(entry: registry.Entry) -> bool:
+    """Return whether a method cuts slices of a common network."""
+    return any(isinstance(choice, Slice) for own in entry.base.models.values() for choice in own.values())
 
 
 def replanned(wanted: Sequence[PlannedRun]) -> str:
@@ -142,7 +157,7 @@ def left_over(folder: Path, wanted: Sequence[PlannedRun]) -> str:
     """Say which methods and seeds have finished runs in a folder of comparisons and are not among the wanted ones."""
     known = {planned.folder for planned in wanted}
     rest = [path.parent for path in sorted(folder.glob("*/seed-*/result.json")) if path.parent not in known]
-    methods = {planned.method for planned in wanted}
+    methods = {planned.label for planned in wanted}
     others = list(dict.fromkeys(path.parent.name for path in rest if path.parent.name not in methods))
     names = {path.name.removeprefix("seed-") for path in rest}
     numbers = {int(name) for name in names if name.isdigit()} - {planned.seed for planned in wanted}

@@ -19,6 +19,7 @@ from heterophony.runs.findings import (
     perplexities,
     refusals,
     skipped,
+    slices,
     told,
     unmarked,
     unseen,
@@ -29,6 +30,7 @@ from heterophony.runs.findings.finding import Finding
 # In the order in which the terminal shows them: figures come before what was sent, warnings behind it.
 FIGURES: tuple[type[Finding], ...] = (
     levels.LevelAccuracies,
+    slices.Slices,
     level_perplexities.LevelPerplexities,
     perplexities.Perplexities,
     drift.OverTime,
