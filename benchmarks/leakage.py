@@ -1,8 +1,9 @@
-"""What a coordinator learns of private rows from what leaves a node: undefended, clipped, noised.
+"""What a coordinator learns of private rows from what leaves a node: undefended, clipped, summed, noised.
 
     python benchmarks/leakage.py [--only inversion members canary] [--worlds 64]
 
-Three attacks on the same door that every engine has, each under the same four blocks:
+Three attacks on the same door that every engine has, each under the same blocks. In `secure sum` the coordinator hears
+nothing but the mean of 20 participants (`secure`), of whom it attacks all, or one beside 19 others:
 
 - `inversion`: a coordinator sends crafted weights (Fowl et al., Robbing the Fed, ICLR 2022; Boenisch et al., When the
   Curious Abandon Honesty, EuroS&P 2023). Each neuron of the first layer opens above one brightness, so the difference
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterophony import Data, Federation, Kind, Privacy, PrivateSteps, Weights
+from heterophony import Data, Federation, Kind, Privacy, PrivateSteps, Weights, secure
 from heterophony.base.noise import Seeded
 from heterophony.base.seeds import generator
 from heterophony.data.sources.catalogue import load
@@ -41,7 +42,8 @@ from heterophony.methods import FedAvg
 from heterophony.parts import Training
 
 DELTA, CLIP, NOISE, ROWS, CLIENTS = 1e-2, 1.0, 2.0, 20, 20
-BLOCKS = ("undefended", "clipped", "noised for each row", "noised at the door")
+SUMMED = "secure sum"
+BLOCKS = ("undefended", "clipped", SUMMED, "noised for each row", "noised at the door")
 ATTACKS = ("inversion", "members", "canary")
 ONE = Kind("update", to="parent", weights=Weights("model", change=True))
 
@@ -64,13 +66,13 @@ def block(name: str, training: dict[str, Any]) -> tuple[Training, dict[str, Priv
     return Training(**training), {"client": Privacy(clip=CLIP, noise=noise, delta=DELTA, budget=1e300)}
 
 
-def heard(build: Any, rows: Data, name: str, training: dict[str, Any], seed: int) -> dict[str, Tensor]:
-    """Return what a coordinator hears from one participant in one round of FedAvg: the mean of one is its update."""
+def heard(build: Any, sets: list[Data], name: str, training: dict[str, Any], seed: int) -> dict[str, Tensor]:
+    """Return what a coordinator hears in one round of FedAvg: the mean of one participant is its update."""
     own, privacy = block(name, training)
+    method = secure(FedAvg(local=own)) if name == SUMMED else FedAvg(local=own)
     models = {role: {"model": build} for role in ("server", "client")}
-    made = Federation(
-        FedAvg(local=own), star(["client-0"]), models, {"client-0": {"train": rows}}, seed=seed, privacy=privacy
-    )
+    data = {f"client-{i}": {"train": rows} for i, rows in enumerate(sets)}
+    made = Federation(method, star(list(data)), models, data, seed=seed, privacy=privacy)
     run = local(made).run(1)
     return {n: t.detach() for n, t in run.host.state("server")["models"]["model"].items()}
 
@@ -95,16 +97,18 @@ def inversion(name: str) -> str:
     x, y = digits()
     known, private = x[CLIENTS * ROWS :], x[: CLIENTS * ROWS]  # the attacker knows how bright digits are, by others
     levels = known.mean(1).quantile(torch.linspace(0, 1, NEURONS + 1)[:-1])
+    begun = crafted(levels, x.shape[1]).state_dict()
+    each = [slice(client * ROWS, (client + 1) * ROWS) for client in range(CLIENTS)]
+    sets = [Data(x=private[rows], y=y[rows], classes=10) for rows in each]
     recovered = 0
-    for client in range(CLIENTS):
-        rows = slice(client * ROWS, (client + 1) * ROWS)
-        data = Data(x=private[rows], y=y[rows], classes=10)
-        begun = crafted(levels, x.shape[1]).state_dict()
-        told = heard(lambda: crafted(levels, x.shape[1]), data, name, {"batch": None, "epochs": 1, "lr": 0.1}, client)
+    for seed, heard_of in enumerate([sets] if name == SUMMED else [[one] for one in sets]):
+        training = {"batch": None, "epochs": 1, "lr": 0.1}
+        told = heard(lambda: crafted(levels, x.shape[1]), heard_of, name, training, seed)
         weight, bias = (begun[key] - told[key] for key in ("0.weight", "0.bias"))
         images = (weight[:-1] - weight[1:]) / (bias[:-1] - bias[1:]).unsqueeze(1)
         images = torch.cat([images, weight[-1:] / bias[-1:]]).nan_to_num()
-        error = (private[rows].unsqueeze(1) - images.unsqueeze(0)).abs().mean(2).min(1).values
+        true = torch.cat([one.x for one in heard_of])
+        error = torch.stack([(row - images).abs().mean(1).min() for row in true])
         recovered += int((error < 0.05).sum())
     return f"{recovered} of {CLIENTS * ROWS}"
 
@@ -131,8 +135,11 @@ def members(name: str, worlds: int) -> str:
 
 
 def _confidence(name: str, x: Tensor, y: Tensor, inside: Tensor, world: int) -> Tensor:
-    data = Data(x=x[inside], y=y[inside], classes=10)
-    told = heard(lambda: nn.Linear(x.shape[1], 10), data, name, {"batch": 10, "epochs": 20, "lr": 0.5}, world)
+    sets = [Data(x=x[inside], y=y[inside], classes=10)]
+    if name == SUMMED:  # of the others the attacker knows nothing, but that they are the same in all worlds
+        all_x, all_y = digits()
+        sets += [Data(x=all_x[at : at + ROWS], y=all_y[at : at + ROWS], classes=10) for at in range(40, 420, ROWS)]
+    told = heard(lambda: nn.Linear(x.shape[1], 10), sets, name, {"batch": 10, "epochs": 20, "lr": 0.5}, world)
     chance = torch.softmax(x @ told["weight"].T + told["bias"], 1)[torch.arange(len(y)), y].double()
     return torch.logit(chance, eps=1e-9)
 
