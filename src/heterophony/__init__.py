@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.privacy import Privacy, PrivateSteps
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Clock, Count, Each, Every, Round, on
-    from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
+    from heterophony.kernel.topology import complete, random_pairs, random_regular, ring, star, torus, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
     from heterophony.settings.participants import Participants
     from heterophony.tables.result import Result
@@ -99,7 +99,7 @@ _HOMES = {
     "kernel.privacy": ("Privacy", "PrivateSteps"),
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Clock", "Count", "Each", "Every", "Round", "on"),
-    "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
+    "kernel.topology": ("complete", "random_pairs", "random_regular", "ring", "star", "torus", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
     "settings.participants": ("Participants",),
     "tables.result": ("Result",),
@@ -191,8 +191,10 @@ __all__ = [
     "on",
     "pick",
     "random_pairs",
+    "random_regular",
     "ring",
     "star",
+    "torus",
     "tree",
     "within",
 ]

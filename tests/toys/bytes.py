@@ -13,8 +13,10 @@ from heterophony.kernel.by_level import pick
 from heterophony.methods import (
     AFL,
     APFL,
+    APPLE,
     BHFL,
     CFL,
+    DPSGD,
     DSFL,
     FCCL,
     FD,
@@ -28,15 +30,21 @@ from heterophony.methods import (
     Cyclic,
     DataSharing,
     Ditto,
+    Epidemic,
     FCCLCode,
     FCCLPlus,
+    FedALA,
+    FedAMP,
     FedAsync,
     FedAvg,
+    FedBABU,
     FedBE,
     FedBuff,
     FedCS,
     FedCurv,
+    FedDBE,
     FedDF,
+    FedDyn,
     FedFomo,
     FedGH,
     FedGKT,
@@ -50,8 +58,10 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRoD,
     FedSEM,
     FineTune,
+    Gossip,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -61,6 +71,7 @@ from heterophony.methods import (
     PFedMe,
     Scaffold,
     Solo,
+    Swarm,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.engagement import engage
@@ -171,6 +182,32 @@ def fedper(federation, rounds):
     return {"global": sent * part, "update": sent * (part + SCALAR)}
 
 
+def fedbabu(federation, rounds):
+    server = federation.first("server")
+    adapted = rounds // federation.method.every * len(server.children)
+    part = sum(tensor.nbytes for tensor in federation.method.shared(server).values())
+    return {**fedper(federation, rounds), "adapt": adapted * part}
+
+
+def feddbe(federation, rounds):
+    """Models, and the mean of features: up in the first round, where all are asked, and down from the second on."""
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    mean = 4 * federation.first("server").models["model"].head.in_features * asked(federation)
+    return {"global": sent * model + (rounds - 1) * mean, "update": sent * (model + SCALAR) + mean}
+
+
+def apple(federation, rounds):
+    """Cores of others who have been heard, as many as may be sent, and of each whose it is and of how many rows."""
+    server, method = federation.first("server"), federation.method
+    model, heard, sent, others = server.payload(), set(), 0, 0
+    for server.round in range(rounds):
+        cohort = set(method.cohort.draw(server))
+        sent += len(cohort)
+        others += sum(min(method.downloads, len(heard - {client})) for client in cohort)
+        heard |= cohort
+    return {"cores": others * (model + 8 + 4), "update": sent * (model + SCALAR)}
+
+
 def fedkd(federation, rounds):
     """The most it can be: changes that are not compressed, which is what `energy` 1 gives."""
     server, before = federation.first("server"), set()
@@ -272,10 +309,41 @@ def fedh2l(federation, rounds):
     for name in topology.roles:
         node = federation.node(name)
         rows, classes = min(federation.method.sample, len(own_rows(node))), node.data["public"].classes
-        drawn = range(rounds) if topology.pairs else (0,)
+        drawn = range(rounds) if topology.drawn else (0,)
         talks = sum(len(topology.links(name, round, federation.seed).peers) for round in drawn)
-        total += talks * (1 if topology.pairs else rounds) * (rows * (4 * classes + 8) + SCALAR)
+        total += talks * (1 if topology.drawn else rounds) * (rows * (4 * classes + 8) + SCALAR)
     return {"teach": total}
+
+
+# -- weights between peers -------------------------------------------------------------------------------------
+def talks(federation, rounds):
+    """Return how often a peer tells another something, if in each round all tell all neighbours."""
+    topology = federation.topology
+    links = (topology.links(name, round, federation.seed) for name in topology.roles for round in range(rounds))
+    return sum(len(own.peers) for own in links)
+
+
+def d_psgd(federation, rounds):
+    return {"model": talks(federation, rounds) * (federation.first("peer").payload() + SCALAR)}
+
+
+def gossip(federation, rounds):
+    """One model of each peer in each round."""
+    peer = federation.first("peer")
+    return {"model": len(federation.topology.roles) * rounds * (peer.payload() + SCALAR)}
+
+
+def epidemic(federation, rounds):
+    """To `fanout` others, or as many as there are."""
+    peers = federation.topology.roles
+    sent = sum(min(federation.method.fanout, len(federation.topology.links(name).peers)) for name in peers)
+    return {"model": rounds * sent * federation.first("peer").payload(), "done": 0}
+
+
+def swarm(federation, rounds):
+    """All but one to the one, and the one to all others."""
+    model, others = federation.first("peer").payload(), len(federation.topology.roles) - 1
+    return {"update": rounds * others * (model + SCALAR), "merged": rounds * others * model}
 
 
 # -- a row a class ---------------------------------------------------------------------------------------------
@@ -397,6 +465,12 @@ FORMULAS = {
     FineTune: finetune,
     IFCA: ifca,
     FedPer: fedper,
+    FedBABU: fedbabu,
+    FedDBE: feddbe,
+    APPLE: apple,
+    **dict.fromkeys((FedALA, FedRoD), averaged),
+    FedDyn: weights_both_ways("global", "update"),
+    FedAMP: weights_both_ways("mixture", "update"),
     FML: weights_both_ways("global", "meme"),
     FedKD: fedkd,
     FedDF: feddf,
@@ -414,6 +488,10 @@ FORMULAS = {
     FCCLCode: fccl_code,
     FCCLPlus: fccl_plus,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
+    DPSGD: d_psgd,
+    Gossip: gossip,
+    Epidemic: epidemic,
+    Swarm: swarm,
     FD: fd,
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),

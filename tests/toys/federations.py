@@ -10,13 +10,15 @@ from torch import nn
 from heterophony import Data, Federation, Model, Profile
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
-from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
+from heterophony.kernel.topology import complete, random_pairs, random_regular, ring, star, torus, tree
 from heterophony.methods import (
     AFL,
     APFL,
+    APPLE,
     BHFL,
     CFD,
     CFL,
+    DPSGD,
     DSFL,
     FCCL,
     FD,
@@ -30,15 +32,21 @@ from heterophony.methods import (
     Cyclic,
     DataSharing,
     Ditto,
+    Epidemic,
     FCCLCode,
     FCCLPlus,
+    FedALA,
+    FedAMP,
     FedAsync,
     FedAvg,
+    FedBABU,
     FedBE,
     FedBuff,
     FedCS,
     FedCurv,
+    FedDBE,
     FedDF,
+    FedDyn,
     FedFomo,
     FedGH,
     FedGKT,
@@ -52,8 +60,10 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRoD,
     FedSEM,
     FineTune,
+    Gossip,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -63,7 +73,9 @@ from heterophony.methods import (
     PFedMe,
     Scaffold,
     Solo,
+    Swarm,
     agg,
+    dfedavgm,
     fccl_homogeneous,
     fedadagrad,
     fedadam,
@@ -92,6 +104,7 @@ from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.seen import SeenRows
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
+from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 
@@ -139,6 +152,7 @@ def logits_star(method, *extra, **options):
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
 
 
+ALIKE = Model(halves(), common=True)
 LABELS = {"c0": (0, 1), "c1": (1, 2), "c2": (0, 1, 2, 3)}
 
 
@@ -225,6 +239,13 @@ def mixed_star(method, build=None, **options):
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
+def headed_twice(method, kind, build=None, **options):
+    """One network for all; each client has something of its own on its features."""
+    build = build or halves()
+    models = {"server": {"model": build}, "client": {"model": Model(lambda: kind(build()), share="common")}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
 def gated_star(method, **options):
     """One network for all; each client has one of its own and a gate beside its copy of the common one."""
     experts = Model(lambda: GatedOutputs(net()(), net()(), net(5)()), share="common")
@@ -285,6 +306,28 @@ def peers(topology=complete, method=None, **options):
     return Federation(
         method or FedH2L(local=STEP, sample=8), topology(PEERS), models, private(PEERS), TESTS, homes=homes, **options
     )
+
+
+FOUR = ["p0", "p1", "p2", "p3"]
+
+
+def alike_peers(method, topology=complete, factory=None, names=FOUR, **options):
+    """One network and one start for all peers."""
+    models = {"peer": {"model": Model(factory or net(), common=True)}}
+    homes = {name: "there" if i else "here" for i, name in enumerate(names)}
+    return Federation(method, topology(names), models, private(names), TESTS, homes=homes, **options)
+
+
+def redrawn(names):
+    """Everyone with two others, drawn anew each round."""
+    return random_regular(names, 2, anew=True)
+
+
+def hurrying(method, **options):
+    """Peers of several speeds on a ring."""
+    speeds = {p: Profile(seconds_per_sample=s, latency=0.01) for p, s in zip(FOUR, (1, 1.7, 2.9, 2.3), strict=True)}
+    speeds = {p: replace(own, seconds_per_sample=own.seconds_per_sample / 1000) for p, own in speeds.items()}
+    return alike_peers(method, ring, profiles=speeds, **options)
 
 
 MOMENTUM = NodeOptimiser("momentum", beta1=0.5)
@@ -631,6 +674,29 @@ METHODS = [
     ),
     Row("fedbn", lambda **o: weights_star(fedbn(local=B16), Model(normed, norms="private", common=True), **o)),
     Row(
+        "fedbabu",
+        lambda **o: personal_star(
+            FedBABU(local=B16, cohort=SOME, every=2), client=("model", "own"), build=lambda: ALIKE, **o
+        ),
+        rounds=4,
+    ),
+    Row("fedrod", lambda **o: headed_twice(FedRoD(local=Training(batch=16, momentum=0.9)), TwoHeads, **o)),
+    Row("feddbe", lambda **o: headed_twice(FedDBE(local=B16), ShiftedFeatures, **o)),
+    Row("feddyn", lambda **o: weights_star(FedDyn(local=B16, cohort=SOME), normed, **o), rounds=4, crash_rounds=1),
+    Row(
+        "fedamp",
+        lambda **o: weights_star(FedAMP(local=B16, cohort=SOME), Model(net(), common=True), **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
+    Row(
+        "apple",
+        lambda **o: weights_star(APPLE(local=B16, cohort=SOME, downloads=1), Model(net(), common=True), **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
+    Row("fedala", lambda **o: weights_star(FedALA(local=B16, most=2), halves(), **o), crash_rounds=1),
+    Row(
         "lg-fedavg",
         lambda **o: weights_star(lg_fedavg(local=B16, cohort=SOME), Model(halves(), common=True), **o),
     ),
@@ -669,6 +735,14 @@ METHODS = [
         ),
     ),
     Row("fedh2l-async", unhurried, rounds=5, drops=False, waits=False),
+    Row("d-psgd", lambda **o: alike_peers(DPSGD(local=B16), torus, normed, **o)),
+    Row("d-psgd-redrawn", lambda **o: alike_peers(DPSGD(local=B16), redrawn, **o), rounds=4),
+    Row("d-psgd-pairs", lambda **o: alike_peers(DPSGD(local=B16), random_pairs, names=PEERS, **o), rounds=4),
+    Row("d-psgd-mix", lambda **o: alike_peers(DPSGD(local=B16, first="mix"), ring, **o)),
+    Row("dfedavgm", lambda **o: alike_peers(dfedavgm(local=Training(batch=16, momentum=0.9)), ring, **o)),
+    Row("gossip", lambda **o: hurrying(Gossip(local=B16), **o), rounds=5, drops=False, waits=False),
+    Row("epidemic", lambda **o: alike_peers(Epidemic(local=B16, fanout=2), **o), rounds=4),
+    Row("swarm", lambda **o: alike_peers(Swarm(local=B16), **o), rounds=5),
     Row("fedavgm", lambda **o: weights_star(fedavgm(local=B16), **o), crash_rounds=1),
     Row("fedadam", lambda **o: weights_star(fedadam(local=B16), normed, **o)),
     Row("fedyogi", lambda **o: weights_star(fedyogi(local=B16), **o), crash_rounds=1),

@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from heterophony.parts.lowrank import restored as restored
     from heterophony.parts.merging import Merge as Merge
     from heterophony.parts.merging import train_beside as train_beside
+    from heterophony.parts.mixing import metropolis as metropolis
+    from heterophony.parts.mixing import mixed as mixed
+    from heterophony.parts.mixing import note_distance as note_distance
     from heterophony.parts.mixtures import GatedOutputs as GatedOutputs
     from heterophony.parts.mixtures import MixedOutputs as MixedOutputs
     from heterophony.parts.mixtures import MixedWeights as MixedWeights
@@ -107,6 +110,7 @@ if TYPE_CHECKING:
     from heterophony.parts.spliced import Spliced as Spliced
     from heterophony.parts.staleness import Staleness as Staleness
     from heterophony.parts.training import Training as Training
+    from heterophony.parts.transforms import Chain as Chain
     from heterophony.parts.transforms import Curved as Curved
     from heterophony.parts.transforms import Gem as Gem
     from heterophony.parts.transforms import PCGrad as PCGrad
@@ -114,6 +118,8 @@ if TYPE_CHECKING:
     from heterophony.parts.transforms import Proximal as Proximal
     from heterophony.parts.transforms import Shifted as Shifted
     from heterophony.parts.transforms import Sparse as Sparse
+    from heterophony.parts.two_heads import ShiftedFeatures as ShiftedFeatures
+    from heterophony.parts.two_heads import TwoHeads as TwoHeads
     from heterophony.parts.updates import norm as norm
     from heterophony.parts.updates import observe as observe
 
@@ -153,6 +159,7 @@ _NAMES = {
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
+    "mixing": ("metropolis", "mixed", "note_distance"),
     "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights"),
     "mutual": ("MutualTeaching", "Signal"),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
@@ -169,7 +176,8 @@ _NAMES = {
     "spliced": ("Spliced",),
     "staleness": ("Staleness",),
     "training": ("Training",),
-    "transforms": ("Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "transforms": ("Chain", "Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "two_heads": ("ShiftedFeatures", "TwoHeads"),
     "updates": ("norm", "observe"),
 }
 
