@@ -1,4 +1,4 @@
-"""FedBABU, FedRoD, FedDBE, FedDyn, FedAMP, APPLE, FedALA: limits, golden toys, rounds by plain loops."""
+"""FedBABU, FedRoD, FedDBE, GPFL, FedAS, kNN-Per, FedDyn, FedAMP, APPLE, FedALA: limits, golden toys, plain loops."""
 
 import math
 
@@ -9,12 +9,27 @@ import torch.nn.functional as F
 from heterophony import Data, Federation, Model
 from heterophony.engines import local
 from heterophony.kernel.topology import complete, star
-from heterophony.methods import APPLE, FedALA, FedAMP, FedAvg, FedBABU, FedDBE, FedDyn, FedPer, FedRoD, Solo
+from heterophony.methods import (
+    APPLE,
+    GPFL,
+    FedALA,
+    FedAMP,
+    FedAS,
+    FedAvg,
+    FedBABU,
+    FedDBE,
+    FedDyn,
+    FedPer,
+    FedRoD,
+    KNNPer,
+    Solo,
+)  # fmt: skip
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.neighbours import Neighbours
 from heterophony.parts.training import Training
 from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
 from toys.by_hand import equal, scalar_net, server, squared
-from toys.federations import ALIKE, B16, CLIENTS, headed_twice, personal_star, weights_star
+from toys.federations import ALIKE, B16, CLIENTS, headed_twice, personal_star, turned_star, weights_star
 from toys.world import halves, net, private
 
 WHOLE = Training(batch=None, lr=0.2)
@@ -220,3 +235,91 @@ def test_fedala_mixes_its_part_alone():
     names = {n for c in CLIENTS for n in found.state(c)["vars"]["mix"]}
     assert names == {"head.weight", "head.bias"}
     assert all(w.min() >= 0 and w.max() <= 1 for c in CLIENTS for w in found.state(c)["vars"]["mix"].values())
+
+
+# -- FedAS -----------------------------------------------------------------------------------------------------
+def test_fedas_by_a_plain_loop():
+    """Two rounds of full batches. The traces are those of the full batch's gradient, which is drawn in any order."""
+    federation = weights_star(FedAS(local=WHOLE, align_lr=0.1, batches=1), ALIKE)
+    rows = {c: federation.data[c]["train"] for c in CLIENTS}
+    modules = {c: federation.node(c).models["model"] for c in CLIENTS}
+    common = part(federation.node("server").weights(), "body")
+
+    def step(module, loss, rate, parameters):
+        module.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in parameters:
+                p -= rate * p.grad
+
+    for round in range(2):
+        traces, bodies = [], []
+        for client, module in modules.items():
+            x, y = rows[client].x, rows[client].y
+            features = module.body(x).detach()
+            module.body.load_state_dict(common)
+            if round:
+                loss = 0
+                for label in y.unique():
+                    apart = module.body(x)[y == label] - features[y == label].mean(0)
+                    loss = loss + apart.pow(2).mean()
+                step(module, loss, 0.1, module.body.parameters())
+            step(module, F.cross_entropy(module(x), y), 0.2, module.parameters())
+            module.zero_grad()
+            F.cross_entropy(module(x), y).backward()
+            traces.append(sum(float(p.grad.pow(2).sum()) for p in module.parameters()))
+            bodies.append({n: t.clone() for n, t in module.body.state_dict().items()})
+        common = {n: sum(t * body[n] for t, body in zip(traces, bodies, strict=True)) / sum(traces) for n in bodies[0]}
+    found = local(federation).run(2)
+    assert near(part(server(found), "body"), common)
+    for client, module in modules.items():
+        assert near(server(found, client), dict(module.state_dict()))
+
+
+# -- kNN-Per ---------------------------------------------------------------------------------------------------
+def test_knn_per_has_fedavgs_global_model():
+    found = local(headed_twice(KNNPer(local=B16), Neighbours)).run(3)
+    plain = local(weights_star(FedAvg(local=B16), halves())).run(3)
+    assert equal(server(found), server(plain))
+
+
+def test_neighbours_by_a_plain_loop():
+    network, rows = Neighbours(halves()()), private(["c0"])["c0"]["train"]
+    new = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    common = network.common(new).softmax(1)
+    assert torch.allclose(network(new).exp(), common, atol=1e-6)  # nothing is remembered yet
+    network.remember(network.common.body(rows.x), rows.y)
+    network.nearest.fill_(3)
+    network.share.fill_(0.25)
+    for i in range(5):
+        apart = (network.common.body(rows.x) - network.common.body(new[i : i + 1])).norm(dim=1)
+        votes = torch.zeros(4)
+        for j in apart.argsort()[:3]:
+            votes[rows.y[j]] += (-apart[j]).exp()
+        expected = 0.25 * votes / votes.sum() + 0.75 * common[i]
+        assert torch.allclose(network(new)[i].exp(), expected, atol=1e-5)
+
+
+# -- GPFL ------------------------------------------------------------------------------------------------------
+def test_gpfl_by_a_plain_loop():
+    """One round of full batches at one client."""
+    federation = turned_star(GPFL(pull=0.5, local=WHOLE, cohort=PLAIN))
+    module, rows = federation.node("c1").models["model"], federation.data["c1"]["train"]
+    sent = federation.node("server").weights()
+    module.load_state_dict({**module.state_dict(), **sent})
+    table = sent["classes.table"]
+    own = table[rows.y].mean(0)
+    features = module.network.body(rows.x)
+
+    def turned(condition):
+        v = module.valve
+        return (features * (1 + v.scale(condition)) + v.shift(condition)).relu()
+
+    common = turned(table.mean(0))
+    cosines = torch.stack([F.cosine_similarity(common, vector.unsqueeze(0)) for vector in module.classes.table], 1)
+    loss = F.cross_entropy(module.network.head(turned(own)), rows.y) + F.cross_entropy(cosines, rows.y)
+    (loss + 0.5 * (common - table[rows.y]).norm(dim=1).mean()).backward()
+    stepped = {n: p.detach() - 0.2 * p.grad for n, p in module.named_parameters()}
+    found = server(local(federation).run(1), "c1")
+    assert near(found, stepped)
+    assert torch.allclose(found["own"], own, atol=1e-6)

@@ -21,6 +21,7 @@ from heterophony.methods import (
     FCCL,
     FD,
     FML,
+    GPFL,
     IFCA,
     QFFL,
     RCFL,
@@ -35,6 +36,7 @@ from heterophony.methods import (
     FCCLPlus,
     FedALA,
     FedAMP,
+    FedAS,
     FedAsync,
     FedAvg,
     FedBABU,
@@ -62,6 +64,7 @@ from heterophony.methods import (
     FedSEM,
     FineTune,
     Gossip,
+    KNNPer,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -194,6 +197,12 @@ def feddbe(federation, rounds):
     model, sent = federation.first("server").payload(), rounds * asked(federation)
     mean = 4 * federation.first("server").models["model"].head.in_features * asked(federation)
     return {"global": sent * model + (rounds - 1) * mean, "update": sent * (model + SCALAR) + mean}
+
+
+def knn_per(federation, rounds):
+    told = rounds // federation.method.every * len(federation.first("server").children)
+    both = weights_both_ways("global", "update", SCALAR)(federation, rounds)
+    return {**both, "remember": told * federation.first("server").payload()}
 
 
 def apple(federation, rounds):
@@ -468,7 +477,9 @@ FORMULAS = {
     FedBABU: fedbabu,
     FedDBE: feddbe,
     APPLE: apple,
-    **dict.fromkeys((FedALA, FedRoD), averaged),
+    FedAS: fedper,
+    KNNPer: knn_per,
+    **dict.fromkeys((FedALA, FedRoD, GPFL), averaged),
     FedDyn: weights_both_ways("global", "update"),
     FedAMP: weights_both_ways("mixture", "update"),
     FML: weights_both_ways("global", "meme"),

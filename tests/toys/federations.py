@@ -23,6 +23,7 @@ from heterophony.methods import (
     FCCL,
     FD,
     FML,
+    GPFL,
     IFCA,
     QFFL,
     RCFL,
@@ -37,6 +38,7 @@ from heterophony.methods import (
     FCCLPlus,
     FedALA,
     FedAMP,
+    FedAS,
     FedAsync,
     FedAvg,
     FedBABU,
@@ -64,6 +66,7 @@ from heterophony.methods import (
     FedSEM,
     FineTune,
     Gossip,
+    KNNPer,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -97,6 +100,7 @@ from heterophony.parts.contrast import Contrast
 from heterophony.parts.generator import Generator
 from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
+from heterophony.parts.neighbours import Neighbours
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
@@ -105,6 +109,7 @@ from heterophony.parts.seen import SeenRows
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
 from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
+from heterophony.parts.valve import TurnedFeatures
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, halves, net, normed, points, private, wide
 
@@ -243,6 +248,13 @@ def headed_twice(method, kind, build=None, **options):
     """One network for all; each client has something of its own on its features."""
     build = build or halves()
     models = {"server": {"model": build}, "client": {"model": Model(lambda: kind(build()), share="common")}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def turned_star(method, **options):
+    """One network with a valve for all; heads stay with their clients."""
+    network = Model(lambda: TurnedFeatures(halves()()), share=("network.body", "valve", "classes"))
+    models = {"server": {"model": network}, "client": {"model": network}}
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
@@ -682,6 +694,9 @@ METHODS = [
     ),
     Row("fedrod", lambda **o: headed_twice(FedRoD(local=Training(batch=16, momentum=0.9)), TwoHeads, **o)),
     Row("feddbe", lambda **o: headed_twice(FedDBE(local=B16), ShiftedFeatures, **o)),
+    Row("fedas", lambda **o: weights_star(FedAS(local=B16, batches=2, cohort=SOME), ALIKE, **o), rounds=4),
+    Row("knn-per", lambda **o: headed_twice(KNNPer(local=B16, every=2, cohort=SOME), Neighbours, **o), rounds=4),
+    Row("gpfl", lambda **o: turned_star(GPFL(local=B16, cohort=SOME), **o), rounds=4),
     Row("feddyn", lambda **o: weights_star(FedDyn(local=B16, cohort=SOME), normed, **o), rounds=4, crash_rounds=1),
     Row(
         "fedamp",

@@ -89,6 +89,9 @@ NAMES = {
     "fedbabu": "fedbabu:FedBABU",
     "fedrod": "fedrod:FedRoD",
     "feddbe": "feddbe:FedDBE",
+    "gpfl": "gpfl:GPFL",
+    "fedas": "fedas:FedAS",
+    "knn-per": "knn_per:KNNPer",
 }
 _PLACES = [place.split(":") for place in NAMES.values()]
 

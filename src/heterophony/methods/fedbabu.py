@@ -1,4 +1,4 @@
-"""FedBABU: only the body is trained and averaged; under the head as it was drawn; then each client fine-tunes a copy.
+"""FedBABU: bodies alone are trained and averaged, under a head as it was drawn; then each client fine-tunes a copy.
 
 Sent by a client: the weights of its network's `part` (the body, unless set) after local training, and from how many
 examples they are.

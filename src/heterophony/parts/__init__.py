@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from heterophony.parts.mixtures import MixedWeights as MixedWeights
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
     from heterophony.parts.mutual import Signal as Signal
+    from heterophony.parts.neighbours import Neighbours as Neighbours
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moving as moving
@@ -122,6 +123,7 @@ if TYPE_CHECKING:
     from heterophony.parts.two_heads import TwoHeads as TwoHeads
     from heterophony.parts.updates import norm as norm
     from heterophony.parts.updates import observe as observe
+    from heterophony.parts.valve import TurnedFeatures as TurnedFeatures
 
 _NAMES = {
     "aggregate": ("average", "difference", "dot", "finite", "mean", "shifted"),
@@ -162,6 +164,7 @@ _NAMES = {
     "mixing": ("metropolis", "mixed", "note_distance"),
     "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights"),
     "mutual": ("MutualTeaching", "Signal"),
+    "neighbours": ("Neighbours",),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
     "own_loss": ("loss_on",),
@@ -179,6 +182,7 @@ _NAMES = {
     "transforms": ("Chain", "Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
     "two_heads": ("ShiftedFeatures", "TwoHeads"),
     "updates": ("norm", "observe"),
+    "valve": ("TurnedFeatures",),
 }
 
 __all__ = sorted(name for names in _NAMES.values() for name in names)
