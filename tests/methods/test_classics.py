@@ -239,7 +239,8 @@ def test_fedala_mixes_its_part_alone():
 
 # -- FedAS -----------------------------------------------------------------------------------------------------
 def test_fedas_by_a_plain_loop():
-    """Two rounds of full batches. The traces are those of the full batch's gradient, which is drawn in any order."""
+    """Two rounds of full batches. A trace is the full batch's squared gradient times its rows, which estimates one
+    row's."""
     federation = weights_star(FedAS(local=WHOLE, align_lr=0.1, batches=1), ALIKE)
     rows = {c: federation.data[c]["train"] for c in CLIENTS}
     modules = {c: federation.node(c).models["model"] for c in CLIENTS}
@@ -267,7 +268,7 @@ def test_fedas_by_a_plain_loop():
             step(module, F.cross_entropy(module(x), y), 0.2, module.parameters())
             module.zero_grad()
             F.cross_entropy(module(x), y).backward()
-            traces.append(sum(float(p.grad.pow(2).sum()) for p in module.parameters()))
+            traces.append(len(y) * sum(float(p.grad.pow(2).sum()) for p in module.parameters()))
             bodies.append({n: t.clone() for n, t in module.body.state_dict().items()})
         common = {n: sum(t * body[n] for t, body in zip(traces, bodies, strict=True)) / sum(traces) for n in bodies[0]}
     found = local(federation).run(2)

@@ -49,8 +49,9 @@ UPDATE = Kind("update", to="parent", weights=Part("model", part="part"), trace=S
 DEVIATIONS = (
     Deviation(
         "Fisher information",
-        "the mean of squared gradients of `batches` batches drawn at random, in training mode",
-        "Public code adds those of all batches in evaluation mode, so that who has more rows counts more.",
+        "The mean over `batches` batches, drawn at random, of rows times squared gradient, in training mode.",
+        "That estimates a row's. Public code adds the squares of all batches in evaluation mode, so that who has more "
+        "batches counts more.",
     ),
     Deviation(
         "alignment",
