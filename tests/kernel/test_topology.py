@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterophony.kernel.topology import Links, complete, graph, random_pairs, random_regular, ring, star, torus, tree
+from heterophony.kernel.topology import (
+    Links,
+    complete,
+    graph,
+    of_peers,
+    random_pairs,
+    random_regular,
+    ring,
+    star,
+    torus,
+    tree,
+)
 
 
 def test_star():
@@ -125,3 +136,12 @@ def test_a_regular_graph_that_stays_joins_everyone_and_one_that_is_drawn_changes
     assert len({anew.links("p0", round).peers for round in range(20)}) > 5
     assert not anew.complete
     assert complete(8).complete
+
+
+def test_topologies_of_peers_by_name():
+    names = ["a", "b", "c", "d", "e", "f"]
+    assert of_peers("torus", names) == torus(names)
+    assert of_peers("pairs", names) == random_pairs(names)
+    assert of_peers("regular", names, 3, seed=4) == random_regular(names, 3, seed=4)
+    assert of_peers("regular", names, 3, seed=4) != random_regular(names, 3, seed=5)
+    assert of_peers("regular-anew", names, 4).drawn == 4

@@ -130,13 +130,13 @@ class APPLE(Method):
         shares = client.vars.get("shares", {})
         if shares.keys() != cores.keys():
             shares = start
-        rate, hold = self.local.at(client).lr, self.mu * self.hold(client.round)
+        own, rate, hold = cores[OWN].keys(), self.local.at(client).lr, self.mu * self.hold(client.round)
         for batch in self.local.batches(client):
             client.load(_mixture(cores, shares))
             fitted = yield self.local.fit(
                 "model", self.loss, rows=batch, batch=None, epochs=1, steps=None, answer="gradient"
             )
-            slope = fitted.gradient
+            slope = {name: tensor for name, tensor in fitted.gradient.items() if name in own}
             steps = {
                 name: float(dot(slope, core)) + hold * (shares[name] - start[name]) for name, core in cores.items()
             }

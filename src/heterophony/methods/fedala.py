@@ -36,9 +36,8 @@ from heterophony import (
     Steps,
     Weights,
     on,
-    within,
 )
-from heterophony.parts import Cohort, Training, answers, task_loss
+from heterophony.parts import Cohort, Training, answers, part_of, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
 UPDATE = Kind("update", to="parent", weights=Weights("model"), examples=Scalar(low=0))
@@ -105,7 +104,7 @@ class FedALA(Method):
 
     def mix(self, client: Node, own: Named, common: Named) -> Steps:
         """Learn the mixture, and put it into the client's network."""
-        apart = {name: tensor - own[name] for name, tensor in within(common, self.part).items()}
+        apart = {name: tensor - own[name] for name, tensor in part_of(client, self.part).items()}
         learnt = client.vars["mix"] or {name: torch.ones_like(tensor) for name, tensor in apart.items()}
         data = self.local.examples(client)
         rows = torch.randperm(data, generator=client.rng("mixture"))[: max(1, round(self.share * data))]

@@ -39,9 +39,8 @@ from heterophony import (
     Send,
     Steps,
     on,
-    within,
 )
-from heterophony.parts import Cohort, Nets, Training, answers, by_label, features_of, information, task_loss
+from heterophony.parts import Cohort, Nets, Training, answers, by_label, features_of, information, part_of, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Part("model", part="part"))
 UPDATE = Kind("update", to="parent", weights=Part("model", part="part"), trace=Scalar(low=0))
@@ -125,4 +124,4 @@ class FedAS(Method):
 
     def shared(self, node: Node) -> Named:
         """Return the weights that travel."""
-        return within(node.weights(), self.part)
+        return part_of(node, self.part)

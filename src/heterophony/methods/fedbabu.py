@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Annotated
 
 from heterophony import (
-    DataError,
     Deviation,
     Each,
     Inbox,
@@ -33,9 +32,8 @@ from heterophony import (
     Send,
     Steps,
     on,
-    within,
 )
-from heterophony.parts import Cohort, Training, answers, task_loss
+from heterophony.parts import Cohort, Training, answers, part_of, task_loss
 
 GLOBAL = Kind("global", to="children", weights=Part("model", part="part"))
 UPDATE = Kind("update", to="parent", weights=Part("model", part="part"), examples=Scalar(low=0))
@@ -113,7 +111,4 @@ class FedBABU(Method):
 
     def shared(self, node: Node) -> Named:
         """Return the weights that travel."""
-        found = within(node.weights(), self.part)
-        if not found:
-            raise DataError(f"part = {self.part!r}, but the network has no such part with weights: set part")
-        return found
+        return part_of(node, self.part)

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.own_loss import loss_on as loss_on
+    from heterophony.parts.own_part import part_of as part_of
     from heterophony.parts.own_value import own_value as own_value
     from heterophony.parts.public import PublicRows as PublicRows
     from heterophony.parts.public import as_sent as as_sent
@@ -168,6 +169,7 @@ _NAMES = {
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
     "own_loss": ("loss_on",),
+    "own_part": ("part_of",),
     "own_value": ("own_value",),
     "public": ("PublicRows", "as_sent", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
