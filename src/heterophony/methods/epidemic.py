@@ -74,7 +74,7 @@ class Epidemic(Method):
     @on(answers(DONE, of="peers", also=(MODEL,)))
     def mix(self, peer: Node, mail: Inbox) -> Steps:
         heard = [*peer.vars.get("early", ()), *({"from": m.sender, "round": m.round, **m.body} for m in mail.also)]
-        peer.vars["early"] = [one for one in heard if one["round"] > peer.round]  # of peers that are ahead
+        peer.vars["early"] = [one for one in heard if one["round"] == peer.round + 1]  # of those ahead
         models = {one["from"]: one["weights"] for one in heard if one["round"] == peer.round}
         own = peer.weights()
         together = mixed(peer, own, models)
