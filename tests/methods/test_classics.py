@@ -20,6 +20,7 @@ from heterophony.methods import (
     FedDBE,
     FedDyn,
     FedPer,
+    FedRE,
     FedRoD,
     KNNPer,
     Solo,
@@ -29,7 +30,7 @@ from heterophony.parts.neighbours import Neighbours
 from heterophony.parts.training import Training
 from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
 from toys.by_hand import equal, scalar_net, server, squared
-from toys.federations import ALIKE, B16, CLIENTS, headed_twice, personal_star, turned_star, weights_star
+from toys.federations import ALIKE, B16, CLIENTS, headed_twice, own_star, personal_star, turned_star, weights_star
 from toys.world import halves, net, private
 
 WHOLE = Training(batch=None, lr=0.2)
@@ -324,3 +325,28 @@ def test_gpfl_by_a_plain_loop():
     found = server(local(federation).run(1), "c1")
     assert near(found, stepped)
     assert torch.allclose(found["own"], own, atol=1e-6)
+
+
+# -- FedRE -----------------------------------------------------------------------------------------------------
+def test_fedre_by_a_plain_loop():
+    """One round: full batches, mixtures of class means, and the server's head by autograd, a step for each mixture."""
+    federation = own_star(FedRE(head_epochs=3, head_lr=0.1, local=WHOLE), halves)
+    head, sent = torch.zeros(4, 7, requires_grad=True), []
+    for client in CLIENTS:
+        node, rows = federation.node(client), federation.data[client]["train"]
+        module, classes = node.models["model"], rows.y.unique()
+        F.cross_entropy(module(rows.x), rows.y).backward()
+        torch.optim.SGD(module.parameters(), 0.2).step()
+        features = module.body(rows.x).detach()
+        drawn = torch.rand(4, generator=node.rng("mixture"))[classes]
+        shares = drawn / drawn.sum()
+        mixture = sum(w * features[rows.y == c].mean(0) for w, c in zip(shares, classes, strict=True))
+        sent.append((mixture, classes, shares))
+    for _ in range(3):
+        for mixture, classes, shares in sent:
+            logits = head[:, :6] @ mixture + head[:, 6]
+            loss = sum(w * F.cross_entropy(logits, c) for w, c in zip(shares, classes, strict=True))
+            (slope,) = torch.autograd.grad(loss, head)
+            head = (head - 0.1 * slope).detach().requires_grad_()
+    found = local(federation).run(1).state("server")["vars"]["head"]
+    assert torch.allclose(found, head, atol=1e-5)

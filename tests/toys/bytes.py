@@ -60,6 +60,7 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRE,
     FedRoD,
     FedSEM,
     FineTune,
@@ -376,6 +377,15 @@ def fd(federation, rounds):
     return {"teachers": (rounds - 1) * asked(federation) * table, "means": rounds * asked(federation) * table}
 
 
+def fedre(federation, rounds):
+    """A row of features and of shares up; down a head, as soon as there is one."""
+    method, client = federation.method, federation.first("client")
+    classes, width = client.data[method.local.data].classes, method.wide(client)
+    head = 4 * classes * (width + 1)
+    sent = rounds * asked(federation) * 4 * (classes + width)
+    return {"global": (rounds - 1) * asked(federation) * head, "mixture": sent}
+
+
 def fedgkt(federation, rounds):
     """Each row's features, logits and label up; its logits down, to those who have been heard."""
     server, heard, sent = federation.first("server"), set(), {"global": 0, "features": 0}
@@ -506,6 +516,7 @@ FORMULAS = {
     FD: fd,
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),
+    FedRE: fedre,
     FedGKT: fedgkt,
     FedGen: fedgen,
     FedGenWhole: fedgen_whole,

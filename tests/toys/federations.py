@@ -62,6 +62,7 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRE,
     FedRoD,
     FedSEM,
     FineTune,
@@ -611,6 +612,7 @@ METHODS = [
         rounds=4,
     ),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedre", lambda **o: own_star(FedRE(local=B16, cohort=SOME), halves, **o), rounds=4),
     Row("fedgkt", lambda **o: edge_star(FedGKT(local=B16, large=GENTLE, cohort=SOME), **o), rounds=4, crash_rounds=1),
     Row("fedgen", lambda **o: headed_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), **o)),
     Row(

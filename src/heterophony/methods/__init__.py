@@ -58,6 +58,7 @@ NAMES = {
     "fedproto": "fedproto:FedProto",
     "fedtgp": "fedtgp:fedtgp",
     "fedgh": "fedgh:FedGH",
+    "fedre": "fedre:FedRE",
     "fedgkt": "fedgkt:FedGKT",
     "fedgen": "fedgen:fedgen",
     "fedh2l": "fedh2l:FedH2L",

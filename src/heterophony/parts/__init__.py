@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from heterophony.parts.heads import grouped as grouped
     from heterophony.parts.heads import repeated as repeated
     from heterophony.parts.heads import replaced as replaced
+    from heterophony.parts.heads import taught_head as taught_head
     from heterophony.parts.losses import Mutual as Mutual
     from heterophony.parts.losses import Nets as Nets
     from heterophony.parts.losses import ce as ce
@@ -158,7 +159,7 @@ _NAMES = {
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("GeneratedLoss", "Generator"),
     "halves": ("added", "psi_of", "sigma_of"),
-    "heads": ("biased_width", "grouped", "repeated", "replaced"),
+    "heads": ("biased_width", "grouped", "repeated", "replaced", "taught_head"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "merging": ("Merge", "train_beside"),
