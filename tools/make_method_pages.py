@@ -24,7 +24,19 @@ from heterophony.catalogue import registry
 from heterophony.catalogue.options import described
 from heterophony.catalogue.registry import Entry
 from heterophony.kernel.deviation import Deviation
-from heterophony.kernel.fields import Features, Field, Logits, Packed, Part, PerClass, Probabilities, Sliced, Weights
+from heterophony.kernel.fields import (
+    Family,
+    Features,
+    Field,
+    Logits,
+    LowRank,
+    Packed,
+    Part,
+    PerClass,
+    Probabilities,
+    Sliced,
+    Weights,
+)
 from heterophony.kernel.message import Kind
 from heterophony.kernel.needs import OneLabelSpace, PublicData, PublicLabels
 from heterophony.kernel.networks import Architectures, Global, Own, Slice
@@ -46,6 +58,7 @@ def pages() -> dict[str, str]:
     head = ["# Methods", "", "Made by `tools/make_method_pages.py` from the methods themselves.", ""]
     made["README.md"] = "\n".join([*head, "| method | in one line | what travels |", "|---|---|---|", *rows]) + "\n"
     made["README.md"] += "\n" + "\n".join(matrix(entries)) + "\n"
+    made["README.md"] += "\n" + "\n".join(guide(entries)) + "\n"
     words = PAGES / "words" / "README.md"  # what is said of methods that are not here
     made["README.md"] += "\n" + words.read_text() if words.exists() else ""
     return made
@@ -68,6 +81,74 @@ def matrix(entries: dict[str, Entry]) -> Iterator[str]:
         classes = "the same" if OneLabelSpace in needs else "may differ"
         cells = (_networks(entry), _hub(entry), _grows(entry), public, classes)
         yield f"| [{name}]({name}.md) | {' | '.join(cells)} |"
+
+
+def guide(entries: dict[str, Entry]) -> Iterator[str]:
+    """Yield the lines of a table that is read from the left: what one has, and the methods for it."""
+    yield from (
+        "## Which method for whom",
+        "",
+        "Find the row of what may differ, what may travel, and who is there. It is made of the table above and of",
+        "methods' headline products: a participant gets one common model, or one of its own.",
+        "",
+        "| participants' networks | what travels | public data | who is between them | it gets | methods |",
+        "|---|---|---|---|---|---|",
+    )
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, entry in entries.items():
+        found.setdefault(_case(entry), []).append(f"[{name}]({name}.md)")
+    for case in sorted(found):
+        yield f"| {' | '.join(case)} | {', '.join(found[case])} |"
+    yield from (
+        "",
+        "What it costs a participant in a round, at most, as the kinds of messages declare it. Single numbers, and one",
+        "number for each row or class, are left out. Some methods take fewer: see the pages.",
+        "",
+        "| methods | messages |",
+        "|---|---|",
+    )
+    costs: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        costs.setdefault(_cost(entry), []).append(f"[{name}]({name}.md)")
+    for cost in sorted(costs):
+        yield f"| {', '.join(costs[cost])} | {cost} |"
+
+
+def _case(entry: Entry) -> tuple[str, ...]:
+    """Return for whom a method is: networks, what travels, public data, who is in the middle, what one gets."""
+    needs = {type(need) for need in entry.build({}).needs()}
+    public = "labelled" if PublicLabels in needs else "yes" if PublicData in needs else "no"
+    gets = "a common one" if entry.base.headline == "global" else "its own"
+    hub = {"yes": "a server", "no: peers": "nobody", "a tree of them": "a tree"}.get(_hub(entry), "nobody")
+    return _networks(entry), _grows(entry).replace("-", "nothing"), public, hub, gets
+
+
+def _cost(entry: Entry) -> str:
+    """Return in words what a participant of a method sends and is sent in a round, as its kinds declare it."""
+    ways = {"up": ("parent", "ancestors"), "down": ("children", "descendants"), "to peers": ("peers",)}
+    said = []
+    for way, links in ways.items():
+        fields = [field for kind in entry.sends() if kind.to in links for field in kind.fields.values()]
+        parts = [part for part in map(_size, fields) if part]
+        counted = (f"{parts.count(part)} x {part}" for part in dict.fromkeys(parts))
+        if parts:
+            said.append(f"{way}: {', '.join(counted)}")
+    return "; ".join(said) or "nothing"
+
+
+def _size(field: Field) -> str:
+    """Return in words how large a field is; empty for a few numbers."""
+    sizes: dict[str, Any] = {
+        "several networks": Family,
+        "part of a network": Part,
+        "network, compressed": LowRank,
+        "network": Weights,
+        "outputs by row": (Logits, Probabilities),
+        "features": Features,
+        "packed rows": Packed,
+        "means by class": PerClass,
+    }
+    return next((name for name, kinds in sizes.items() if isinstance(field, kinds)), "")
 
 
 def _networks(entry: Entry) -> str:
@@ -101,6 +182,7 @@ def _grows(entry: Entry) -> str:
     """Return what the size of messages depends on, the largest first."""
     sizes = {"network": Weights, "rows": (Logits, Probabilities, Features, Packed), "classes": PerClass}
     fields = _fields(entry)
+    fields = [field for field in fields if not (isinstance(field, Features) and not field.view and not field.rows)]
     found = [what for what, kinds in sizes.items() if any(isinstance(field, kinds) for field in fields)]
     return ", ".join(found) or "-"
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.profile import Dropout, Profile
     from heterophony.kernel.reaction import Clock, Count, Each, Every, Round, on
     from heterophony.kernel.sum import NotSummable, Sum
-    from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
+    from heterophony.kernel.topology import complete, random_pairs, random_regular, ring, star, torus, tree
     from heterophony.kernel.work import Fit, Loss, Mark, Named, Note, Predict, Steps, Transform
     from heterophony.masking.options import Secure
     from heterophony.masking.transform import secure
@@ -110,7 +110,7 @@ _HOMES = {
     "kernel.profile": ("Dropout", "Profile"),
     "kernel.reaction": ("Clock", "Count", "Each", "Every", "Round", "on"),
     "kernel.sum": ("NotSummable", "Sum"),
-    "kernel.topology": ("complete", "random_pairs", "ring", "star", "tree"),
+    "kernel.topology": ("complete", "random_pairs", "random_regular", "ring", "star", "torus", "tree"),
     "kernel.work": ("Fit", "Loss", "Mark", "Named", "Note", "Predict", "Steps", "Transform"),
     "masking.options": ("Secure",),
     "masking.transform": ("secure",),
@@ -216,11 +216,13 @@ __all__ = [
     "on",
     "pick",
     "random_pairs",
+    "random_regular",
     "ring",
     "secure",
     "senders",
     "star",
     "summands",
+    "torus",
     "tree",
     "within",
 ]

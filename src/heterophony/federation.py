@@ -105,13 +105,15 @@ class Federation:
             self._check_privacy()
 
     def _check_roles(self) -> None:
-        """Raise where the topology has a role that the method does not know."""
+        """Raise where the topology has a role that the method does not know, or lacks links that it needs."""
         strangers = set(self.topology.roles.values()) - set(self.method.roles)
         if strangers:
             raise ValueError(
                 f"{type(self.method).__name__} knows the roles {', '.join(self.method.roles)}, "
                 f"the topology has {', '.join(sorted(strangers))}"
             )
+        if self.method.complete and not self.topology.complete:
+            raise ValueError(f"{type(self.method).__name__} needs a complete graph: link everyone with everyone")
 
     def _check_names(self) -> None:
         """Raise where something is said of a node, or a role, that there is not."""

@@ -94,3 +94,15 @@ def test_first_lines_may_name_the_paper_and_what_each_side_sends(tool):
         "Leaves": "Sent by a client: means. Sent by the server: their average.",
         "Reference": "A et al. Eq. 3.",
     }
+
+
+def test_the_guide_has_every_method_once_for_whom_and_once_for_its_cost(made):
+    guide = made["README.md"].partition("## Which method for whom")[2].partition("\n## ")[0]
+    whom, _, cost = guide.partition("What it costs")
+    for table in (whom, cost):
+        for name in made:
+            assert table.count(f"({name})") == (name != "README.md"), name
+    lines = cost.splitlines()
+    assert next(line for line in lines if "(fedavg.md)" in line).endswith("| up: 1 x network; down: 1 x network |")
+    assert next(line for line in lines if "(scaffold.md)" in line).endswith("| up: 2 x network; down: 2 x network |")
+    assert next(line for line in lines if "(d-psgd.md)" in line).endswith("| to peers: 1 x network |")

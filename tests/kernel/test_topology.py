@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterophony.kernel.topology import Links, complete, graph, random_pairs, ring, star, tree
+from heterophony.kernel.topology import (
+    Links,
+    complete,
+    graph,
+    of_peers,
+    random_pairs,
+    random_regular,
+    ring,
+    star,
+    torus,
+    tree,
+)
 
 
 def test_star():
@@ -84,3 +95,53 @@ def test_membership_is_by_link():
     assert not links.has("peers", "c2")
     assert not links.has("children", "c9")
     assert links.without({"c1"}).children == ("c0", "c2")
+
+
+def near_each(topology, round=0):
+    return {node: set(topology.links(node, round).peers) for node in topology.roles}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 9, 12])
+def test_a_torus_links_everyone_alike(n):
+    near = near_each(torus(n))
+    assert len(near) == n
+    assert all(node in near[other] and node != other for node, others in near.items() for other in others)
+    degrees = {len(others) for others in near.values()}
+    assert degrees == {{1: 0, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 9: 4, 12: 4}[n]}
+
+
+@given(st.integers(3, 12), st.integers(2, 11), st.integers(0, 20), st.booleans())
+def test_random_regular_graphs_have_one_degree(n, degree, seed, anew):
+    if degree >= n or n * degree % 2:
+        with pytest.raises(ValueError, match=f"each of {n} peers"):
+            random_regular(n, degree, seed, anew=anew)
+        return
+    topology = random_regular(n, degree, seed, anew=anew)
+    for round in (0, 5):
+        near = near_each(topology, round)
+        assert all(len(others) == degree and node not in others for node, others in near.items())
+        assert all(node in near[other] for node, others in near.items() for other in others)
+    assert anew or near_each(topology, 0) == near_each(topology, 5)
+
+
+def test_a_regular_graph_that_stays_joins_everyone_and_one_that_is_drawn_changes():
+    for seed in range(20):
+        near = near_each(random_regular(8, 2, seed))
+        reached, new = {"p0"}, {"p0"}
+        while new:
+            new = {other for node in new for other in near[node]} - reached
+            reached |= new
+        assert len(reached) == 8
+    anew = random_regular(8, 3, anew=True)
+    assert len({anew.links("p0", round).peers for round in range(20)}) > 5
+    assert not anew.complete
+    assert complete(8).complete
+
+
+def test_topologies_of_peers_by_name():
+    names = ["a", "b", "c", "d", "e", "f"]
+    assert of_peers("torus", names) == torus(names)
+    assert of_peers("pairs", names) == random_pairs(names)
+    assert of_peers("regular", names, 3, seed=4) == random_regular(names, 3, seed=4)
+    assert of_peers("regular", names, 3, seed=4) != random_regular(names, 3, seed=5)
+    assert of_peers("regular-anew", names, 4).drawn == 4

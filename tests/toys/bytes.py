@@ -15,12 +15,15 @@ from heterophony.masking.fixed_point import encoded, form_of
 from heterophony.methods import (
     AFL,
     APFL,
+    APPLE,
     BHFL,
     CFL,
+    DPSGD,
     DSFL,
     FCCL,
     FD,
     FML,
+    GPFL,
     IFCA,
     QFFL,
     RCFL,
@@ -31,15 +34,22 @@ from heterophony.methods import (
     Cyclic,
     DataSharing,
     Ditto,
+    Epidemic,
     FCCLCode,
     FCCLPlus,
+    FedALA,
+    FedAMP,
+    FedAS,
     FedAsync,
     FedAvg,
+    FedBABU,
     FedBE,
     FedBuff,
     FedCS,
     FedCurv,
+    FedDBE,
     FedDF,
+    FedDyn,
     FedFomo,
     FedGH,
     FedGKT,
@@ -54,12 +64,16 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRE,
+    FedRoD,
     FedSALoRA,
     FedSEM,
     FineTune,
     FLoRA,
+    Gossip,
     HeteroFL,
     HetLoRA,
+    KNNPer,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -70,6 +84,7 @@ from heterophony.methods import (
     PFedMe,
     Scaffold,
     Solo,
+    Swarm,
 )  # fmt: skip
 from heterophony.methods.fedgen import FedGen, FedGenWhole, wide
 from heterophony.parts.cohort import Cohort
@@ -241,6 +256,38 @@ def fedper(federation, rounds):
     return {"global": sent * part, "update": sent * (part + SCALAR)}
 
 
+def fedbabu(federation, rounds):
+    server = federation.first("server")
+    adapted = rounds // federation.method.every * len(server.children)
+    part = sum(tensor.nbytes for tensor in federation.method.shared(server).values())
+    return {**fedper(federation, rounds), "adapt": adapted * part}
+
+
+def feddbe(federation, rounds):
+    """Models, and the mean of features: up in the first round, where all are asked, and down from the second on."""
+    model, sent = federation.first("server").payload(), rounds * asked(federation)
+    mean = 4 * federation.first("server").models["model"].head.in_features * asked(federation)
+    return {"global": sent * model + (rounds - 1) * mean, "update": sent * (model + SCALAR) + mean}
+
+
+def knn_per(federation, rounds):
+    told = rounds // federation.method.every * len(federation.first("server").children)
+    both = weights_both_ways("global", "update", SCALAR)(federation, rounds)
+    return {**both, "remember": told * federation.first("server").payload()}
+
+
+def apple(federation, rounds):
+    """Cores of others who have been heard, as many as may be sent, and of each whose it is and of how many rows."""
+    server, method = federation.first("server"), federation.method
+    model, heard, sent, others = server.payload(), set(), 0, 0
+    for server.round in range(rounds):
+        cohort = set(method.cohort.draw(server))
+        sent += len(cohort)
+        others += sum(min(method.downloads, len(heard - {client})) for client in cohort)
+        heard |= cohort
+    return {"cores": others * (model + 8 + 4), "update": sent * (model + SCALAR)}
+
+
 def fedkd(federation, rounds):
     """The most it can be: changes that are not compressed, which is what `energy` 1 gives."""
     server, before = federation.first("server"), set()
@@ -349,10 +396,41 @@ def fedh2l(federation, rounds):
     for name in topology.roles:
         node = federation.node(name)
         rows, classes = min(federation.method.sample, len(own_rows(node))), node.data["public"].classes
-        drawn = range(rounds) if topology.pairs else (0,)
+        drawn = range(rounds) if topology.drawn else (0,)
         talks = sum(len(topology.links(name, round, federation.seed).peers) for round in drawn)
-        total += talks * (1 if topology.pairs else rounds) * (rows * (4 * classes + 8) + SCALAR)
+        total += talks * (1 if topology.drawn else rounds) * (rows * (4 * classes + 8) + SCALAR)
     return {"teach": total}
+
+
+# -- weights between peers -------------------------------------------------------------------------------------
+def talks(federation, rounds):
+    """Return how often a peer tells another something, if in each round all tell all neighbours."""
+    topology = federation.topology
+    links = (topology.links(name, round, federation.seed) for name in topology.roles for round in range(rounds))
+    return sum(len(own.peers) for own in links)
+
+
+def d_psgd(federation, rounds):
+    return {"model": talks(federation, rounds) * (federation.first("peer").payload() + SCALAR)}
+
+
+def gossip(federation, rounds):
+    """One model of each peer in each round."""
+    peer = federation.first("peer")
+    return {"model": len(federation.topology.roles) * rounds * (peer.payload() + SCALAR)}
+
+
+def epidemic(federation, rounds):
+    """To `fanout` others, or as many as there are."""
+    peers = federation.topology.roles
+    sent = sum(min(federation.method.fanout, len(federation.topology.links(name).peers)) for name in peers)
+    return {"model": rounds * sent * federation.first("peer").payload(), "done": 0}
+
+
+def swarm(federation, rounds):
+    """All but one to the one, and the one to all others."""
+    model, others = federation.first("peer").payload(), len(federation.topology.roles) - 1
+    return {"update": rounds * others * (model + SCALAR), "merged": rounds * others * model}
 
 
 # -- a row a class ---------------------------------------------------------------------------------------------
@@ -374,6 +452,15 @@ def fd(federation, rounds):
         width = deepcopy(client.models["model"]).eval()(data.x[:1]).shape[-1]
     table = 4 * data.classes * (width + 1)
     return {"teachers": (rounds - 1) * asked(federation) * table, "means": rounds * asked(federation) * table}
+
+
+def fedre(federation, rounds):
+    """A row of features and of shares up; down a head, as soon as there is one."""
+    method, client = federation.method, federation.first("client")
+    classes, width = client.data[method.local.data].classes, method.wide(client)
+    head = 4 * classes * (width + 1)
+    sent = rounds * asked(federation) * 4 * (classes + width)
+    return {"global": (rounds - 1) * asked(federation) * head, "mixture": sent}
 
 
 def fedgkt(federation, rounds):
@@ -538,6 +625,14 @@ FORMULAS = {
     FineTune: finetune,
     IFCA: ifca,
     FedPer: fedper,
+    FedBABU: fedbabu,
+    FedDBE: feddbe,
+    APPLE: apple,
+    FedAS: fedper,
+    KNNPer: knn_per,
+    **dict.fromkeys((FedALA, FedRoD, GPFL), averaged),
+    FedDyn: weights_both_ways("global", "update"),
+    FedAMP: weights_both_ways("mixture", "update"),
     FML: weights_both_ways("global", "meme"),
     FedKD: fedkd,
     FedDF: feddf,
@@ -556,9 +651,14 @@ FORMULAS = {
     FCCLCode: fccl_code,
     FCCLPlus: fccl_plus,
     **dict.fromkeys((FedH2L, FedH2LAsync), fedh2l),
+    DPSGD: d_psgd,
+    Gossip: gossip,
+    Epidemic: epidemic,
+    Swarm: swarm,
     FD: fd,
     FedProto: tables("global", "prototypes"),
     FedGH: tables("global", "means"),
+    FedRE: fedre,
     FedGKT: fedgkt,
     FedGen: fedgen,
     FedGenWhole: fedgen_whole,

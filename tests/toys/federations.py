@@ -10,17 +10,20 @@ from torch import nn
 from heterophony import Capacity, Data, Federation, Model, Profile, Secure, secure
 from heterophony.data.stream import Drift, Stream
 from heterophony.engines import Network
-from heterophony.kernel.topology import complete, random_pairs, ring, star, tree
+from heterophony.kernel.topology import complete, random_pairs, random_regular, ring, star, torus, tree
 from heterophony.methods import (
     AFL,
     APFL,
+    APPLE,
     BHFL,
     CFD,
     CFL,
+    DPSGD,
     DSFL,
     FCCL,
     FD,
     FML,
+    GPFL,
     IFCA,
     QFFL,
     RCFL,
@@ -31,15 +34,22 @@ from heterophony.methods import (
     Cyclic,
     DataSharing,
     Ditto,
+    Epidemic,
     FCCLCode,
     FCCLPlus,
+    FedALA,
+    FedAMP,
+    FedAS,
     FedAsync,
     FedAvg,
+    FedBABU,
     FedBE,
     FedBuff,
     FedCS,
     FedCurv,
+    FedDBE,
     FedDF,
+    FedDyn,
     FedFomo,
     FedGH,
     FedGKT,
@@ -54,12 +64,16 @@ from heterophony.methods import (
     FedNova,
     FedPer,
     FedProto,
+    FedRE,
+    FedRoD,
     FedSALoRA,
     FedSEM,
     FineTune,
     FLoRA,
+    Gossip,
     HeteroFL,
     HetLoRA,
+    KNNPer,
     KTpFL,
     Mapper,
     MixtureOfExperts,
@@ -70,8 +84,10 @@ from heterophony.methods import (
     PFedMe,
     Scaffold,
     Solo,
+    Swarm,
     agg,
     depthfl,
+    dfedavgm,
     fccl_homogeneous,
     fedadagrad,
     fedadam,
@@ -101,6 +117,7 @@ from heterophony.parts.exits import Compound, Shallow
 from heterophony.parts.generator import Generator
 from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
+from heterophony.parts.neighbours import Neighbours
 from heterophony.parts.node_optimiser import NodeOptimiser
 from heterophony.parts.public import PublicRows
 from heterophony.parts.retention import Retention
@@ -108,6 +125,8 @@ from heterophony.parts.schedules import Ramp, Stairs, Warmup
 from heterophony.parts.seen import SeenRows
 from heterophony.parts.spliced import Spliced
 from heterophony.parts.training import Training
+from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
+from heterophony.parts.valve import TurnedFeatures
 from toys.bytes import of_secure_sums
 from toys.patient import Patient
 from toys.world import PUBLIC, TESTS, certain, halves, net, normed, points, private, wide
@@ -156,6 +175,7 @@ def logits_star(method, *extra, **options):
     return Federation(method, star(CLIENTS), {**models, "server": {"model": net(10)}}, data, TESTS, **options)
 
 
+ALIKE = Model(halves(), common=True)
 LABELS = {"c0": (0, 1), "c1": (1, 2), "c2": (0, 1, 2, 3)}
 
 
@@ -242,6 +262,20 @@ def mixed_star(method, build=None, **options):
     return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
 
 
+def headed_twice(method, kind, build=None, **options):
+    """One network for all; each client has something of its own on its features."""
+    build = build or halves()
+    models = {"server": {"model": build}, "client": {"model": Model(lambda: kind(build()), share="common")}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
+def turned_star(method, **options):
+    """One network with a valve for all; heads stay with their clients."""
+    network = Model(lambda: TurnedFeatures(halves()()), share=("network.body", "valve", "classes"))
+    models = {"server": {"model": network}, "client": {"model": network}}
+    return Federation(method, star(CLIENTS), models, private(CLIENTS), TESTS, **options)
+
+
 def gated_star(method, **options):
     """One network for all; each client has one of its own and a gate beside its copy of the common one."""
     experts = Model(lambda: GatedOutputs(net()(), net()(), net(5)()), share="common")
@@ -315,6 +349,28 @@ def peers(topology=complete, method=None, **options):
     return Federation(
         method or FedH2L(local=STEP, sample=8), topology(PEERS), models, private(PEERS), TESTS, homes=homes, **options
     )
+
+
+FOUR = ["p0", "p1", "p2", "p3"]
+
+
+def alike_peers(method, topology=complete, factory=None, names=FOUR, **options):
+    """One network and one start for all peers."""
+    models = {"peer": {"model": Model(factory or net(), common=True)}}
+    homes = {name: "there" if i else "here" for i, name in enumerate(names)}
+    return Federation(method, topology(names), models, private(names), TESTS, homes=homes, **options)
+
+
+def redrawn(names):
+    """Everyone with two others, drawn anew each round."""
+    return random_regular(names, 2, anew=True)
+
+
+def hurrying(method, **options):
+    """Peers of several speeds on a ring."""
+    speeds = {p: Profile(seconds_per_sample=s, latency=0.01) for p, s in zip(FOUR, (1, 1.7, 2.9, 2.3), strict=True)}
+    speeds = {p: replace(own, seconds_per_sample=own.seconds_per_sample / 1000) for p, own in speeds.items()}
+    return alike_peers(method, ring, profiles=speeds, **options)
 
 
 MOMENTUM = NodeOptimiser("momentum", beta1=0.5)
@@ -634,6 +690,7 @@ METHODS = [
         rounds=4,
     ),
     Row("fedgh", lambda **o: own_star(FedGH(local=Training(batch=16, momentum=0.9)), halves, **o)),
+    Row("fedre", lambda **o: own_star(FedRE(local=B16, cohort=SOME), halves, **o), rounds=4),
     Row("fedgkt", lambda **o: edge_star(FedGKT(local=B16, large=GENTLE, cohort=SOME), **o), rounds=4, crash_rounds=1),
     Row("fedgen", lambda **o: headed_star(FedGen(local=Training(batch=16, momentum=0.9), generator=SMALL), **o)),
     Row(
@@ -710,6 +767,32 @@ METHODS = [
     ),
     Row("fedbn", lambda **o: weights_star(fedbn(local=B16), Model(normed, norms="private", common=True), **o)),
     Row(
+        "fedbabu",
+        lambda **o: personal_star(
+            FedBABU(local=B16, cohort=SOME, every=2), client=("model", "own"), build=lambda: ALIKE, **o
+        ),
+        rounds=4,
+    ),
+    Row("fedrod", lambda **o: headed_twice(FedRoD(local=Training(batch=16, momentum=0.9)), TwoHeads, **o)),
+    Row("feddbe", lambda **o: headed_twice(FedDBE(local=B16), ShiftedFeatures, **o)),
+    Row("fedas", lambda **o: weights_star(FedAS(local=B16, batches=2, cohort=SOME), ALIKE, **o), rounds=4),
+    Row("knn-per", lambda **o: headed_twice(KNNPer(local=B16, every=2, cohort=SOME), Neighbours, **o), rounds=4),
+    Row("gpfl", lambda **o: turned_star(GPFL(local=B16, cohort=SOME), **o), rounds=4),
+    Row("feddyn", lambda **o: weights_star(FedDyn(local=B16, cohort=SOME), normed, **o), rounds=4, crash_rounds=1),
+    Row(
+        "fedamp",
+        lambda **o: weights_star(FedAMP(local=B16, cohort=SOME), Model(net(), common=True), **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
+    Row(
+        "apple",
+        lambda **o: weights_star(APPLE(local=B16, cohort=SOME, downloads=1), Model(net(), common=True), **o),
+        rounds=4,
+        crash_rounds=1,
+    ),
+    Row("fedala", lambda **o: weights_star(FedALA(local=B16, most=2), halves(), **o), crash_rounds=1),
+    Row(
         "lg-fedavg",
         lambda **o: weights_star(lg_fedavg(local=B16, cohort=SOME), Model(halves(), common=True), **o),
     ),
@@ -748,6 +831,14 @@ METHODS = [
         ),
     ),
     Row("fedh2l-async", unhurried, rounds=5, drops=False, waits=False),
+    Row("d-psgd", lambda **o: alike_peers(DPSGD(local=B16), torus, normed, **o)),
+    Row("d-psgd-redrawn", lambda **o: alike_peers(DPSGD(local=B16), redrawn, **o), rounds=4),
+    Row("d-psgd-pairs", lambda **o: alike_peers(DPSGD(local=B16), random_pairs, names=PEERS, **o), rounds=4),
+    Row("d-psgd-mix", lambda **o: alike_peers(DPSGD(local=B16, first="mix"), ring, **o)),
+    Row("dfedavgm", lambda **o: alike_peers(dfedavgm(local=Training(batch=16, momentum=0.9)), ring, **o)),
+    Row("gossip", lambda **o: hurrying(Gossip(local=B16), **o), rounds=5, drops=False, waits=False),
+    Row("epidemic", lambda **o: alike_peers(Epidemic(local=B16, fanout=2), **o), rounds=4),
+    Row("swarm", lambda **o: alike_peers(Swarm(local=B16), **o), rounds=5),
     Row("fedavgm", lambda **o: weights_star(fedavgm(local=B16), **o), crash_rounds=1),
     Row("fedadam", lambda **o: weights_star(fedadam(local=B16), normed, **o)),
     Row("fedyogi", lambda **o: weights_star(fedyogi(local=B16), **o), crash_rounds=1),

@@ -32,11 +32,9 @@ from heterophony.kernel.profile import Profile
 from heterophony.kernel.topology import (
     Topology,
     check_names,
-    complete,
     form_of_roles,
     graph,
-    random_pairs,
-    ring,
+    of_peers,
     star,
     tree,
 )
@@ -62,7 +60,8 @@ class LinkTable(Strict):
     """Who is linked to whom, where the method leaves a choice. `proxy` names the root, inner nodes, or roles, that
     train on data of their own."""
 
-    kind: Literal["complete", "ring", "pairs", "edges"] = "complete"
+    kind: Literal["complete", "ring", "torus", "regular", "regular-anew", "pairs", "edges"] = "complete"
+    degree: int = Field(default=3, ge=2)
     edges: tuple[tuple[str, str], ...] = ()
     tree: dict[str, Any] | None = None
     residuals: tuple[tuple[str, str], ...] = ()
@@ -189,7 +188,10 @@ class Plan(Strict):
         elif part.kind == "edges":
             made = graph(part.edges)
         else:
-            made = {"complete": complete, "ring": ring, "pairs": random_pairs}[part.kind](names)
+            try:
+                made = of_peers(part.kind, names, part.degree, self.seed)
+            except ValueError as error:
+                raise DeployError(f"{FILE}: links: {error}") from None
         if strangers := [name for name in names if name not in made.roles]:
             raise DeployError(f"participants: {strangers[0]} has no place in the topology")
         check_holders(made, names, self.organisations)

@@ -491,7 +491,7 @@ class Engine:
 
     def links(self, node: str, round: int) -> Links:
         """Return a node's links among those who have joined."""
-        if self.federation.topology.pairs:
+        if self.federation.topology.drawn:
             return self.door.links(node, round, self.outside)
         if node not in self.cache:
             self.cache[node] = self.door.links(node, round, self.outside)

@@ -252,7 +252,7 @@ class LocalHost:
     def _links(self, activation: Activation, round: int) -> Links:
         """Return the node's links in a round: as when the reaction fired, whoever has joined since."""
         question = activation.question
-        if not self.federation.topology.pairs:
+        if not self.federation.topology.drawn:
             links: Links = activation.frame.links
             return links
         return self.door.links(question.node, round, question.outside)

@@ -39,6 +39,7 @@ class Method:
     trusts: ClassVar[bool] = False  # whether a server can learn from public rows whom to trust (`cohort.combine`)
     serves: ClassVar[tuple[str, ...]] = ()  # the kinds of tasks; any, if none is named
     tasks: ClassVar[bool] = False  # whether participants may have different classes
+    complete: ClassVar[bool] = False  # whether every peer must be linked with every other
     correlates: ClassVar[bool] = False  # whether a run folder tells how participants' outputs correlate in the end
     unused: ClassVar[tuple[str, ...]] = ()  # options of its parts that mean nothing to it, as "cohort.weighted"
     reactions: ClassVar[tuple[Reaction, ...]] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,26 +54,34 @@ class Links:
 
 @dataclass(frozen=True)
 class Topology:
-    """Roles and links of all nodes. With `pairs`, the peers are matched anew at random each round."""
+    """Roles and links of all nodes. With `drawn`, each peer is linked with so many others, drawn anew each round."""
 
     roles: Mapping[str, str]
     static: Mapping[str, Links] = field(repr=False)
-    pairs: bool = False
+    drawn: int = 0
 
     def __post_init__(self) -> None:
         check_names(self.roles)
 
     def links(self, node: str, round: int = 0, seed: int = 0) -> Links:
-        """Return a node's links in a round. Only random pairs depend on round and seed."""
-        if not self.pairs:
+        """Return a node's links in a round. Only links that are drawn depend on round and seed."""
+        if not self.drawn:
             return self.static[node]
-        partner = _matching(tuple(self.roles), seed, round).get(node)
-        return Links(peers=() if partner is None else (partner,))
+        if self.drawn == 1:
+            partner = _matching(tuple(self.roles), seed, round).get(node)
+            return Links(peers=() if partner is None else (partner,))
+        return Links(peers=_drawn_anew(tuple(self.roles), self.drawn, seed, round)[node])
+
+    @property
+    def complete(self) -> bool:
+        """Return whether every peer is linked with every other in all rounds."""
+        return not self.drawn and all(len(own.peers) == len(self.static) - 1 for own in self.static.values())
 
     @property
     def digest(self) -> str:
         """Return a hash of who is linked to whom."""
-        text = repr((self.pairs, sorted(self.static.items())))
+        drawn = bool(self.drawn) if self.drawn < 2 else self.drawn
+        text = repr((drawn, sorted(self.static.items())))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def route(self, sender: str, receiver: str) -> tuple[str, ...]:
@@ -135,6 +144,46 @@ def _matching(nodes: tuple[str, ...], seed: int, round: int) -> dict[str, str]:
     return dict(pairs) | {b: a for a, b in pairs}
 
 
+@lru_cache(maxsize=8)
+def _drawn_anew(nodes: tuple[str, ...], degree: int, seed: int, round: int) -> dict[str, tuple[str, ...]]:
+    """Draw the links of a round: each node's neighbours."""
+    draw = random.Random(derive(seed, "links", round))
+    return _neighbours(nodes, _regular(len(nodes), degree, draw))
+
+
+def _regular(count: int, degree: int, draw: random.Random) -> set[tuple[int, int]]:
+    """Draw edges between so many nodes, so that each is on `degree` of them: ends are paired until all fit."""
+    everything = {(a, b) for b in range(count) for a in range(b)}
+    if 2 * degree >= count:  # few edges are missing, so these are drawn
+        return everything - _regular(count, count - 1 - degree, draw)
+    while True:
+        edges: set[tuple[int, int]] = set()
+        ends = list(range(count)) * degree
+        before = -1
+        while ends and len(ends) != before:  # no pair fits any more: begin anew
+            before = len(ends)
+            draw.shuffle(ends)
+            left: list[int] = []
+            for pair in zip(ends[::2], ends[1::2], strict=True):
+                edge = min(pair), max(pair)
+                if edge in edges or edge not in everything:
+                    left += pair
+                else:
+                    edges.add(edge)
+            ends = left
+        if not ends:
+            return edges
+
+
+def _neighbours(nodes: Sequence[str], edges: Iterable[tuple[int, int]]) -> dict[str, tuple[str, ...]]:
+    """Return each node's neighbours, in the order of the nodes."""
+    near: dict[int, list[int]] = {i: [] for i in range(len(nodes))}
+    for a, b in edges:
+        near[a].append(b)
+        near[b].append(a)
+    return {nodes[i]: tuple(nodes[j] for j in sorted(others)) for i, others in near.items()}
+
+
 def check_names(nodes: Iterable[str]) -> None:
     """Raise unless these can be ids of nodes, and so names of folders."""
     for node in nodes:
@@ -192,7 +241,55 @@ def ring(peers: int | Sequence[str]) -> Topology:
 
 def random_pairs(peers: int | Sequence[str]) -> Topology:
     """Make a topology of peers that are matched in pairs, anew each round. With an odd number, one stays alone."""
-    return replace(complete(peers), pairs=True)
+    return replace(complete(peers), drawn=1)
+
+
+def torus(peers: int | Sequence[str]) -> Topology:
+    """Make a grid of peers whose edges meet: everyone talks to four neighbours, where the grid is three wide or more.
+
+    It is as near to a square as their number allows. A prime number gives a ring.
+    """
+    ids = _ids(peers, "p")
+    if len(ids) < 3:
+        return complete(ids)
+    rows = max(r for r in range(1, math.isqrt(len(ids)) + 1) if len(ids) % r == 0)
+    columns = len(ids) // rows
+    edges = []
+    for i in range(len(ids)):
+        right, down = i - i % columns + (i + 1) % columns, (i + columns) % len(ids)
+        edges += [(ids[i], ids[other]) for other in (right, down) if other != i]
+    return graph(edges)
+
+
+def random_regular(peers: int | Sequence[str], degree: int = 3, seed: int = 0, *, anew: bool = False) -> Topology:
+    """Make a topology in which everyone talks to `degree` others, drawn at random once, or (`anew`) each round.
+
+    Links that stay join all peers, by way of others.
+    """
+    ids = _ids(peers, "p")
+    if not 2 <= degree < len(ids) or degree * len(ids) % 2:
+        raise ValueError(
+            f"each of {len(ids)} peers talks to `degree` others: a number from 2 to {len(ids) - 1}, even if the number "
+            f"of peers is odd; got {degree}"
+        )
+    if anew:
+        return replace(complete(ids), drawn=degree)
+    draw = random.Random(derive(seed, "regular"))
+    while True:
+        near = _neighbours(ids, _regular(len(ids), degree, draw))
+        reached, new = {ids[0]}, {ids[0]}
+        while new:
+            new = {other for node in new for other in near[node]} - reached
+            reached |= new
+        if len(reached) == len(ids):
+            return Topology(dict.fromkeys(ids, "peer"), {node: Links(peers=others) for node, others in near.items()})
+
+
+def of_peers(kind: str, peers: Sequence[str], degree: int = 3, seed: int = 0) -> Topology:
+    """Make the topology of peers that a setting, or a plan, names (`PeerKind`)."""
+    if kind.startswith("regular"):
+        return random_regular(peers, degree, seed, anew=kind == "regular-anew")
+    return {"complete": complete, "ring": ring, "torus": torus, "pairs": random_pairs}[kind](peers)
 
 
 def names_below(node: str, below: Any) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from heterophony import (
@@ -47,9 +48,8 @@ from heterophony.parts import (
     of_one_shape,
     pooled,
     replaced,
+    taught_head,
 )
-
-LONGEST = 50.0  # a server's gradient is not longer: the means of a client that lies may be huge
 
 # The head as a table: for each class its weight for each feature, and its bias.
 GLOBAL = Kind("global", to="children", head=PerClass)
@@ -161,17 +161,8 @@ class FedGH(Method):
 
 def taught(head: Tensor, tables: Iterable[ClassMeans], epochs: int, lr: float) -> Tensor:
     """Return the head after `epochs` passes over the tables, with a step of SGD for each mean that there is."""
-    head, one = head.double(), torch.ones(1, dtype=torch.float64)
     pairs = []
     for table in tables:
-        means = table.means.double()
         for label in map(int, table.counts.nonzero()):
-            pairs.append((torch.cat([means[label], one]), label))  # the bias reads the one
-    for _ in range(epochs):
-        for features, label in pairs:
-            # The gradient of cross-entropy is the outer product of these two.
-            slope = (head @ features).softmax(0)
-            slope[label] -= 1
-            length = float(slope.norm() * features.norm())
-            head = head.addr(slope, features, alpha=-lr * LONGEST / max(length, LONGEST))
-    return head.float()
+            pairs.append((table.means[label], F.one_hot(torch.tensor(label), len(head))))
+    return taught_head(head, pairs, epochs, lr)

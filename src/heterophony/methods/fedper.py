@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 import torch
 
 from heterophony import (
-    DataError,
     Deviation,
     Each,
     Inbox,
@@ -38,7 +37,7 @@ from heterophony import (
     on,
     within,
 )
-from heterophony.parts import Cohort, Training, answers, biased_width, grouped, head_of, replaced, task_loss
+from heterophony.parts import Cohort, Training, answers, biased_width, grouped, head_of, part_of, replaced, task_loss
 
 PART = Part("model", part="part", width="width")
 GLOBAL = Kind("global", to="children", weights=PART)
@@ -138,11 +137,4 @@ class FedPer(Method):
             biased_width(node.models["model"], type(self).__name__, self.width)
             table = grouped(head_of(node.models["model"], type(self).__name__), self.width)
             return node.vars.get("head") or {"head.weight": table[:, :-1], "head.bias": table[:, -1]}
-        own = node.weights()
-        found = within(own, self.part)
-        if not found:
-            known = ", ".join(dict.fromkeys(name.partition(".")[0] for name in own))
-            raise DataError(
-                f"part = {self.part!r}, but only {known} of the network may travel: set part to one of these"
-            )
-        return found
+        return part_of(node, self.part)

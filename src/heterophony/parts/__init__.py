@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from heterophony.parts.heads import grouped as grouped
     from heterophony.parts.heads import repeated as repeated
     from heterophony.parts.heads import replaced as replaced
+    from heterophony.parts.heads import taught_head as taught_head
     from heterophony.parts.losses import Mutual as Mutual
     from heterophony.parts.losses import Nets as Nets
     from heterophony.parts.losses import ce as ce
@@ -93,6 +94,9 @@ if TYPE_CHECKING:
     from heterophony.parts.matching import units as units
     from heterophony.parts.merging import Merge as Merge
     from heterophony.parts.merging import train_beside as train_beside
+    from heterophony.parts.mixing import metropolis as metropolis
+    from heterophony.parts.mixing import mixed as mixed
+    from heterophony.parts.mixing import note_distance as note_distance
     from heterophony.parts.mixtures import GatedOutputs as GatedOutputs
     from heterophony.parts.mixtures import MixedOutputs as MixedOutputs
     from heterophony.parts.mixtures import MixedWeights as MixedWeights
@@ -100,6 +104,7 @@ if TYPE_CHECKING:
     from heterophony.parts.mixtures import named_for_server as named_for_server
     from heterophony.parts.mutual import MutualTeaching as MutualTeaching
     from heterophony.parts.mutual import Signal as Signal
+    from heterophony.parts.neighbours import Neighbours as Neighbours
     from heterophony.parts.node_optimiser import NodeOptimiser as NodeOptimiser
     from heterophony.parts.node_optimiser import move as move
     from heterophony.parts.node_optimiser import moving as moving
@@ -109,6 +114,7 @@ if TYPE_CHECKING:
     from heterophony.parts.overlap import add_learned as add_learned
     from heterophony.parts.overlap import put_aside as put_aside
     from heterophony.parts.own_loss import loss_on as loss_on
+    from heterophony.parts.own_part import part_of as part_of
     from heterophony.parts.own_value import own_value as own_value
     from heterophony.parts.public import PublicRows as PublicRows
     from heterophony.parts.public import as_sent as as_sent
@@ -143,6 +149,7 @@ if TYPE_CHECKING:
     from heterophony.parts.static_norms import running_statistics as running_statistics
     from heterophony.parts.static_norms import taking_statistics as taking_statistics
     from heterophony.parts.training import Training as Training
+    from heterophony.parts.transforms import Chain as Chain
     from heterophony.parts.transforms import Curved as Curved
     from heterophony.parts.transforms import Gem as Gem
     from heterophony.parts.transforms import PCGrad as PCGrad
@@ -150,8 +157,11 @@ if TYPE_CHECKING:
     from heterophony.parts.transforms import Proximal as Proximal
     from heterophony.parts.transforms import Shifted as Shifted
     from heterophony.parts.transforms import Sparse as Sparse
+    from heterophony.parts.two_heads import ShiftedFeatures as ShiftedFeatures
+    from heterophony.parts.two_heads import TwoHeads as TwoHeads
     from heterophony.parts.updates import norm as norm
     from heterophony.parts.updates import observe as observe
+    from heterophony.parts.valve import TurnedFeatures as TurnedFeatures
 
 _NAMES = {
     "adapters": (
@@ -198,16 +208,19 @@ _NAMES = {
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("GeneratedLoss", "Generator"),
     "halves": ("added", "psi_of", "sigma_of"),
-    "heads": ("biased_width", "grouped", "repeated", "replaced"),
+    "heads": ("biased_width", "grouped", "repeated", "replaced", "taught_head"),
     "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
     "lowrank": ("compressed", "restored"),
     "matching": ("Layer", "chain", "orders", "reordered", "units"),
     "merging": ("Merge", "train_beside"),
+    "mixing": ("metropolis", "mixed", "note_distance"),
     "mixtures": ("GatedOutputs", "MixedOutputs", "MixedWeights", "named_for_clients", "named_for_server"),
     "mutual": ("MutualTeaching", "Signal"),
+    "neighbours": ("Neighbours",),
     "node_optimiser": ("NodeOptimiser", "move", "moving", "update_of"),
     "overlap": ("add_learned", "put_aside"),
     "own_loss": ("loss_on",),
+    "own_part": ("part_of",),
     "own_value": ("own_value",),
     "public": ("PublicRows", "as_sent", "confidence", "needed_for", "own_rows"),
     "residual": ("follow", "longest"),
@@ -237,8 +250,10 @@ _NAMES = {
     "spliced": ("Spliced",),
     "staleness": ("Staleness",),
     "training": ("Training",),
-    "transforms": ("Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "transforms": ("Chain", "Curved", "Gem", "PCGrad", "Project", "Proximal", "Shifted", "Sparse"),
+    "two_heads": ("ShiftedFeatures", "TwoHeads"),
     "updates": ("norm", "observe"),
+    "valve": ("TurnedFeatures",),
 }
 
 __all__ = sorted(name for names in _NAMES.values() for name in names)

@@ -6,6 +6,8 @@ network's features are put into groups of neighbours (`features.pooled`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +15,8 @@ from heterophony.data.errors import DataError
 from heterophony.kernel.node import Node, copy_into
 from heterophony.kernel.work import Steps
 from heterophony.parts.features import head_of, misfit, pooled, width_of
+
+LONGEST = 50.0  # a server's gradient is not longer: the means of a client that lies may be huge
 
 
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:
@@ -56,3 +60,19 @@ def repeated(features: Tensor, count: int) -> Tensor:
         return features
     group = torch.arange(count) * width // count
     return features[..., group]
+
+
+def taught_head(head: Tensor, pairs: Sequence[tuple[Tensor, Tensor]], epochs: int, lr: float) -> Tensor:
+    """Return a common head after `epochs` passes over pairs of features and shares of classes.
+
+    With each pair it takes a step of SGD on the cross-entropy.
+    """
+    head, one = head.double(), torch.ones(1, dtype=torch.float64)
+    known = [(torch.cat([features.double(), one]), shares.double()) for features, shares in pairs]
+    for _ in range(epochs):
+        for features, shares in known:  # the bias reads the one
+            # The gradient of cross-entropy is the outer product of these two.
+            slope = (head @ features).softmax(0) - shares
+            length = float(slope.norm() * features.norm())
+            head = head.addr(slope, features, alpha=-lr * LONGEST / max(length, LONGEST))
+    return head.float()

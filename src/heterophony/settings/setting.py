@@ -654,7 +654,9 @@ class SecurePart(Strict):
 class TopologyPart(Strict):
     """Who is linked to whom, where the method leaves a choice.
 
-    Peers are a `complete` graph, a `ring`, `pairs` that are drawn anew each round, or linked by `edges`.
+    Peers are a `complete` graph, a `ring`, a `torus` (a grid whose edges meet), a `regular` graph (each is linked with
+    `degree` others at random; with `regular-anew` others in each round), `pairs` that are drawn anew each round, or
+    linked by `edges`.
     A tree is written out (participants are its leaves), or has so many `clusters` as subtrees: participants in their
     order, at `random`, or with similar `labels`. Otherwise each domain that has several clients is a subtree, else each
     two participants are; with `by = "random"` subtrees have these sizes, and whoever the seed puts there. `residuals`
@@ -662,8 +664,10 @@ class TopologyPart(Strict):
     where those have labels.
     """
 
-    kind: Literal["complete", "ring", "pairs", "edges", "tree"] | None = None
+    kind: Literal["complete", "ring", "torus", "regular", "regular-anew", "pairs", "edges", "tree"] | None = None
     """Between peers, or a tree; what the method needs if not given."""
+    degree: int = Field(default=3, ge=2)
+    """Of a regular graph: with how many others each peer is linked."""
     edges: tuple[tuple[str, str], ...] = ()
     """Pairs of participants that are linked, with `kind = "edges"`."""
     tree: dict[str, Any] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heterophony.kernel.method import Method
-from heterophony.kernel.topology import Topology, complete, form_of_roles, graph, random_pairs, ring, star
+from heterophony.kernel.topology import Topology, form_of_roles, graph, of_peers, star
 from heterophony.settings import trees
 from heterophony.settings.setting import Setting, SettingError, TopologyPart
 from heterophony.settings.world import World
@@ -24,18 +24,17 @@ def build(name: str, method: Method, setting: Setting, world: World, seed: int) 
             raise SettingError(f"topology.kind = {part.kind!r} is for methods without a server; {name} has one")
         return star(participants)
     if method.roles == ("peer",):
-        return _peers(part, participants)
+        return _peers(part, participants, seed)
     raise SettingError(f"{type(method).__name__} needs a topology of its own (roles {', '.join(method.roles)})")
 
 
-def _peers(part: TopologyPart, participants: Sequence[str]) -> Topology:
-    """Return peers linked with all others, in a ring, in pairs, or as the setting's edges say."""
-    if part.kind == "ring":
-        return ring(participants)
-    if part.kind == "pairs":
-        return random_pairs(participants)
+def _peers(part: TopologyPart, participants: Sequence[str], seed: int) -> Topology:
+    """Return peers linked by a rule (`of_peers`), or as the setting's edges say."""
     if part.kind != "edges":
-        return complete(participants)
+        try:
+            return of_peers(part.kind or "complete", participants, part.degree, seed)
+        except ValueError as error:
+            raise SettingError(f"topology: {error}") from None
     linked = {end for edge in part.edges for end in edge}
     if odd := sorted(linked ^ set(participants)):
         what = "is on no edge" if odd[0] in participants else "is no participant"
