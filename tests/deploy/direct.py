@@ -37,10 +37,10 @@ class Direct:
         return {ticket: self.answers.pop(ticket) for ticket in tickets if ticket in self.answers}
 
 
-def node_server(case, name, folder, **changes):
+def node_server(case, name, folder, signer=None, **changes):
     plan, own = case.plan(), case.organisation(case.holder(name), **changes)
     store = NodeStore(folder / name, plan.id)
-    return NodeServer(plan, name, own.build(plan, name), store, own.policy(name), own.account(name))
+    return NodeServer(plan, name, own.build(plan, name), store, own.policy(name), own.account(name), signer)
 
 
 def node_servers(case, folder, **changes):
