@@ -97,7 +97,7 @@ def serve(folder: Path, host: str, port: int) -> Any:
         raise DeployError("metrics need a library: pip install 'heterophony[metrics]'") from None
     status.of(folder)  # a folder that is none is said at once
     registry = CollectorRegistry()
-    registry.register(Collector(folder))  # type: ignore[arg-type]
+    registry.register(Collector(folder))
     try:
         return start_http_server(port, host, registry)
     except OSError as error:

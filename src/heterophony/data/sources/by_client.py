@@ -28,7 +28,7 @@ Rows = tuple[str, Column, Column]  # of one client: its name, what networks read
 class ByClient:
     """`train/0.npz`, `train/1.npz`, ... (PFLlib, HtFLlib) or `train/*.json` with `users` and `user_data` (LEAF)."""
 
-    layout: ArrayLayout = ArrayLayout()
+    layout: ArrayLayout
 
     def find(self, entry: KnownSet, root: Path) -> Path | None:
         places = (Path(folder) if Path(folder).is_absolute() else root / folder for folder in entry.folders)
@@ -73,8 +73,8 @@ def _of_npz(path: Path) -> Iterator[Rows]:
         if "data.npy" not in archive.namelist():
             raise DataError("it has no array called data, as PFLlib's files have")
         with archive.open("data.npy") as stream:
-            npy.read_magic(stream)  # type: ignore[no-untyped-call]
-            npy.read_array_header_1_0(stream)  # type: ignore[no-untyped-call]
+            npy.read_magic(stream)
+            npy.read_array_header_1_0(stream)
             content = pickles.boxed(stream.read())
     x, y = (content.get(key) for key in ("x", "y"))
     if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):

@@ -17,7 +17,6 @@ import numpy as np
 
 from heterophony.data.errors import DataError
 
-
 BYTES = ("u1",)
 OBJECT = "O8"
 NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
