@@ -55,3 +55,16 @@ def engine(case, courier, plan=None, record=None, **options):
     plan = plan or case.plan(pace={"poll": 0.001})
     federation = at_coordinator(case, plan)
     return Engine(federation, RemoteHost(plan, federation, courier, **options), record=record)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds

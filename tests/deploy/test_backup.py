@@ -10,9 +10,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
-from test_remote import Clock
 
-from deploy.direct import Direct, at_coordinator, engine, node_servers
+from deploy.direct import Clock, Direct, at_coordinator, engine, node_servers
 from heterophony.base.toml import written
 from heterophony.deploy import keys
 from heterophony.deploy.budget import Budget

@@ -17,8 +17,8 @@ pytest.importorskip("flwr", reason="needs heterophony[flower]")
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from deploy.folders import deploy, participant
 from heterophony.base.toml import written
-from heterophony.cli import app
 from heterophony.deploy import keys, status
 from heterophony.deploy.coordinator import public_keys
 from heterophony.deploy.folder import write
@@ -31,10 +31,6 @@ from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
 
 runner = CliRunner()
-
-
-def deploy(*words):
-    return runner.invoke(app, ["deploy", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -163,15 +159,6 @@ def test_what_makes_no_sense_is_said_in_one_line_and_writes_nothing(words, text,
     assert text in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert not (tmp_path / "ward").exists()
-
-
-def participant(folder, case, name="north", **changes):
-    write(folder, case.name, NAMES, common="toys.deployed:network")
-    here = folder / "participants" / name
-    (here / "federation.toml").write_text(written(case.plan().model_dump(mode="json")))
-    own = case.organisation(name, **changes).model_dump(mode="json")
-    (here / "organisation.toml").write_text(written(own))
-    return here
 
 
 def test_check_says_what_would_leave(tmp_path):

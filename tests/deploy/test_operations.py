@@ -8,8 +8,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from test_folder import deploy, participant
 
+from deploy.folders import deploy, participant
 from heterophony.base.toml import written
 from heterophony.cli.deploying import Form, _speak
 from heterophony.deploy import openmetrics

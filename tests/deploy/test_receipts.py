@@ -4,10 +4,9 @@ import json
 import shutil
 
 import pytest
-from test_folder import deploy
-from test_remote import Clock
 
-from deploy.direct import Direct, engine, node_server
+from deploy.direct import Clock, Direct, engine, node_server
+from deploy.folders import deploy
 from heterophony.base import codec
 from heterophony.base.toml import written
 from heterophony.deploy import keys
