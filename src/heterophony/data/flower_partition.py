@@ -55,11 +55,11 @@ class FlowerPartition:
         library = _library("flwr_datasets.partitioner")
         base, chosen = library.Partitioner, getattr(library, self.call, None)
         if not (isinstance(chosen, type) and issubclass(chosen, base)):
-            known = ", ".join(name for name in library.__all__ if name.endswith("Partitioner"))
-            raise DataError(f"flwr-datasets has no partitioner {self.call!r}; it has {known}")
+            names = ", ".join(name for name in library.__all__ if name.endswith("Partitioner"))
+            raise DataError(f"flwr-datasets has no partitioner {self.call!r}; it has {names}")
         known = inspect.signature(chosen).parameters
-        defaults = {"num_partitions": clients, "seed": seed}
-        defaults["partition_by"] = GROUP if "NaturalId" in self.call else LABEL
+        column = GROUP if "NaturalId" in self.call else LABEL
+        defaults: dict[str, Any] = {"num_partitions": clients, "seed": seed, "partition_by": column}
         given = {name: value for name, value in defaults.items() if name in known} | dict(self.arguments)
         if wrong := [name for name in given if name not in known]:
             raise DataError(f"{self.call} has no argument {wrong[0]!r}; it has {', '.join(known)}")

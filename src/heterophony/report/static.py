@@ -53,7 +53,7 @@ def _handles(figure: Figure) -> list[Any]:
     for name, hollow in figure.shapes:
         ring = {"mfc": "none", "mew": 0.8, "mec": palette.color("faint")} if hollow else {}
         dots.append(Line2D([], [], ms=4, label=name, **{**faint, **ring}))
-    look = {"lw": 1.5, "ms": 5}
+    look: dict[str, Any] = {"lw": 1.5, "ms": 5}
     named = [
         Line2D([], [], color=palette.color(color), marker=palette.shape(color)[1], label=name, **look)
         for name, color in figure.legend

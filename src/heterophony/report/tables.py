@@ -57,10 +57,10 @@ def across(chapters: Sequence[Chapter]) -> PrintedTable:
         ]
         rows.append([label, *cells])
     strong = set()
-    for place, (each, own) in enumerate(zip(found, means, strict=True), 1):
-        if len(own) > 1:
-            best = (max if each.score.higher else min)(one.mean for one in own.values())
-            strong |= {(labels.index(label), place) for label, one in own.items() if one.mean == best}
+    for place, (each, column) in enumerate(zip(found, means, strict=True), 1):
+        if len(column) > 1:
+            best = (max if each.score.higher else min)(one.mean for one in column.values())
+            strong |= {(labels.index(label), place) for label, one in column.items() if one.mean == best}
     head = ["method", *(f"{chapter.setting}, {each.score.axis}" for chapter, each in zip(chapters, found, strict=True))]
     note = (
         "On all domains, mean over participants and seeds, last round. In bold the best of each column. A dash: no run."
