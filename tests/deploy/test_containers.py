@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from heterophony import __version__
 from heterophony.cli import app
 from heterophony.deploy.folder import COORDINATOR
 
@@ -76,11 +77,13 @@ def test_a_compose_file_starts_what_there_is(name, command):
     known = get_command(app).commands["deploy"].commands[command]
     names = {option for each in known.params for option in each.opts}
     assert {option for option in options if option.startswith("--")} <= names
-    build = service["build"]
-    assert (PLACE / build["context"] / build["dockerfile"]).exists()
+    assert service["image"] == f"heterophony:{__version__}"
+    assert f"-t {service['image']} ." in (PLACE / "README.md").read_text()
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
     assert "${FOLDER}:${FOLDER}" in service["volumes"]
+    words = re.findall(r"^FOLDER=.* -f (\S+)", (PLACE / "README.md").read_text(), re.MULTILINE)
+    assert f"containers/{name}.yaml" in words
 
 
 def test_the_proxy_stands_before_the_coordinator_and_has_what_its_configuration_names(tmp_path):
