@@ -23,7 +23,7 @@ from heterophony.kernel.fields import Refused
 from heterophony.kernel.message import Send, whole
 
 PURPOSE = b"heterophony receipt 1\n"  # the same key signs for Flower too: no signature of one use serves the other
-LONGEST = 20_000  # characters of a line
+LONGEST = 1_000_000  # characters of a line: thousands of receivers have room
 log = logging.getLogger("heterophony.coordinator")
 
 
