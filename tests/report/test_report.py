@@ -16,6 +16,7 @@ from heterophony.report import chapters, figures, interactive, palette, rerun, s
 from heterophony.report import figure as figure_module
 from heterophony.report.figure import Curve, Dots, Heat
 from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
+from heterophony.report.figures import spread as spread_figure
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
 from heterophony.runs.run import Run
@@ -302,6 +303,24 @@ def test_who_is_left_out_is_said(runs, tree_runs, peers, monkeypatch):
     ):
         assert words in figure.caption
         assert words in figure.alt
+
+
+def test_of_many_participants_all_are_shown_sorted(runs, monkeypatch):
+    (chapter,) = chapters.chapters([runs])
+    assert spread_figure.draw(chapter) == []  # a table has them all
+    monkeypatch.setattr(spread_figure, "MOST", 1)
+    (figure,) = spread_figure.draw(chapter)
+    names = {title: name for name, title in spread_figure.WHAT}
+    assert figure.panels
+    for panel in figure.panels:
+        name = names[panel.title]
+        for line in panel.traces:
+            arm = next(arm for arm in chapter.arms if arm.label == line.name)
+            people = arm.first.summary.metrics.participants.values()
+            wanted = sorted(chapter.score.scale * own[name] for own in people if own.get(name) is not None)
+            assert line.y == pytest.approx(wanted)
+            assert (line.x[0], line.x[-1]) == (0, 100)
+    assert "half of" in figure.alt
 
 
 def test_those_who_are_shown_are_spread_over_the_domains():
