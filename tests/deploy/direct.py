@@ -37,10 +37,10 @@ class Direct:
         return {ticket: self.answers.pop(ticket) for ticket in tickets if ticket in self.answers}
 
 
-def node_server(case, name, folder, **changes):
+def node_server(case, name, folder, signer=None, **changes):
     plan, own = case.plan(), case.organisation(case.holder(name), **changes)
     store = NodeStore(folder / name, plan.id)
-    return NodeServer(plan, name, own.build(plan, name), store, own.policy(name), own.account(name))
+    return NodeServer(plan, name, own.build(plan, name), store, own.policy(name), own.account(name), signer=signer)
 
 
 def node_servers(case, folder, **changes):
@@ -55,3 +55,16 @@ def engine(case, courier, plan=None, record=None, **options):
     plan = plan or case.plan(pace={"poll": 0.001})
     federation = at_coordinator(case, plan)
     return Engine(federation, RemoteHost(plan, federation, courier, **options), record=record)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds

@@ -16,6 +16,7 @@ pytest.importorskip("flwr", reason="needs heterophony[flower]")
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from deploy.folders import deploy, participant
 from heterophony.base.toml import written
 from heterophony.deploy import keys, status
 from heterophony.deploy.coordinator import public_keys
@@ -27,7 +28,6 @@ from heterophony.deploy.organisation import Organisation
 from heterophony.deploy.participant import household
 from heterophony.deploy.plan import Plan, parsed
 from toys.deployed import CASES, NAMES
-from toys.ward import deploy, participant
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,10 @@ def test_a_federation_over_tls_ends_with_the_local_digests(name, tmp_path):
         for name in NAMES:
             assert ring.ledger(name)
             assert not ring.incidents(name)
+        command = [*ring.command("verify", ring.coordinator), *map(str, ring.homes.values())]
+        audit = subprocess.run(command, env=ring.environment(), capture_output=True, text=True)
+        assert audit.returncode == 0, audit.stdout + audit.stderr
+        assert f"receipts that hold, of {len(NAMES)} nodes" in audit.stdout
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 
+from deploy.folders import deploy, participant
 from heterophony.base.toml import written
 from heterophony.cli.deploying import Form, _speak
 from heterophony.deploy import openmetrics
@@ -16,7 +17,6 @@ from heterophony.deploy.budget import Budget
 from heterophony.deploy.node_store import NodeStore
 from heterophony.kernel.privacy import Charge
 from toys.deployed import CASES
-from toys.ward import deploy, participant
 
 RUN = {
     "round": 3, "rounds": 9, "finished": False, "incidents": 2, "age": 1.5, "sent": {"global": 30, "update": 20},

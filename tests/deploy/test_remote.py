@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deploy.direct import Direct, at_coordinator, engine, node_server, node_servers
+from deploy.direct import Clock, Direct, at_coordinator, engine, node_server, node_servers
 from heterophony.base import codec
 from heterophony.base.toml import written
 from heterophony.deploy import coordinator
@@ -333,19 +333,6 @@ class Spoiled(Direct):
             right = codec.unpack(self.answers[tickets["north"]])
             self.answers[tickets["north"]] = SPOILS[self.spoils.pop(0)](right)
         return tickets
-
-
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 @pytest.mark.parametrize("name", SPOILS)

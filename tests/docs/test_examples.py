@@ -3,12 +3,15 @@
 import json
 import runpy
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from heterophony import Federation
 from heterophony.cli import app
 from heterophony.data import known
 
@@ -159,3 +162,23 @@ def test_the_list_of_examples_has_each_folder():
     folders = {path.name for path in EXAMPLES.iterdir() if path.is_dir() and not path.name.startswith("_")}
     page = (EXAMPLES / "README.md").read_text()
     assert {name for name in folders if f"[{name}]({name}/README.md)" in page} == folders
+
+
+@pytest.mark.slow
+def test_a_flower_app_ends_with_the_models_of_one_process(example):
+    """`flwr run` on a SuperLink and two SuperNodes gives the digest of the local engine."""
+    pytest.importorskip("flwr", reason="needs heterophony[flower]")
+    example("flower")
+    done = subprocess.run([sys.executable, "rehearse.py"], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    from heterophony_flower import task
+
+    plan = task.plan({"method": "fedavg", "rounds": 2, "clients": 2})
+    method = plan.build_method()
+    clients = {name: {"train": task.rows(name)} for name in plan.participants}
+    models = {name: {"model": task.network} for name in (*plan.participants, "server")}
+    alone = Federation(method, plan.topology(method), models, clients, tests=task.tests(), seed=plan.seed)
+    result = alone.run(rounds=2)
+    assert found["digest"] == result.digest
+    assert found["bytes"] == result.ledger.bytes()

@@ -95,3 +95,15 @@ def test_the_architecture_names_every_room_in_its_order_and_only_files_that_exis
     assert re.findall(r'class="t"[^>]*>(\w+)<', drawing.read_text())[::-1] == rooms
     named = re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text().replace("`tests/", "`../../tests/"))
     assert [name for name in named if not (ROOT / "src" / "heterophony" / name).exists()] == []
+
+
+def test_every_picture_is_described_in_words():
+    pictures = [found for page in (*TOP, *PAGES, *RESULTS) for found in re.findall(r"!\[([^\]]*)\]\(", prose(page))]
+    assert pictures
+    assert all(len(words) > 20 for words in pictures)
+
+
+def test_the_page_of_containers_leads_somewhere():
+    page = ROOT / "containers" / "README.md"
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target

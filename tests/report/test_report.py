@@ -16,6 +16,7 @@ from heterophony.report import chapters, figures, interactive, palette, rerun, s
 from heterophony.report import figure as figure_module
 from heterophony.report.figure import Curve, Dots, Heat
 from heterophony.report.figures import bubbles, conflicts, correlation, domains, features
+from heterophony.report.figures import spread as spread_figure
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
 from heterophony.runs.run import Run
@@ -302,6 +303,24 @@ def test_who_is_left_out_is_said(runs, tree_runs, peers, monkeypatch):
     ):
         assert words in figure.caption
         assert words in figure.alt
+
+
+def test_of_many_participants_all_are_shown_sorted(runs, monkeypatch):
+    (chapter,) = chapters.chapters([runs])
+    assert spread_figure.draw(chapter) == []  # a table has them all
+    monkeypatch.setattr(spread_figure, "MOST", 1)
+    (figure,) = spread_figure.draw(chapter)
+    names = {title: name for name, title in spread_figure.WHAT}
+    assert figure.panels
+    for panel in figure.panels:
+        name = names[panel.title]
+        for line in panel.traces:
+            arm = next(arm for arm in chapter.arms if arm.label == line.name)
+            people = arm.first.summary.metrics.participants.values()
+            wanted = sorted(chapter.score.scale * own[name] for own in people if own.get(name) is not None)
+            assert line.y == pytest.approx(wanted)
+            assert (line.x[0], line.x[-1]) == (0, 100)
+    assert "half of" in figure.alt
 
 
 def test_those_who_are_shown_are_spread_over_the_domains():
@@ -681,3 +700,58 @@ def test_the_first_sentence_claims_no_test_that_was_not_made(seeds, p, said):
 
     found = Comparison("s", "acc", seeds, (line("a", 0.9, None), line("b", 0.8, p)), "a")
     assert said in _finding(found)
+
+
+def test_no_figure_needs_colours_to_be_read(runs):
+    """Each name of a legend has a shape of its own, which its curves and points have too, on the page and on paper."""
+    for colours in (palette.METHODS, palette.CLASSES):
+        shapes = [palette.shape(str(number)) for number in range(len(colours["light"]))]
+        assert len(set(shapes)) == len(shapes) == len({glyph for *_, glyph in shapes})
+    (chapter,) = chapters.chapters([runs])
+    for figure in figures.draw(chapter):
+        shapes = [palette.shape(color)[0] for _, color in figure.legend]
+        assert len(set(shapes)) == len(shapes)
+        for panel in figure.panels:
+            for trace in interactive.panel(panel)["data"]:
+                known = dict(figure.legend).get(trace.get("name"))
+                if known is not None and "markers" in trace["mode"]:
+                    assert trace["marker"]["symbol"].removesuffix("-open") == palette.shape(known)[0]
+
+
+def test_several_federations_have_a_table_in_common(runs, tree_runs, page):
+    found = chapters.chapters([runs, tree_runs])
+    table = tables.across(found)
+    assert [cell.split(",")[0] for cell in table.head[1:]] == [chapter.setting for chapter in found]
+    cells = {(row[0], place): cell for row in table.rows for place, cell in enumerate(row[1:])}
+    for place, chapter in enumerate(found):
+        compared = tables.comparing(chapter)
+        for line in compared.methods:
+            assert cells[line.label, place] == line.figures[compared.metric].text(
+                compared.score.scale, compared.score.digits
+            )
+    assert any(cell == "-" for cell in cells.values())
+    assert "Across federations" in (page[0] / "r.html").read_text()
+    assert "Across federations" not in page_of(found[:1])
+
+
+def page_of(found):
+    from heterophony.report.page import page as whole
+
+    drawn = [figures.draw(chapter) for chapter in found]
+    return whole(found, drawn, [[tables.methods(chapter)] for chapter in found], "")
+
+
+def test_without_a_browser_a_pdf_is_refused_before_anything_is_written(runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    answer = call("report", runs, "--to", tmp_path / "r.html", "--pdf")
+    assert answer.exit_code == 2
+    assert "apt-get install chromium" in answer.stderr
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.slow
+def test_the_page_is_printed_into_a_pdf(peers, browser, tmp_path):
+    found = said(call("report", peers, "--to", tmp_path / "r.html", "--pdf", "--json"))
+    data = Path(found["pdf"]).read_bytes()
+    assert data.startswith(b"%PDF")
+    assert len(data) > 50_000

@@ -146,6 +146,20 @@ def test_mlflow_is_told_the_same(small, tmp_path):
     assert run.info.status == "FINISHED"
 
 
+def test_several_runs_are_told_to_one_store_of_mlflow(small, tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").absolute().as_uri())
+    for name in ("one", "other"):
+        said(call("run", "fedavg", "--on", small, "--out", tmp_path / name, "--track", "mlflow", "--json"))
+        assert not (tmp_path / name / "mlflow").exists()
+    client = MlflowClient()
+    runs = client.search_runs([client.get_experiment_by_name("heterophony").experiment_id])
+    assert len(runs) == 2
+
+
 def test_weights_and_biases_is_told_offline(small, tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")

@@ -278,6 +278,33 @@ def metrics(
         thread.join()
 
 
+@app.command()
+def verify(
+    places: Annotated[list[Path], typer.Argument(help="Folders of the coordinator or participants, or their files.")],
+    plan: Annotated[Path | None, typer.Option(help="federation.toml; left out: that of the first folder.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="NAME.pub of each; left out: keys/ in the first folder.")] = None,
+) -> None:
+    """Audit receipts: name each that was changed, dropped, replayed or invented. Give both ends, to compare them."""
+    with complaints():
+        from heterophony.deploy import audit
+        from heterophony.deploy import keys as keyring
+        from heterophony.deploy.named_function import one_line
+        from heterophony.deploy.plan import FILE, Plan
+
+        agreed = Plan.load(plan or places[0] / FILE)
+        known = {name: keyring.public((keys or places[0] / "keys") / f"{name}.pub") for name in agreed.everyone}
+        ends = audit.ends(agreed, places)
+        ledgers = [path for place in places if (path := place / "run" / "ledger.jsonl").exists()]
+        found = list(audit.faults(agreed, known, ends, ledgers))
+        for fault in found:
+            print(one_line(fault))
+        for end in ends:
+            print(f"{end.name}: {sum(map(len, end.found.values()))} receipts that hold, of {len(end.found)} nodes")
+        if len(ends) == 1:
+            print("only one end: if the last receipts were cut off, nobody sees it here")
+    raise typer.Exit(1 if found else 0)
+
+
 class _Lines(logging.Formatter):
     """Writes each log record as one JSON object on one line."""
 

@@ -221,6 +221,9 @@ def report(
     to: Annotated[Path | None, typer.Option(help="The page; DIR/report.html if not given.")] = None,
     figures: Annotated[Path | None, typer.Option(help="Also write figures (PNG, SVG, PDF) and tables here.")] = None,
     title: Annotated[str | None, typer.Option(help="Of the page; the settings' names if not given.")] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Also print the page into a PDF beside it. Needs Chromium.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make one page of figures and tables of any runs, finished or not. It needs no network to be looked at.
@@ -230,13 +233,20 @@ def report(
     with complaints():
         from heterophony import report as reports
         from heterophony.base.amounts import counted
+        from heterophony.report import pdf as paper
 
+        if pdf:
+            paper.browser()  # before anything is drawn
         found = reports.write(folders, to, figures=figures, title=title)
+        if pdf:
+            found["pdf"] = str(paper.write(Path(found["page"])))
     if as_json:
         print(json.dumps(found))
         return
     drawn, of = counted(len(found["figures"]), "figure"), counted(found["runs"], "run")
     print(f"{found['page']}: {drawn} of {of}, {found['bytes'] / 1e6:.1f} MB")
+    if pdf:
+        print(found["pdf"])
     if found["unfinished"]:
         print(f"not finished yet: {'; '.join(found['unfinished'])}")
     if figures is not None:

@@ -1,6 +1,7 @@
 """Data sets, their partitions and the checks that keep train and test apart."""
 
 from heterophony.data.errors import DataError
+from heterophony.data.flower_partition import FlowerPartition
 from heterophony.data.images import rotate, to_data, to_tensor
 from heterophony.data.leakage import BaseIds, Coverage, LeakageError
 from heterophony.data.leakage import check as check_leakage
@@ -29,6 +30,7 @@ __all__ = [
     "DataError",
     "Dirichlet",
     "Domain",
+    "FlowerPartition",
     "KnownSet",
     "Iid",
     "LeakageError",

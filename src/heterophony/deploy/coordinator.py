@@ -18,11 +18,13 @@ from filelock import FileLock, Timeout
 
 from heterophony.base.disk import Disk
 from heterophony.deploy import keys, preflight
+from heterophony.deploy.audit import FOLDER as RECEIPTS
 from heterophony.deploy.holders import CoordinatorsOwn
 from heterophony.deploy.named_function import DeployError, beside, one_line
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan, parsed
 from heterophony.deploy.process import PAUSE, Program, Stopped, forked, stop_on_signals, wait_while
+from heterophony.deploy.receipts import Receipts
 from heterophony.deploy.remote_host import RemoteHost
 from heterophony.engines.engine import Engine, Stalled
 from heterophony.federation import Federation
@@ -183,11 +185,13 @@ def _coordinate(folder: Path, address: str, task: Any, ca: bytes) -> int:
     from heterophony.deploy import flower
 
     plan = Plan.load(folder / PLAN)
-    held = {flower.key_bytes(key): plan.held_by(name) for name, key in public_keys(folder, plan).items()}
+    known = public_keys(folder, plan)
+    held = {flower.key_bytes(key): plan.held_by(name) for name, key in known.items()}
+    receipts = Receipts(folder / RECEIPTS, plan, known)
     try:
         federation = federation_of(plan, parsed(CoordinatorsOwn, folder / FILE))
         with flower.grid_of(address, task, ca) as grid:
-            run(folder, plan, flower.Post(grid, held, plan.limit), federation)
+            run(folder, plan, flower.Post(grid, held, plan.limit), federation, receipts)
     except (DeployError, Stalled, ValueError) as error:
         log.error("%s", one_line(str(error), 2000))  # it may quote what participants have sent
         return GIVE_UP
@@ -212,10 +216,16 @@ def loaded(folder: Path) -> Federation:
     return federation_of(Plan.load(folder / PLAN), parsed(CoordinatorsOwn, folder / FILE))
 
 
-def run(folder: Path, plan: Plan, courier: Any, federation: Federation | None = None) -> Summary:
+def run(
+    folder: Path,
+    plan: Plan,
+    courier: Any,
+    federation: Federation | None = None,
+    receipts: Receipts | None = None,
+) -> Summary:
     """Run the federation from its start, or from its snapshot, to its end; return its summary."""
     federation = federation or plan.coordinator()
-    host = RemoteHost(plan, federation, courier)
+    host = RemoteHost(plan, federation, courier, receipts=receipts)
     spec, place = federation.identity(), folder / "run"
     opened = Run.open(place, spec) if (place / "spec.json").exists() else Run.create(place, spec, plan.rounds)
     with opened as record:

@@ -144,6 +144,22 @@ def private(path: Path) -> Any:
         raise DeployError(f"{path} is no private key: {error}") from None
 
 
+def sign(key: Any, data: bytes) -> bytes:
+    """Return a signature of these bytes by a node's private key."""
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DeployError("node.key is of another kind than `heterophony deploy key` makes")
+    return key.sign(data, ec.ECDSA(hashes.SHA384()))
+
+
+def verified(key: Any, data: bytes, signature: bytes) -> bool:
+    """Return whether the owner of a public key has signed these bytes."""
+    try:
+        key.verify(signature, data, ec.ECDSA(hashes.SHA384()))
+    except (InvalidSignature, TypeError, ValueError):  # the latter two where the key is of another kind
+        return False
+    return True
+
+
 def certificate(path: Path) -> bytes:
     """Return the certificate in a file, as it stands there."""
     try:

@@ -7,10 +7,11 @@ declared kinds along its own links, only what fits. Nothing leaves but what the 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heterophony.base import codec
 from heterophony.compute.numerics import arithmetic
@@ -29,6 +30,9 @@ from heterophony.kernel.mailbox import Inbox, Mail, messages
 from heterophony.kernel.message import HEADER_LIMIT, Kind, Message, Send, whole
 from heterophony.kernel.reaction import Clock, Each, Reaction, Round
 from heterophony.kernel.vault import Vault
+
+if TYPE_CHECKING:
+    from heterophony.deploy.receipts import Signer
 
 FORMAT = 2  # of questions and answers
 ANEW = "a coordinator that begins anew needs a new federation id"
@@ -57,11 +61,12 @@ class NodeServer:
         egress: Egress | None = None,
         budget: Budget | None = None,
         vault: Vault | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.plan, self.name, self.federation, self.store = plan, name, federation, store
         self.egress = egress or Egress()
         self.role = federation.topology.roles[name]
-        self.budget = budget
+        self.budget, self.signer = budget, signer
         self.vault = vault or HomeVault(store.folder / f"{plan.id}.secrets", plan.id)
         self.door = Door(federation)
         self.privacy = federation.private(name)
@@ -183,7 +188,7 @@ class NodeServer:
         if question.number == memory.applied and memory.answer is not None:
             if asked != memory.asked:
                 raise Refused(f"activation {question.number} was another one when it was done: {ANEW}")
-            return self._again(memory.answer, memory.state)
+            return self._again(memory)
         self._check_turn(question, memory)
         answer, state, rows = self._reacted(question, reaction, memory.state)
         if self.privacy is not None:
@@ -191,8 +196,19 @@ class NodeServer:
         if self.budget is not None:
             self._say_spent(answer)
         let_out, ledger = self._let_out(answer)
-        self.store.save(Memory(question.number, asked, let_out, state, memory.lengths), ledger=ledger, metrics=rows)
-        return let_out
+        receipts = self._receipts(let_out)
+        kept = Memory(question.number, asked, {**let_out, **receipts}, state, memory.lengths)
+        self.store.save(kept, ledger=ledger, metrics=rows, receipts=_rows_of(receipts))
+        return {**let_out, **receipts}
+
+    def _receipts(self, let_out: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return a signed line for each message of an answer, where this node signs."""
+        if self.signer is None:
+            return {}
+        answer = Answer.of(let_out["outcome"], self.door.kinds)
+        known = self.store.rows("receipts")
+        last = known[-1] if known else None
+        return {"receipts": self.signer.sign(self.plan, self.name, answer.number, answer.sends, last)}
 
     def _check_turn(self, question: Question, memory: Memory) -> None:
         """Check that this is the next question, of the node's own round, and that the organisation allows one more."""
@@ -243,11 +259,17 @@ class NodeServer:
         told = replace(answer, sends=sends, rows=self._told(answer.rows), times=None)
         return {"outcome": told.plain()}, ledger
 
-    def _again(self, kept: dict[str, Any], state: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _again(self, memory: Memory) -> dict[str, Any]:
         """Return an answer that was kept, as the policy of today allows it: that may have become stricter since.
 
         What was noised in another way, or not at all, stays: the owner's block of today did not allow it.
         """
+        assert memory.answer is not None
+        kept, state = memory.answer, memory.state
+        if "receipts" not in kept and (receipts := self._receipts(kept)):  # it was given before nodes signed
+            kept |= receipts
+            self.store.save(memory, receipts=_rows_of(receipts))
+        receipts = {"receipts": kept["receipts"]} if "receipts" in kept else {}
         answer = Answer.of(kept["outcome"], self.door.kinds)
         other = self.privacy is not None and (state or {}).get("account", {}).get(DOOR) != repr(self.privacy)
         sends = []
@@ -257,7 +279,7 @@ class NodeServer:
             if not withheld:
                 size, to = send.kind.payload(send.body), ", ".join(send.to or ())
                 self._note("again", f"{send.kind.name!r} of round {send.round} to {to} left once more, {size} bytes")
-        return {"outcome": replace(answer, sends=tuple(sends), rows=self._told(answer.rows)).plain()}
+        return {"outcome": replace(answer, sends=tuple(sends), rows=self._told(answer.rows)).plain(), **receipts}
 
     def _stays(self, send: Send) -> bool:
         """Return whether a message is withheld: it would overdraw the privacy budget, or its kind may not leave."""
@@ -298,6 +320,10 @@ class Household:
         named = value.get("node") if isinstance(value, dict) else None
         here = self.nodes.get(named, self.first) if isinstance(named, str) else self.first
         return here.answer_to(value)
+
+
+def _rows_of(receipts: Mapping[str, list[str]]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in receipts.get("receipts", ())]
 
 
 def _hash_of(value: dict[str, Any]) -> str:

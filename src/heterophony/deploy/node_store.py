@@ -1,4 +1,5 @@
-"""A node's own disk: its state and its last answer in one file, its ledger, its figures, and what it refused.
+"""A node's own disk: its state and its last answer in one file, its ledger, its figures, its receipts,
+and what it refused.
 
 A reaction's state, its answer and the lengths of the tables commit by one rename, so that a crash at any moment leaves
 all of a reaction or none of it.
@@ -25,7 +26,7 @@ from heterophony.base.disk import Disk
 from heterophony.deploy.named_function import DeployError
 
 FORMAT = 1
-TABLES = ("ledger", "metrics")
+TABLES = ("ledger", "metrics", "receipts")
 _SUM = struct.Struct("32s")
 log = logging.getLogger("heterophony.node")
 
@@ -81,6 +82,7 @@ class NodeStore:
         value = codec.unpack(body)
         if value["format"] != FORMAT or value["federation"] != self.federation:
             raise DeployError(f"{self.file} is of another federation or format")
+        value["lengths"] = {**dict.fromkeys(TABLES, 0), **value["lengths"]}  # a state from before there were receipts
         return Memory(**{name: value[name] for name in Memory.__dataclass_fields__})
 
     def save(self, memory: Memory, **rows: Sequence[dict[str, Any]]) -> None:

@@ -23,14 +23,18 @@ from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
+from heterophony.deploy.receipts import Signer
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
 
 log = logging.getLogger("heterophony.node")
 
 
-def household(folder: Path) -> Household:
-    """Build the nodes of the organisation whose folder this is, with their data loaded."""
+def household(folder: Path, signer: Signer | None = None) -> Household:
+    """Build the nodes of the organisation whose folder this is, with their data loaded.
+
+    Only what answers signs receipts: looking needs no key.
+    """
     beside(folder)
     plan, own = Plan.load(folder / PLAN), Organisation.load(folder / FILE)
     if plan.recipe is not None and not own.rehearsal:
@@ -38,10 +42,10 @@ def household(folder: Path) -> Household:
     permit(plan.functions(), own.modules, folder)
     own.check(plan)
     key = None if plan.secure is None else keys.private(folder / "node.key")
-    return Household({node: _node_server(plan, own, node, key) for node in plan.held_by(own.name)})
+    return Household({node: _node_server(plan, own, node, key, signer) for node in plan.held_by(own.name)})
 
 
-def _node_server(plan: Plan, own: Organisation, node: str, key: Any = None) -> NodeServer:
+def _node_server(plan: Plan, own: Organisation, node: str, key: Any, signer: Signer | None) -> NodeServer:
     federation = own.build(plan, node)
     # Its model can be built, or we say so now. On the CPU: once a process has used a GPU, its children cannot.
     federation.computed(device="cpu").node(node)
@@ -49,7 +53,7 @@ def _node_server(plan: Plan, own: Organisation, node: str, key: Any = None) -> N
     if budget is not None and not store.peek().applied:  # one that has begun goes on, and is absent
         _check_budget(federation, node, budget)
     vault = own.vault(plan, node, federation.topology, key)
-    return NodeServer(plan, node, federation, store, own.policy(node), budget, vault)
+    return NodeServer(plan, node, federation, store, own.policy(node), budget, vault, signer)
 
 
 def _check_budget(federation: Federation, node: str, budget: Budget) -> None:
@@ -72,7 +76,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     own = Organisation.load(folder / FILE)
     key, ca = keys.private(folder / "node.key"), keys.certificate(folder / "ca.crt")  # before anything is loaded
     importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
-    here = household(folder)
+    here = household(folder, Signer(key))
     plan = here.first.plan
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(str(own.folder / "running"), timeout=0)

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heterophony.base import codec
 from heterophony.deploy.named_function import one_line
@@ -29,6 +29,9 @@ from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Message, Se
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.topology import Links
 from heterophony.tables.ledger import described
+
+if TYPE_CHECKING:
+    from heterophony.deploy.receipts import Receipts, Signed
 
 WATCH = 2.0  # seconds between looks at who is connected
 ROWS = 10_000  # of figures in one answer
@@ -72,10 +75,12 @@ class RemoteHost:
         federation: Federation,
         courier: Courier,
         *,
+        receipts: Receipts | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.plan, self.federation, self.courier, self.clock, self.sleep = plan, federation, courier, clock, sleep
+        self.receipts = receipts  # where none are kept, none are asked for
         self.local = LocalHost(federation)
         self.door = Door(federation)
         self.remote = self.others = frozenset(plan.remote)
@@ -194,12 +199,14 @@ class RemoteHost:
             try:
                 if data is None:
                     raise Refused("gave no answer; it will be asked again")
-                answer = self._answer(activations[node].question, data)
+                answer, receipts = self._answer(activations[node].question, data)
                 odd = self._unsound(answer)
             except Exception as error:  # whatever a hostile answer makes it raise
                 text = str(error) if isinstance(error, Refused) else f"malformed: {type(error).__name__}"
                 self._complain(node, text)
                 continue
+            if self.receipts is not None:  # not above: if the disk is full, it is not the node's fault
+                self.receipts.keep(node, receipts)
             activations[node].answer = answer
             if odd:
                 self._complain(node, odd)
@@ -224,9 +231,17 @@ class RemoteHost:
         self.trouble[node] = text
 
     # -- answers ---------------------------------------------------------------------------------------------
-    def _answer(self, question: Question, data: bytes) -> Answer:
-        """Return what a participant's answer says; raise `Refused` unless it is one that it may give."""
-        match self._unpacked(data):
+    def _answer(self, question: Question, data: bytes) -> tuple[Answer, list[Signed]]:
+        """Return what a participant's answer says, and its receipts; raise `Refused` unless it may say so."""
+        value = self._unpacked(data)
+        answer = self._outcome(question, value)
+        if self.receipts is None:
+            return answer, []
+        return answer, self.receipts.checked(question.node, question.number, answer.sends, value.get("receipts"))
+
+    def _outcome(self, question: Question, value: Any) -> Answer:
+        """Return what was answered; raise `Refused` unless it is what the participant may answer."""
+        match value:
             case {"outcome": {"number": question.number} as outcome}:
                 pass
             case {"outcome": _}:

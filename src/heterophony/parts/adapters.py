@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,10 +32,10 @@ class Adapt:
     are trained as a whole, and travel, such as a head that is new. `train` says which factors are trained.
     """
 
-    rank: int = 8
-    scale: float = 1.0
-    also: tuple[str, ...] = ()
-    train: tuple[str, ...] = SIDES
+    rank: Annotated[int, "of whoever has no rank of its own"] = 8
+    scale: Annotated[float, "what an adapter's product is multiplied by; it does not depend on the rank"] = 1.0
+    also: Annotated[tuple[str, ...], "sub-modules that are trained as a whole, and travel"] = ()
+    train: Annotated[tuple[str, ...], "which factors are trained"] = SIDES
     cuts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

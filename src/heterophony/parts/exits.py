@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,8 @@ class Shallow:
     In evaluation outputs are the mean over all exits, or those of the last one.
     """
 
-    blocks: int = 4
-    ensemble: bool = True
+    blocks: Annotated[int, "parts of the body, each of which has an exit behind it"] = 4
+    ensemble: Annotated[bool, "in evaluation outputs are the mean over all exits; else those of the last"] = True
     cuts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -44,8 +44,8 @@ class Shallow:
 class Compound:
     """Cuts a network with exits to a depth and to a width (`ScaleFL`). In evaluation the last exit counts."""
 
-    blocks: int = 4
-    scaler: bool = False
+    blocks: Annotated[int, "parts of the body, each of which has an exit behind it"] = 4
+    scaler: Annotated[bool, "layers of a slice divide by its width"] = False
     cuts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

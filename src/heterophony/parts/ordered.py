@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,12 @@ class Order:
     `levels` are the widths that are drawn, as shares of the whole; a client draws among those it can hold.
     """
 
-    levels: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
+    levels: Annotated[tuple[float, ...], "widths that are drawn in training, as shares of the whole"] = (
+        0.25,
+        0.5,
+        0.75,
+        1.0,
+    )
     cuts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ class Narrow:
     Layers divide in training and in evaluation. Outputs of the network are neither cut nor divided.
     """
 
-    scaler: bool = False
+    scaler: Annotated[bool, "layers of a slice divide by its width, in training and in evaluation"] = False
     cuts: ClassVar[bool] = True
 
     def __call__(self, module: nn.Module, own: Capacity, whole: Capacity) -> nn.Module:

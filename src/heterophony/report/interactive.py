@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from heterophony.report import ticks
+from heterophony.report import palette, ticks
 from heterophony.report.figure import Curve, Dots, Heat, Number, Panel, Place
 
 
@@ -36,17 +36,18 @@ def _line(mark: Curve, made: Panel) -> list[dict[str, Any]]:
         fill = {"fill": "toself", "fillcolor": f"@{mark.color}/16", "line": {"width": 0}, "hoverinfo": "skip"}
         found.append({**common, "type": "scatter", "mode": "lines", "x": x, "y": y, **fill})
     line = {"color": f"@{mark.color}", "width": mark.width, "dash": "dash" if mark.dash else "solid"}
+    few = {} if mark.dots else {"maxdisplayed": 8}
     if not mark.name:
         line |= {"shape": "spline"} if len(mark.x) == 3 else {}
     found.append(
         {
             **common,
             "type": "scatter",
-            "mode": "lines+markers" if mark.dots else "lines",
+            "mode": "lines+markers" if mark.name else "lines",
             "x": list(mark.x),
             "y": list(mark.y),
             "line": line,
-            "marker": {"size": 5, "color": f"@{mark.color}"},
+            "marker": {"size": 7, "symbol": palette.shape(mark.color)[0], "color": f"@{mark.color}", **few},
             **({"hovertemplate": _hover(made)} if mark.name else {"hoverinfo": "skip"}),
         }
     )
@@ -90,8 +91,10 @@ def _dots(mark: Dots) -> dict[str, Any]:
     colors = f"@{mark.color}" if isinstance(mark.color, str) else [f"@{name}" for name in mark.color]
     sizes = mark.size if isinstance(mark.size, int | float) else list(mark.size)
     marker: dict[str, Any] = {"color": colors, "size": sizes, "opacity": 0.85, "line": {"width": 0}}
+    if isinstance(mark.color, str):
+        marker["symbol"] = palette.shape(mark.color)[0]
     if mark.hollow:
-        marker |= {"symbol": "circle-open", "line": {"width": 1.2}, "opacity": 0.75}
+        marker |= {"symbol": f"{marker.get('symbol', 'circle')}-open", "line": {"width": 1.2}, "opacity": 0.75}
     found = {"type": "scatter", "mode": "markers", "x": list(mark.x), "y": list(mark.y), "name": mark.name,
              "legendgroup": mark.name, "showlegend": False, "marker": marker}  # fmt: skip
     if mark.hover is not None:

@@ -111,6 +111,9 @@ def page(
 ) -> str:
     plots: dict[str, Any] = {}
     body, links = [], []
+    if len(found) > 1:
+        body.append(f'<h2 id="federations">Across federations</h2>{tables.across(found).html()}')
+        links.append('<a href="#federations">Across federations</a>')
     for number, (chapter, figures, own) in enumerate(zip(found, drawn, printed, strict=True)):
         body.append(_chapter(chapter, own[0], number))
         named = [replace(figure, name=f"{figure.name}-{number}") for figure in figures]
@@ -299,7 +302,8 @@ def _chips(figure: Figure) -> list[str]:
     """Return the entries of a figure's legend: names that can be pressed, sizes, shapes, and a scale of colours."""
     chips = [
         f'<li><button type="button" aria-pressed="true" data-figure="{html.escape(figure.name)}" '
-        f'data-name="{html.escape(name)}"><i class="chip" style="--c: var(--c{color})"></i>'
+        f'data-name="{html.escape(name)}"><i class="mark" style="color: var(--c{color})" aria-hidden="true">'
+        f"{palette.shape(color)[2]}</i>"
         f"{html.escape(name)}</button></li>"
         for name, color in figure.legend
     ]

@@ -30,6 +30,19 @@ SCALES: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 GREY = len(METHODS["light"]) - 1
+# A shape for each colour, so that no figure needs colours to be read: for plotly, for matplotlib, and in a legend.
+SHAPES = (
+    ("circle", "o", "\N{BLACK CIRCLE}"),
+    ("square", "s", "\N{BLACK SQUARE}"),
+    ("triangle-up", "^", "\N{BLACK UP-POINTING TRIANGLE}"),
+    ("diamond", "D", "\N{BLACK DIAMOND}"),
+    ("cross", "P", "\N{HEAVY GREEK CROSS}"),
+    ("triangle-down", "v", "\N{BLACK DOWN-POINTING TRIANGLE}"),
+    ("star", "*", "\N{BLACK STAR}"),
+    ("x", "X", "\N{HEAVY MULTIPLICATION X}"),
+    ("diamond-tall", "d", "\N{BLACK DIAMOND SUIT}"),
+    ("hexagon", "h", "\N{BLACK HEXAGON}"),
+)
 BASELINES = ("solo", "agg", "alone", "IND", "SOLO")
 
 
@@ -55,6 +68,12 @@ def color(name: str, theme: str = "light") -> str:
     table = CLASSES if name.startswith("k") else METHODS
     shades = table[theme]
     return shades[int(name.lstrip("k")) % len(shades)]
+
+
+def shape(name: str) -> tuple[str, str, str]:
+    """Return the shape that goes with a colour; a circle for colours of the page and of scales."""
+    number = name.removeprefix("k")
+    return SHAPES[int(number) % len(SHAPES) if number.isdecimal() else 0]
 
 
 def between(stops: Sequence[str], share: float) -> str:

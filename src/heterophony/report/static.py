@@ -45,7 +45,7 @@ def save(figure: Figure, folder: Path, prefix: str = "") -> list[Path]:
 
 
 def _handles(figure: Figure) -> list[Any]:
-    """Return what the legend shows: a dash of each colour, and dots of some sizes."""
+    """Return what the legend shows: the colour and shape of each name, and dots of some sizes."""
     from matplotlib.lines import Line2D
 
     faint: dict[str, Any] = {"color": "none", "marker": "o", "mew": 0, "mfc": palette.color("faint")}
@@ -53,7 +53,12 @@ def _handles(figure: Figure) -> list[Any]:
     for name, hollow in figure.shapes:
         ring = {"mfc": "none", "mew": 0.8, "mec": palette.color("faint")} if hollow else {}
         dots.append(Line2D([], [], ms=4, label=name, **{**faint, **ring}))
-    return [Line2D([], [], color=palette.color(color), label=name, lw=3) for name, color in figure.legend] + dots
+    look: dict[str, Any] = {"lw": 1.5, "ms": 5}
+    named = [
+        Line2D([], [], color=palette.color(color), marker=palette.shape(color)[1], label=name, **look)
+        for name, color in figure.legend
+    ]
+    return named + dots
 
 
 def _by_row(handles: list[Any], across: int) -> list[Any]:
@@ -116,7 +121,12 @@ def _line(axis: Any, mark: Curve) -> None:
     if mark.low is not None and mark.high is not None:
         axis.fill_between(mark.x, _numbers(mark.low), _numbers(mark.high), color=color, alpha=0.15, lw=0)
     style = "--" if mark.dash else "-"
-    look = {"color": color, "lw": 0.7 * mark.width, "marker": "o" if mark.dots else "", "ms": 2.5}
+    shape = {
+        "marker": palette.shape(mark.color)[1],
+        "ms": 3.5,
+        "markevery": 1 if mark.dots else max(1, len(mark.x) // 8),
+    }
+    look = {"color": color, "lw": 0.7 * mark.width, **(shape if mark.name else {})}
     axis.plot(mark.x, _numbers(mark.y), style, zorder=2 if mark.name else 1, **look)
 
 
@@ -127,8 +137,18 @@ def _dots(axis: Any, mark: Dots) -> None:
     points = POINTS if mark.text is None else 0.55  # a tree is narrower on paper
     area = [(points * float(pixels)) ** 2 for pixels in across]
     faces = "none" if mark.hollow else colors
+    shape = palette.shape(mark.color)[1] if isinstance(mark.color, str) else "o"
     axis.scatter(
-        mark.x, mark.y, s=area, c=None, facecolors=faces, edgecolors=colors, linewidths=0.6, alpha=0.9, zorder=3
+        mark.x,
+        mark.y,
+        s=area,
+        marker=shape,
+        c=None,
+        facecolors=faces,
+        edgecolors=colors,
+        linewidths=0.6,
+        alpha=0.9,
+        zorder=3,
     )
     for x, y, text, shade in zip(mark.x, mark.y, mark.text or (), colors, strict=False):
         axis.text(x, y, text, ha="center", va="center", fontsize=6, color=palette.contrast(shade), zorder=4)

@@ -41,6 +41,35 @@ def _best(found: comparison.Comparison) -> frozenset[tuple[int, int]]:
     return frozenset(strong)
 
 
+def across(chapters: Sequence[Chapter]) -> PrintedTable:
+    """Return the table of several federations: a row for each method, a column for each federation."""
+    found = [comparing(chapter) for chapter in chapters]
+    colors = {label: color for chapter in chapters for label, color in chapter.colors.items()}
+    labels = list(dict.fromkeys(line.label for each in found for line in each.methods))
+    means: list[dict[str, Interval]] = [
+        {line.label: own for line in each.methods if (own := line.figures[each.metric]) is not None} for each in found
+    ]
+    rows = []
+    for label in labels:
+        cells = [
+            own[label].text(each.score.scale, each.score.digits) if label in own else "-"
+            for each, own in zip(found, means, strict=True)
+        ]
+        rows.append([label, *cells])
+    strong = set()
+    for place, (each, column) in enumerate(zip(found, means, strict=True), 1):
+        if len(column) > 1:
+            best = (max if each.score.higher else min)(one.mean for one in column.values())
+            strong |= {(labels.index(label), place) for label, one in column.items() if one.mean == best}
+    head = ["method", *(f"{chapter.setting}, {each.score.axis}" for chapter, each in zip(chapters, found, strict=True))]
+    note = (
+        "On all domains, mean over participants and seeds, last round. In bold the best of each column. A dash: no run."
+    )
+    note += " Columns have other data, so that only the order of methods can be compared between them."
+    shades = [colors[label] for label in labels]
+    return PrintedTable("federations", "Methods across federations", head, rows, note, frozenset(strong), colors=shades)
+
+
 def comparing(chapter: Chapter) -> comparison.Comparison:
     """Return the runs of a chapter as `heterophony compare` compares them."""
     runs = [(arm.label, run.spec["seed"], run.summary) for arm in chapter.arms for run in arm.runs]

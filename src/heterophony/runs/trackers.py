@@ -84,8 +84,11 @@ class MLflow:
         )  # a folder needs no database, which it would like better
         from mlflow.tracking import MlflowClient
 
-        (folder / "mlflow").mkdir(exist_ok=True, mode=0o700)
-        self.client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (folder / "mlflow").absolute().as_uri())
+        place = os.environ.get("MLFLOW_TRACKING_URI")
+        if not place:
+            (folder / "mlflow").mkdir(exist_ok=True, mode=0o700)
+            place = (folder / "mlflow").absolute().as_uri()
+        self.client = MlflowClient(place)
         known = self.client.get_experiment_by_name("heterophony")
         experiment = known.experiment_id if known is not None else self.client.create_experiment("heterophony")
         self.run = self.client.create_run(experiment, run_name=title).info.run_id

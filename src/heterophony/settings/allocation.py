@@ -24,6 +24,7 @@ from heterophony.data import (
     private_test,
     private_test_of_groups,
 )
+from heterophony.data.flower_partition import FlowerPartition
 from heterophony.data.leakage import BaseIds
 from heterophony.data.sources import own as own_data
 from heterophony.settings.group_names import group_names
@@ -227,6 +228,8 @@ def _parts(spec: DataPart, labels: Rows, groups: np.ndarray[Any, Any] | None, dr
             f"{spec.partition.kind} shares rows out by their class; {spec.task.kind} has no one class for a row: "
             "take iid, quantity or natural"
         )
+    if isinstance(partition, FlowerPartition):
+        return partition.split(labels, clients, draw, groups)
     if not isinstance(partition, Natural):
         return partition.split(labels, clients, draw)
     if groups is None:

@@ -21,6 +21,7 @@ from heterophony.base import toml
 from heterophony.base.seeds import derive
 from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, partitions
+from heterophony.data.flower_partition import FlowerPartition
 from heterophony.data.sources import own as own_data
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.privacy import Privacy
@@ -46,10 +47,11 @@ class Strict(BaseModel):
 class PartitionPart(Strict):
     """How the rows of a domain are shared between its clients."""
 
-    kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity", "natural"] = "iid"
+    kind: Literal["iid", "dirichlet", "shards", "pathological", "quantity", "natural", "flwr"] = "iid"
     """`iid`: equal parts at random; `dirichlet`: each class by a draw (needs `alpha`); `shards`: `per_client` pieces of
     one class each; `pathological`: exactly `classes_per_client` classes each; `quantity`: parts of unequal size (needs
-    `sigma` or `alpha`); `natural`: whole groups (persons, devices), one for each participant if `clients` is 1."""
+    `sigma` or `alpha`); `natural`: whole groups (persons, devices), one for each participant if `clients` is 1;
+    `flwr`: a partitioner of the library `flwr-datasets` (needs `call`)."""
     alpha: float | None = None
     """Of `dirichlet` (small: few classes each) and `quantity` (small: very unequal sizes)."""
     sigma: float | None = None
@@ -63,6 +65,11 @@ class PartitionPart(Strict):
     are joined with the next smallest."""
     by: str | None = None
     """Of `natural`: the array or column that tells whose each row is, if `data.arrays.group` does not name it."""
+    call: str | None = None
+    """Of `flwr`: a class of `flwr_datasets.partitioner`, such as "DirichletPartitioner"."""
+    arguments: dict[str, Any] | None = None
+    """Of `flwr`: what the class is told, as `{ alpha = 0.3 }`. The number of partitions, the column and the seed
+    follow from the setting."""
 
     def build(self) -> partitions.Partition:
         made: dict[str, type[Any]] = {
@@ -72,6 +79,7 @@ class PartitionPart(Strict):
             "pathological": partitions.Pathological,
             "quantity": partitions.Quantity,
             "natural": partitions.Natural,
+            "flwr": FlowerPartition,
         }
         given = {key: value for key, value in self.model_dump(exclude={"kind"}).items() if value is not None}
         if self.kind == "natural":
@@ -79,7 +87,8 @@ class PartitionPart(Strict):
         chosen = made[self.kind]
         known = {field.name: field for field in fields(chosen)}
         wrong = [key for key in given if key not in known]
-        missing = [name for name, field in known.items() if field.default is MISSING and name not in given]
+        asked = [name for name, field in known.items() if field.default is field.default_factory is MISSING]
+        missing = [name for name in asked if name not in given]
         if wrong or missing:
             text = f"has no {wrong[0]}" if wrong else f"needs {missing[0]}"
             raise SettingError(f"data.partition: {self.kind} {text}")

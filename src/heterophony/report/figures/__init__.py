@@ -17,11 +17,12 @@ from heterophony.report.figures import (
     features,
     losses,
     products,
+    spread,
     tree,
     updates,
 )
 
-ALL = (curves, cost, domains, bubbles, features, correlation, conflicts, tree, updates, products, losses)
+ALL = (curves, cost, spread, domains, bubbles, features, correlation, conflicts, tree, updates, products, losses)
 
 
 def draw(chapter: Chapter) -> list[Figure]:

@@ -10,7 +10,7 @@ from heterophony.report.chapters import ArmRuns, Chapter, listed, moment, some
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.features import FILE
 
-RINGS = "Dots are of its own domain, rings of the others."
+RINGS = "Full shapes are of its own domain, hollow ones of the others."
 
 
 def draw(chapter: Chapter) -> list[Figure]:
@@ -30,8 +30,8 @@ def draw(chapter: Chapter) -> list[Figure]:
     everywhere = {name for name, split, _ in first.spec.get("tests", ()) if split == "test"}
     caption = (
         f"What the last layer of {who}'s network is given on test rows of {_domains(domains, everywhere)}, by its "
-        f"two principal components; colours are classes.{' ' + RINGS if len(domains) > 1 else ''} {who} is one of "
-        f"{counted(len(first.homes), 'participant')}; the network is its own {slot!r} as the run ends "
+        f"two principal components; colours and shapes are classes.{' ' + RINGS if len(domains) > 1 else ''} "
+        f"{who} is one of {counted(len(first.homes), 'participant')}; the network is its own {slot!r} as the run ends "
         f"({moment([(arm, last) for arm, last, _ in maps])}).{_elsewhere(who, [arm for arm, _, _ in maps])}"
     )
     alt = (
@@ -73,5 +73,5 @@ def _dots(own: dict[str, Any], home: str) -> list[Dots]:
                 points = [own["points"][i] for i in at]
                 hover = [f"class {label}, {own['domains'][i]}" for i in at]
                 marks.append(Dots([x for x, _ in points], [y for _, y in points], str(label), f"k{label % 10}",
-                                  5.0, hover=hover, hollow=hollow))  # fmt: skip
+                                  7.0, hover=hover, hollow=hollow))  # fmt: skip
     return marks

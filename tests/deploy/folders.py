@@ -1,4 +1,4 @@
-"""The command `heterophony deploy`, and the folder of a participant of a toy federation."""
+"""A participant's folder as `deploy init` writes it, and the commands of `heterophony deploy` as a user gives them."""
 
 from typer.testing import CliRunner
 
@@ -7,14 +7,14 @@ from heterophony.cli import app
 from heterophony.deploy.folder import write
 from toys.deployed import NAMES
 
+runner = CliRunner()
+
 
 def deploy(*words):
-    """Run a command of `heterophony deploy`."""
-    return CliRunner().invoke(app, ["deploy", *map(str, words)])
+    return runner.invoke(app, ["deploy", *map(str, words)])
 
 
 def participant(folder, case, name="north", **changes):
-    """Write a federation of a case, and return the folder of one participant."""
     write(folder, case.name, NAMES, common="toys.deployed:network")
     here = folder / "participants" / name
     (here / "federation.toml").write_text(written(case.plan().model_dump(mode="json")))
