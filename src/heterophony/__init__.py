@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from heterophony.federation import Federation
     from heterophony.kernel.attack import Attack
     from heterophony.kernel.by_level import ByLevel, check_complete, pick
+    from heterophony.kernel.compression import Compression
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
@@ -68,6 +69,7 @@ _HOMES = {
     "federation": ("Federation",),
     "kernel.attack": ("Attack",),
     "kernel.by_level": ("ByLevel", "check_complete", "pick"),
+    "kernel.compression": ("Compression",),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
@@ -122,6 +124,7 @@ __all__ = [
     "ByLevel",
     "Classification",
     "Clock",
+    "Compression",
     "Compute",
     "Count",
     "Counts",

@@ -40,7 +40,7 @@ from heterophony.kernel.topology import (
 )
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
-from heterophony.settings.setting import Strict
+from heterophony.settings.setting import CompressPart, Strict
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -98,6 +98,7 @@ class Plan(Strict):
     limit: int = Field(default=2**30, ge=1)  # bytes of a question to a node, or of its answer
     pace: Pace = Pace()
     bound: float | None = Field(default=None, gt=0, le=1e15)  # the largest number in a message
+    compress: dict[str, CompressPart] = {}  # by kind of message, how its weights are put into few bits
     expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
@@ -127,7 +128,8 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        own = {name for name in ("bound", "expel") if getattr(self, name) is None}  # as before there were any
+        later = ("bound", "expel", "compress")
+        own = {name for name in later if not getattr(self, name)}  # as before there were any
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
 
@@ -270,6 +272,7 @@ class Plan(Strict):
             "homes": homes,
             "private_tests": private_tests,
             "bound": self.bound,
+            "compress": {name: part.build() for name, part in self.compress.items()},
             "expel": self.expel,
         }
         _check_no_clocks(self.method, method, topology)

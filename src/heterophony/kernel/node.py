@@ -201,6 +201,7 @@ class Node:
 
     __slots__ = (
         "account",
+        "coded",
         "data",
         "device",
         "doubts",
@@ -245,6 +246,7 @@ class Node:
         self.shared = False  # whether its models lie in memory that forked processes can write to
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
         self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise was drawn
+        self.coded: dict[str, Any] = {}  # of compressed messages: what was lost, what was heard, what was sent to whom
 
     # -- place in the network --------------------------------------------------------------------------------
     @property
@@ -327,13 +329,15 @@ class Node:
         }
         if self.past:
             found["past"] = self.past
+        if self.coded:
+            found["coded"] = dict(self.coded)
         return {**found, "account": dict(self.account)} if self.account else found
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state. It belongs to the node from then on."""
         self.round = state["round"]
         self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
-        self.account = dict(state.get("account", {}))
+        self.account, self.coded = dict(state.get("account", {})), dict(state.get("coded", {}))
         self.epochs, self.optimisers, self.past = state["epochs"], state["optimisers"], state.get("past", {})
         with torch.no_grad():
             for name, slot in self.slots.items():

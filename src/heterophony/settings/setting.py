@@ -23,6 +23,7 @@ from heterophony.base.wording import meant
 from heterophony.data import ArrayLayout, partitions
 from heterophony.data.sources import own as own_data
 from heterophony.kernel.attack import Attack
+from heterophony.kernel.compression import Compression
 from heterophony.kernel.privacy import Privacy
 from heterophony.models.families import members
 from heterophony.models.registry import imports as imported_by
@@ -598,6 +599,34 @@ class PrivacyPart(Strict):
         return Privacy(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class CompressPart(Strict):
+    """Weights of a kind of message travel in few bits ([Fewer bytes](../how-to/fewer-bytes.md))."""
+
+    bits: int = 32
+    """Of a number: 16, 8 or 4 with stochastic rounding; 32: numbers are not rounded."""
+    keep: float = 1.0
+    """The share of each tensor's numbers that is sent, those with the largest changes."""
+    delta: bool = False
+    """What is sent is the difference from what the sender was sent."""
+    feedback: bool = False
+    """What rounding and leaving out have lost is added to the next message."""
+    momentum: float = 0.0
+    """Of the differences, as in Deep Gradient Compression; with `feedback`."""
+    warmup: int = 0
+    """So many rounds come first that keep more, exponentially less from one to the next."""
+    block: int = 256
+    """So many numbers have a scale of their own."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> CompressPart:
+        self.build()
+        return self
+
+    def build(self) -> Compression:
+        """Return what it says as the engines take it."""
+        return Compression(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
 class TopologyPart(Strict):
     """Who is linked to whom, where the method leaves a choice.
 
@@ -676,6 +705,8 @@ class Setting(Strict):
     """By participant, the kinds of messages that may leave it; all if not given."""
     privacy: dict[str, PrivacyPart] = {}
     """By participant, role, or `""` for all others: how what leaves is clipped and noised, and the budget."""
+    compress: dict[str, CompressPart] = {}
+    """By kind of message, how its weights are put into few bits; all travel whole if not given."""
 
     @model_validator(mode="after")
     def _folder(self) -> Setting:
