@@ -308,7 +308,7 @@ def _packed(whole: Tensor, bits: int) -> Tensor:
     """Return whole numbers as 16, 8 or 4 bits each; of two in a byte, the first has the lower half."""
     if bits == 16:
         return whole.to(torch.int16)
-    raised = (whole + 2 ** (bits - 1)).to(torch.uint8)
+    raised: Tensor = (whole + 2 ** (bits - 1)).to(torch.uint8)
     if bits == 8:
         return raised
     pairs = torch.nn.functional.pad(raised, (0, len(raised) % 2), value=8).view(-1, 2)
