@@ -347,7 +347,7 @@ class Federation:
 
     def of(self, table: Mapping[str, Any], node: str) -> Any:
         """Return a table's entry for a node: its own, or that of its role."""
-        return table.get(node, table.get(self.topology.roles[node]))
+        return table.get(node, table.get(self.topology.roles[node])) if table else None
 
     def node(self, id: str) -> Node:
         """Build a node in its initial state."""

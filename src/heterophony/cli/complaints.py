@@ -52,7 +52,8 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
 
 def imported_of(errors: Mapping[str, str], *others: type[Exception]) -> tuple[type[Exception], ...]:
     """Return those of these errors whose modules have been imported, and the others."""
-    return others + tuple(getattr(sys.modules[module], name) for module, name in errors.items() if module in sys.modules)
+    here = sys.modules
+    return others + tuple(getattr(here[module], name) for module, name in errors.items() if module in here)
 
 
 def _about_disk(error: OSError, folder: Path | None) -> str:

@@ -122,8 +122,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     pairs = list(zip(targets, sources, strict=True))
     with torch.no_grad():
         if pairs and pairs[0][0].device.type == "cpu":
-            for to, of in pairs:
-                to.copy_(of)
+            torch._foreach_copy_([to for to, _ in pairs], [of for _, of in pairs])
             return
         alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
         for to, of in pairs:
