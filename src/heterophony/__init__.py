@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.attack import Attack
     from heterophony.kernel.by_level import ByLevel, check_complete, pick
     from heterophony.kernel.capacity import Capacity
+    from heterophony.kernel.compression import Compression
     from heterophony.kernel.compute import Compute
     from heterophony.kernel.deviation import Deviation
     from heterophony.kernel.fields import (
@@ -75,6 +76,7 @@ _HOMES = {
     "kernel.attack": ("Attack",),
     "kernel.by_level": ("ByLevel", "check_complete", "pick"),
     "kernel.capacity": ("Capacity",),
+    "kernel.compression": ("Compression",),
     "kernel.compute": ("Compute",),
     "kernel.deviation": ("Deviation",),
     "kernel.fields": (
@@ -136,6 +138,7 @@ __all__ = [
     "Capacity",
     "Classification",
     "Clock",
+    "Compression",
     "Compute",
     "Count",
     "Counts",

@@ -23,9 +23,10 @@ from heterophony.kernel.alike import Unlike, unlike
 from heterophony.kernel.attack import Attack
 from heterophony.kernel.by_level import check_known, pick, tables, values
 from heterophony.kernel.capacity import Capacity, Cutting, largest, smallest
+from heterophony.kernel.compression import Compression, coded_kinds
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.fields import LARGEST, Sliceable, form_of
-from heterophony.kernel.message import LINKS
+from heterophony.kernel.message import LINKS, Kind
 from heterophony.kernel.method import Method
 from heterophony.kernel.networks import Model, Slice, checked
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
@@ -73,6 +74,7 @@ class Federation:
     joins: Mapping[str, float] = field(default_factory=dict)  # nodes that come later, and when
     egress: Mapping[str, Collection[str]] = field(default_factory=dict)  # kinds that may leave a node
     privacy: Mapping[str, Privacy] = field(default_factory=dict)  # by node id, role, or "" for all others
+    compress: Mapping[str, Compression] = field(default_factory=dict)  # by kind of message; the others travel whole
     attack: Attack | None = None  # who lies, and how
     bound: float | None = None  # the largest float that a tensor in a message may hold; 1e15 if not given
     expel: int | None = None  # after so many messages that are refused or doubted, a participant is put out
@@ -101,6 +103,7 @@ class Federation:
         self._check_liars()
         self._check_dropouts()
         self._check_egress()
+        _ = self.kinds  # raises where one cannot be compressed
         if self.guarded:
             self._check_privacy()
 
@@ -473,7 +476,7 @@ class Federation:
 
     def of(self, table: Mapping[str, Any], node: str) -> Any:
         """Return a table's entry for a node: its own, or that of its role."""
-        return table.get(node, table.get(self.topology.roles[node]))
+        return table.get(node, table.get(self.topology.roles[node])) if table else None
 
     def node(self, id: str) -> Node:
         """Build a node in its initial state."""
@@ -521,6 +524,11 @@ class Federation:
         """Return how what a node sends is clipped and noised; None: it leaves as it is."""
         found: Privacy | None = self.of(self.privacy, node) or self.privacy.get("")
         return found
+
+    @cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """Return the method's kinds by name, as they travel."""
+        return coded_kinds(self.method, self.compress)
 
     @cached_property
     def trainings(self) -> dict[str, Training]:

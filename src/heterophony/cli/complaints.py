@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import typer
+
+# Errors by module. What was not imported has raised none, and importing it takes long.
+WORK = {
+    "heterophony.engines.local_host": "ReactionError",
+    "heterophony.compute.eager": "WorkError",
+    "heterophony.engines.refusals": "Unheard",
+}
+DATA = {"heterophony.data.errors": "DataError"}
+STALLED = {"heterophony.engines.engine": "Stalled"}
 
 
 @contextmanager
@@ -18,10 +27,6 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
     `folder` is the run that can be resumed.
     """
     from heterophony.base import fault
-    from heterophony.compute.eager import WorkError
-    from heterophony.data import DataError
-    from heterophony.engines import Stalled, Unheard
-    from heterophony.engines.local_host import ReactionError
 
     try:
         yield
@@ -31,18 +36,24 @@ def complaints(folder: Path | None = None) -> Iterator[None]:
     except OSError as error:
         complain(_about_disk(error, folder))
         raise typer.Exit(2) from None
-    except (ReactionError, WorkError, Unheard) as error:
+    except imported_of(WORK) as error:
         cause = error.__cause__
-        asked = isinstance(cause, DataError)
+        asked = isinstance(cause, imported_of(DATA))
         if cause is not None and not asked:
             sys.stderr.write(fault.trace(cause))
         complain(str(error))
         raise typer.Exit(2 if asked else 1) from None
-    except (ValueError, Stalled) as error:
+    except imported_of(STALLED, ValueError) as error:
         if not _ours(error):
             raise
         complain(str(error))
         raise typer.Exit(2) from None
+
+
+def imported_of(errors: Mapping[str, str], *others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return those of these errors whose modules have been imported, and the others."""
+    here = sys.modules
+    return others + tuple(getattr(here[module], name) for module, name in errors.items() if module in here)
 
 
 def _about_disk(error: OSError, folder: Path | None) -> str:

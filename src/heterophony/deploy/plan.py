@@ -40,7 +40,7 @@ from heterophony.kernel.topology import (
 )
 from heterophony.settings.assemble import flat
 from heterophony.settings.refusal import refusal
-from heterophony.settings.setting import SecurePart, Strict
+from heterophony.settings.setting import CompressPart, SecurePart, Strict
 
 FILE = "federation.toml"
 # The clock of a deployed federation is a real one: how long work takes is seen, not computed from private sizes.
@@ -102,6 +102,7 @@ class Plan(Strict):
     secure: SecurePart | None = None  # servers get sums of masked numbers instead of messages
     members: dict[str, str] = {}  # with `secure`: by organisation, the public key in whose name it signs
     capacity: dict[str, Capacity] = {}  # by participant: what it holds of the common network, as { width = 0.5 }
+    compress: dict[str, CompressPart] = {}  # by kind of message, how its weights are put into few bits
     expel: int | None = Field(default=None, ge=1)  # after so many messages refused or doubted, a participant is put out
 
     @field_validator("address")
@@ -131,7 +132,7 @@ class Plan(Strict):
     @property
     def digest(self) -> str:
         """Return a hash of what was agreed. Where the coordinator is and how patient it is may change."""
-        later = ("bound", "expel", "secure", "members", "capacity")
+        later = ("bound", "expel", "compress", "secure", "members", "capacity")
         own = {name for name in later if not getattr(self, name)}  # as before there were any
         agreed = self.model_dump(mode="json", exclude={"address", "pace", "rounds", *own})
         return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()
@@ -288,6 +289,7 @@ class Plan(Strict):
             "homes": homes,
             "private_tests": private_tests,
             "bound": self.bound,
+            "compress": {name: part.build() for name, part in self.compress.items()},
             "expel": self.expel,
             "capacity": self.capacity,
         }

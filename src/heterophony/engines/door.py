@@ -22,7 +22,7 @@ class Door:
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        self.kinds = {kind.name: kind for kind in federation.method.kinds}
+        self.kinds = federation.kinds
 
     def kind(self, name: str) -> Kind:
         """Return the declared kind of this name."""

@@ -305,12 +305,14 @@ class Engine:
         for message in box.late():
             self.ledger.incident(self.clock, box.node, "late", _describe(message))
         ready = box.ready()
+        if ready is None:
+            return
         back = self.federation.profile(box.node).next_available(self.clock)
-        if ready is not None and back > self.clock:  # nothing fires on a node that is away
+        if back > self.clock:  # nothing fires on a node that is away
             if math.isfinite(back):
                 self.queue.push(back, Wake(box.node))
             return
-        if ready is None or (isinstance(ready.reaction.trigger, Round | Clock) and self._over()):
+        if isinstance(ready.reaction.trigger, Round | Clock) and self._over():
             return
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")

@@ -13,6 +13,7 @@ from heterophony.base import codec
 from heterophony.base.fault import told
 from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
+from heterophony.engines.coding import Coder
 from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
 from heterophony.engines.offload import Offload
@@ -64,6 +65,7 @@ class LocalHost:
         self.vault = vault
         self.federation, self.executor = federation, executor or executor_of(federation, choices)
         self.outward = Outward(federation, account) if federation.guarded else None
+        self.coder = Coder(federation) if federation.compress else None
         self.door = Door(federation)
         self.mute = {r.name for r in federation.method.reactions if isinstance(r.trigger, Clock)}
         self.nodes: dict[str, Node] = {}
@@ -100,6 +102,8 @@ class LocalHost:
         links = self.door.links(question.node, question.round, question.outside)
         node.links, node.round, node.time = links, question.round, question.start
         node.groups, node.doubts, node.refusals = {}, [], []
+        if self.coder is not None:
+            mail = self.coder.begin(node, mail)
         if self.outward is not None:
             mail = self.outward.begin(node, mail)
         frame = activation.frame = Frame(node, mail, links, question.start)
@@ -234,6 +238,8 @@ class LocalHost:
                     stamped = self.outward.out(frame.node, stamped, frame.mail)
                 if self.federation.attack is not None and send.kind in self.federation.method.told:
                     stamped = self.federation.attack.lied(frame.node, stamped, frame.mail)  # a liar keeps to nothing
+                if self.coder is not None:
+                    stamped = self.coder.out(frame.node, stamped, activation.question.number, len(frame.sends))
                 frame.sends.append((frame.clock, self._hidden(frame.node, stamped)))
 
     def _hidden(self, node: Node, send: Send) -> Send:

@@ -21,9 +21,10 @@ from heterophony.kernel.fields import Counts, PerClass, Probabilities, Scalar, W
 from heterophony.kernel.mailbox import Inbox, Mail, messages
 from heterophony.kernel.message import Body, Kind, Send
 from heterophony.kernel.node import Node
-from heterophony.kernel.privacy import EPSILON, Charge, Privacy, has_anchor
+from heterophony.kernel.privacy import Charge, Privacy, has_anchor
 from heterophony.kernel.work import Fit
 from heterophony.parts.own_value import own_value
+from heterophony.tables.table import EPSILON
 
 log = logging.getLogger("heterophony.privacy")
 

@@ -70,16 +70,17 @@ class Shape:
 class Copied(dict[str, Tensor]):
     """Named tensors that are parts of one. They are a copy already, so that a message takes them as they are."""
 
-    __slots__ = ("form", "parts", "whole")
+    __slots__ = ("form", "names", "parts", "whole")
 
     def __init__(self, parts: Mapping[str, Tensor], whole: Tensor, form: Form) -> None:
         super().__init__(parts)
         self.parts, self.whole, self.form = tuple(parts.values()), whole, form
+        self.names = [*parts] if parts.keys() == form.keys() else None
 
     @property
     def untouched(self) -> bool:
         """Return whether nobody has put another tensor into it since, not even a piece of one that was there."""
-        return self.keys() == self.form.keys() and all(map(operator.is_, self.values(), self.parts))
+        return [*self] == self.names and all(map(operator.is_, self.values(), self.parts))
 
 
 class Field(Protocol):

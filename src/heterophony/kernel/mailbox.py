@@ -150,6 +150,7 @@ class Mailbox:
         self.windows: dict[str, Window] = {}  # by reaction, open ones only
         self.closed: dict[str, int] = {}  # by reaction, the last round whose window has fired
         self.seen: dict[str, tuple[int, int]] = {}  # by sender, the newest id: mail on an edge keeps its order
+        self.begins = any(isinstance(reaction.trigger, Round) for reaction in self.reactions)
         self.round = 0
         self.begun = -1  # the last round that a reaction to `Round` has begun
         self.activations = 0
@@ -246,6 +247,8 @@ class Mailbox:
     # -- what can fire ---------------------------------------------------------------------------------------
     def ready(self) -> Ready | None:
         """Return the reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""
+        if not (self.inbox or self.windows or self.struck or self.begins):  # as most are, most of the time
+            return None
         first: tuple[int, Ready] | None = None
         for reaction in self.reactions:
             hit = self._try(reaction)
@@ -270,8 +273,8 @@ class Mailbox:
 
     def late(self) -> list[Message]:
         """Remove and return mail for windows that are past, where the trigger drops it."""
-        dropped = []
-        for reaction in self.reactions:
+        dropped: list[Message] = []
+        for reaction in self.reactions if self.inbox else ():
             trigger = reaction.trigger
             if isinstance(trigger, Every) and trigger.late == "drop":
                 dropped += [m for m in self._of(trigger.kind.name) if self._past(reaction, m.round)]

@@ -131,8 +131,7 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     pairs = list(zip(targets, sources, strict=True))
     with torch.no_grad():
         if pairs and pairs[0][0].device.type == "cpu":
-            for to, of in pairs:
-                to.copy_(of)
+            torch._foreach_copy_([to for to, _ in pairs], [of for _, of in pairs])
             return
         alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
         for to, of in pairs:
@@ -211,6 +210,7 @@ class Node:
     __slots__ = (
         "account",
         "capacity",
+        "coded",
         "data",
         "device",
         "doubts",
@@ -261,6 +261,7 @@ class Node:
         self.epochs: dict[str, int] = {}  # per data view: how many orders have been drawn from it
         self.account: dict[str, Any] = {}  # what has been told of its data, and how often noise and secrets were drawn
         self.vault: Vault = SeededVault()  # at home, the owner's
+        self.coded: dict[str, Any] = {}  # of compressed messages: what was lost, what was heard, what was sent to whom
 
     # -- place in the network --------------------------------------------------------------------------------
     @property
@@ -355,13 +356,15 @@ class Node:
         }
         if self.past:
             found["past"] = self.past
+        if self.coded:
+            found["coded"] = dict(self.coded)
         return {**found, "account": dict(self.account)} if self.account else found
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over a state. It belongs to the node from then on."""
         self.round = state["round"]
         self.vars.data = moved(dict(state["vars"]), set(state.get("away", ())), self.device)
-        self.account = dict(state.get("account", {}))
+        self.account, self.coded = dict(state.get("account", {})), dict(state.get("coded", {}))
         self.epochs, self.optimisers, self.past = state["epochs"], state["optimisers"], state.get("past", {})
         with torch.no_grad():
             for name, slot in self.slots.items():

@@ -11,7 +11,6 @@ from heterophony.kernel.by_level import ByLevel, values
 from heterophony.kernel.fields import Counts, Features, Labels, LowRank, PerClass, Rows, Scalar, TensorField, Weights
 from heterophony.kernel.message import Kind
 
-EPSILON = "epsilon"  # the quantity, in the table, of what a node has spent so far
 HEADCOUNT = "examples"  # the number that weighs a mean: sent as one, unless it has a clip of its own
 
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from heterophony.base import codec
 from heterophony.base.disk import Disk
 from heterophony.base.seal import digest, opened, sealed
 
@@ -282,14 +281,14 @@ class Run:
         if not self.exists:
             return int(self.spec(self.folder)["rounds"])
         rounds = self._manifest().get("rounds")  # manifests of format 1 may lack it
-        return int(codec.unpack(self._read("queue"))["rounds"] if rounds is None else rounds)
+        return int(_unpacked(self._read("queue"))["rounds"] if rounds is None else rounds)
 
     def node_state(self, node: str) -> dict[str, Any]:
         """Return a node's file in the last snapshot."""
         self._manifest()
         if f"node-{node}" not in self.files:
             raise RunError(f"{self.folder}: node {node} has taken no part so far")
-        return dict(codec.unpack(self._read(f"node-{node}")))
+        return dict(_unpacked(self._read(f"node-{node}")))
 
     def _read(self, name: str) -> bytes:
         """Return a file of the last snapshot. Raise if it is damaged."""
@@ -374,3 +373,10 @@ def first_difference(where: str, a: Any, b: Any) -> tuple[str, Any, Any]:
             if a.get(key) != b.get(key):
                 return first_difference(f"{where}.{key}", a.get(key), b.get(key))
     return where, a, b
+
+
+def _unpacked(data: bytes) -> Any:
+    """Return what a file of a snapshot holds. Tables and JSON are read without torch, which takes long to import."""
+    from heterophony.base import codec
+
+    return codec.unpack(data)

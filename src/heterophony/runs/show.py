@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ TITLES = {"acc": "all domains", "wdp": "own domain", "cdp": "other domains", "pr
 
 
 # -- one run -----------------------------------------------------------------------------------------------------
-def table(summary: Summary) -> Grid:
-    """Return a rich table of the figures of every participant and of their mean."""
+def table(summary: Summary, most: int | None = None) -> Grid:
+    """Return a rich table of the figures of the first participants, of all if no number is given, and of their mean."""
     from rich.table import Table as Grid
 
     setting = "" if summary.setting is None else f" on {summary.setting}"
@@ -37,8 +38,11 @@ def table(summary: Summary) -> Grid:
     grid.add_column("participant")
     for title in columns.values():
         grid.add_column(title, justify="right")
-    for name, own in summary.metrics.participants.items():
+    everyone = summary.metrics.participants
+    for name, own in islice(everyone.items(), most):
         grid.add_row(name, *(score.text(own[key]) for key in columns))
+    if most is not None and len(everyone) > most:
+        grid.add_row(f"({len(everyone) - most} more)", *("" for _ in columns))
     grid.add_section()
     grid.add_row("mean", *(score.text(getattr(summary.metrics, key)) for key in columns), style="bold")
     return grid

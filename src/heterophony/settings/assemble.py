@@ -35,7 +35,7 @@ from heterophony.tasks.task import Task, described
 
 # Keys of `--set` that change the setting; all others are options of the method.
 WORLD = ("data", "models", "topology", "evaluate", "dropout", "profiles", "joins")
-PARTS = (*WORLD, "egress", "privacy", "secure", "attack", "bound", "expel")
+PARTS = (*WORLD, "egress", "privacy", "compress", "secure", "attack", "bound", "expel")
 PLAN = ("rounds", "evaluate")  # of [methods.NAME]; what else stands there are the method's options
 
 
@@ -85,6 +85,7 @@ def assemble(
         joins=chosen.joins,
         egress=chosen.egress,
         privacy={name: part.build() for name, part in chosen.privacy.items()},
+        compress={name: part.build() for name, part in chosen.compress.items()},
         bound=chosen.bound,
         expel=chosen.expel,
         attack=_attack(chosen, world, seed),

@@ -24,6 +24,7 @@ from heterophony.data import ArrayLayout, partitions
 from heterophony.data.flower_partition import FlowerPartition
 from heterophony.data.sources import own as own_data
 from heterophony.kernel.attack import Attack
+from heterophony.kernel.compression import Compression
 from heterophony.kernel.privacy import Privacy
 from heterophony.kernel.profile import Profile
 from heterophony.masking.options import Secure
@@ -660,6 +661,34 @@ class SecurePart(Strict):
         return Secure(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class CompressPart(Strict):
+    """Weights of a kind of message travel in few bits ([Fewer bytes](../how-to/fewer-bytes.md))."""
+
+    bits: int = 32
+    """Of a number: 16, 8 or 4 with stochastic rounding; 32: numbers are not rounded."""
+    keep: float = 1.0
+    """The share of each tensor's numbers that is sent, those with the largest changes."""
+    delta: bool = False
+    """What is sent is the difference from what the sender was sent."""
+    feedback: bool = False
+    """What rounding and leaving out have lost is added to the next message."""
+    momentum: float = 0.0
+    """Of the differences, as in Deep Gradient Compression; with `feedback`."""
+    warmup: int = 0
+    """So many rounds come first that keep more, exponentially less from one to the next."""
+    block: int = 256
+    """So many numbers have a scale of their own."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> CompressPart:
+        self.build()
+        return self
+
+    def build(self) -> Compression:
+        """Return what it says as the engines take it."""
+        return Compression(**{name: getattr(self, name) for name in type(self).model_fields})
+
+
 class TopologyPart(Strict):
     """Who is linked to whom, where the method leaves a choice.
 
@@ -744,6 +773,8 @@ class Setting(Strict):
     """By participant, role, or `""` for all others: how what leaves is clipped and noised, and the budget."""
     secure: SecurePart | None = None
     """Whether servers get sums of masked numbers instead of messages; they get messages if not given."""
+    compress: dict[str, CompressPart] = {}
+    """By kind of message, how its weights are put into few bits; all travel whole if not given."""
 
     @model_validator(mode="after")
     def _folder(self) -> Setting:

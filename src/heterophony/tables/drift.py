@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from heterophony.data.stream import round_at
 from heterophony.tables.interval import mean
 from heterophony.tables.table import Table, model_of_all, tabled
 from heterophony.tasks.score import Score
@@ -108,6 +107,8 @@ def _carried(marks: _Marks) -> _Marks:
 
 
 def _marks(table: Table, product: str, seconds: float | None) -> _Marks:
+    from heterophony.data.stream import round_at  # late: it brings torch
+
     marks: _Marks = {}
     for at in table.ratings():
         concept = at.split.removeprefix("concept-")

@@ -10,6 +10,7 @@ from heterophony.tasks.classification import Classification
 from heterophony.tasks.score import Score, Sums
 from heterophony.tasks.task import Task
 
+EPSILON = "epsilon"  # the quantity of what a node has spent of its privacy budget so far
 _PLACE = ("round", "time", "product", "node", "set", "split")
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from heterophony.base.later import later
 from heterophony.tasks.score import ACCURACY, Score, Sums
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+else:
+    later(globals(), torch="torch", F="torch.nn.functional")
 
 BINS = 15  # of the calibration error
 

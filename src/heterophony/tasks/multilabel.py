@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from heterophony.base.later import later
 from heterophony.tasks.score import ACCURACY, Score, Sums, finite
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+else:
+    later(globals(), torch="torch", F="torch.nn.functional")
 
 SCORES = (
     ACCURACY,

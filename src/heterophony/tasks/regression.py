@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from heterophony.base.later import later
 from heterophony.tasks.score import Pairs, Score, Sums, finite, quotient
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from torch import Tensor
+else:
+    later(globals(), torch="torch", F="torch.nn.functional")
 
 
 def _root(pairs: Pairs) -> float:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from heterophony.base import imported
+from heterophony.base.later import later
 from heterophony.tasks.score import Score, Sums, finite
 from heterophony.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    later(globals(), torch="torch")
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,8 @@ class OwnScore:
     def sum(self, outputs: Tensor, y: Tensor) -> tuple[float | None, int]:
         """Return the sum over rows, and their number."""
         given = imported.call(self.call, "score", outputs.detach(), y)
-        if not isinstance(given, Tensor) or given.shape != y.shape[:1]:
-            found = list(given.shape) if isinstance(given, Tensor) else f"a {type(given).__name__}"
+        if not isinstance(given, torch.Tensor) or given.shape != y.shape[:1]:
+            found = list(given.shape) if isinstance(given, torch.Tensor) else f"a {type(given).__name__}"
             raise ValueError(f"score {self.call!r} must give a tensor of one number for each of {len(y)} rows: {found}")
         return finite(float(given.to(torch.float64).sum())), len(y)
 

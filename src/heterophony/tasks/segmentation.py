@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
+from heterophony.base.later import later
 from heterophony.tasks.classification import ce, flat, kl, labels_misfit
 from heterophony.tasks.score import ACCURACY, Pairs, Score, Sums, finite
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    later(globals(), torch="torch")
 
 
 def _dice(pairs: Pairs) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from heterophony.tasks.classification import SCORES, ce, kl, label_sums, labels_misfit
 from heterophony.tasks.score import Pairs, Score, Sums, quotient
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def _perplexity(pairs: Pairs) -> float:

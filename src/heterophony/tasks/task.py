@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heterophony.base.wording import meant
 from heterophony.tasks.score import Score, Sums
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Task(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heterophony.data.stream import Drift
 from heterophony.runs.findings.finding import Evidence, Finding
 from heterophony.tables.drift import over_time
 from heterophony.tables.interval import mean
@@ -26,6 +25,8 @@ class OverTime(Finding):
         stream = evidence.recipe.get("setting", {}).get("data", {}).get("stream")
         if stream is None:
             return None
+        from heterophony.data.stream import Drift  # late: it brings torch
+
         concepts = len(stream.get("concepts", [{}]))
         drift = Drift(stream.get("drift", "sudden"), concepts, stream.get("every", 10))
         seconds = stream.get("seconds")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heterophony.base.amounts import counted
-from heterophony.kernel.privacy import EPSILON
 from heterophony.runs.findings.finding import Evidence, Finding
+from heterophony.tables.table import EPSILON
 
 if TYPE_CHECKING:
     from heterophony.runs.summary import Summary
