@@ -204,7 +204,7 @@ def _compared(archive: Path, theirs: Path, ours: Path) -> str:
         if known.get(part) != told.get(part):
             where, was, said = first_difference(part, known.get(part), told.get(part))
             raise ArchiveError(
-                f"{archive}: {ours} is another run: here {where} = {was!r:.60}, there {said!r:.60}; choose another --out"
+                f"{archive}: {ours} is another run: {where} = {was!r:.60} here, {said!r:.60} there; take another --out"
             )
     return "further" if _progress(theirs) > _progress(ours) else "kept"
 
