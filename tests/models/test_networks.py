@@ -104,8 +104,8 @@ def test_same_seed_same_weights_and_same_answer_in_eval_mode(name: str) -> None:
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "alexnet"])
-def test_only_alexnet_draws_random_numbers_while_training(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("alexnet", "moderate-cnn")])
+def test_only_networks_with_dropout_draw_random_numbers_while_training(name: str) -> None:
     network = seeded(name)
     state = torch.random.get_rng_state()
     network(images(3, 32))

@@ -203,7 +203,8 @@ def test_another_run_in_its_place_is_named_and_stays(two, small, archive, tmp_pa
     (tmp_path / "two.toml").write_text(text)
     item = left(tmp_path / "two.toml", tmp_path / "out").items[1]
     advanced(item)
-    refused(call("reproduce", "--merge", archive, "--out", tmp_path / "out"), "is another run", "FedAvg")
+    answer = call("reproduce", "--merge", archive, "--out", tmp_path / "out")
+    refused(answer, "FedAvg", "was run with fedprox, not fedavg")
     assert written(item.planned.folder) is not None
     assert not (tmp_path / "out/two/alone").exists()
 

@@ -100,7 +100,7 @@ def _tables(orders: Orders, merged: Merged, root: Path, data: Path | None) -> li
 
 def _work(orders: Orders, compute: Compute, data: Path | None, root: Path) -> dict[str, Any]:
     """Say what remains, and how long it will take; then work on it. Return both as plain values."""
-    from heterophony.studies.campaign import cores
+    from heterophony.runs.execution import cores
     from heterophony.studies.experiments import queue
 
     names = () if orders.name is None else (orders.name,)

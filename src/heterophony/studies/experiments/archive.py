@@ -25,7 +25,7 @@ from typing import Any
 from heterophony.base.disk import Disk
 from heterophony.base.seal import digest, opened, sealed
 from heterophony.runs.folder import find
-from heterophony.runs.run import Run, first_difference
+from heterophony.runs.run import Run, RunError, refuse_other
 
 FORMAT = 1
 HEADER = "archive.json"
@@ -33,7 +33,6 @@ STAGING = ".merging-"
 MOST = 64 * 2**20  # bytes of the header
 PART = re.compile(r"[A-Za-z0-9=+_-][A-Za-z0-9.=+_-]*")  # a folder's or a file's name; none begins with a dot
 FILES = re.compile(r"[a-z_-]+\.(json|jsonl)|snapshot/(manifest\.json|[A-Za-z0-9.=+_-]+\.hph)")
-DECIDES = ("method", "settings", "seed", "device", "precision", "evaluate", "recipe")  # of a spec: what a run is
 
 
 class ArchiveError(ValueError):
@@ -200,12 +199,10 @@ def _compared(archive: Path, theirs: Path, ours: Path) -> str:
         return "new"
     known = Run.spec(ours)
     Run(ours).check()
-    for part in DECIDES:
-        if known.get(part) != told.get(part):
-            where, was, said = first_difference(part, known.get(part), told.get(part))
-            raise ArchiveError(
-                f"{archive}: {ours} is another run: {where} = {was!r:.60} here, {said!r:.60} there; take another --out"
-            )
+    try:
+        refuse_other(ours, known, told)
+    except RunError as error:
+        raise ArchiveError(f"{archive}: {error} (--out)") from None
     return "further" if _progress(theirs) > _progress(ours) else "kept"
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from heterophony.base.amounts import counted
 from heterophony.compute.workers import die_with_parent
 from heterophony.data.sources import catalogue
+from heterophony.data.sources.known_sets import KNOWN_SETS
 from heterophony.kernel.compute import Compute
+from heterophony.runs import execution
 from heterophony.settings.assemble import PARTS
 from heterophony.studies import campaign
 from heterophony.studies.campaign import PlannedRun
@@ -134,7 +136,7 @@ def _sources(planned: PlannedRun) -> list[str]:
 
 def _own(items: Sequence[Item]) -> set[str]:
     """Return the sources that are no known sets: they are looked for when the run is built."""
-    return {source for item in items for source in _sources(item.planned) if source not in catalogue.KNOWN_SETS}
+    return {source for item in items for source in _sources(item.planned) if source not in KNOWN_SETS}
 
 
 def ready(table: Table) -> list[Item]:
@@ -206,7 +208,7 @@ def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callab
     `jobs` None: on a CPU one run a core; on a GPU each table as many as are faster than one, which is tried.
     """
     until = time.time() + 60 * minutes
-    cores = campaign.cores()
+    cores = execution.cores()
     failed: list[str] = []
     with Workers(jobs or cores, until) as workers:
         for table in tables:
