@@ -262,3 +262,35 @@ def test_the_order_is_said_and_the_data_that_are_missing(tmp_path):
     assert "cifar100" in table.missing
     assert queue.ready(table) == []
     assert queue.lines([table], 5.0)[0][5].startswith("data missing: cifar100")
+
+
+def test_measuring_leaves_the_beginnings_of_runs_and_says_the_minutes(two, tmp_path):
+    out = ("--out", tmp_path / "out", "--json")
+    done = said(call("reproduce", two, "--queue", "--measure", "--minutes", 5, *out))
+    (row,) = done["remaining"]
+    assert (row["runs"], row["rounds left"], row["estimated from"]) == (
+        "4 of 4",
+        str(4 * 4 - 2 * queue.FEW),
+        "measured",
+    )
+    assert float(row["minutes"]) >= 0
+
+
+class Timed:
+    """Workers whose runs take so many seconds a round, by how many are at work."""
+
+    jobs = 4
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def run(self, items, jobs, *, span):
+        for item in items:
+            yield item, queue.Stretch(False, Pace(self.seconds[len(items)], 1.0, 3, "m"))
+
+
+@pytest.mark.parametrize(("together", "taken"), [(1.0, 2), (1.7, 2), (1.9, 1), (2.5, 1)])
+def test_runs_are_side_by_side_where_that_is_faster(two, tmp_path, together, taken):
+    """Two at a time are faster where a round takes less than 2 / 1.1 times as long."""
+    items = left(two, tmp_path).items
+    assert queue._tried(Timed({1: 1.0, 2: together}), items, lambda text: None) == taken
