@@ -298,7 +298,7 @@ def test_columns_of_a_run(finished):
     assert of(deviation=3) is None  # of two evaluations
     assert of(after=1.0) == of(score="accuracy") == metrics.acc
     assert of(round="last") == metrics.acc
-    assert of(round="validation") == folder.summary.best.metrics.acc
+    assert of(round="validation") == measured_column(Column(figure="acc"), folder, "best").value
     assert of(round="test") == max(at["acc"] for at in curve(folder.table, folder.homes, "local"))
     with pytest.raises(ValueError, match="best of test"):
         Column(round="test", participants=("a",))
