@@ -162,7 +162,7 @@ def draw(held: Mapping[str, Any], theme: str) -> Path:
             names = list(FAMILIES)
             color = palette.color(str(names.index(family(method))), theme)
             marker = FAMILIES[family(method)][0]
-            axis.plot(_place(sent), value, marker, color=color, ms=7, mec=look["paper"], mew=0.6, zorder=3)
+            axis.plot(_place(sent), value, marker, color=color, ms=7, mec=look["paper"], mew=0.6, zorder=5)
         canvas.draw()
         _name(axis, found, best, look)
     axes[-1].set_xlabel("bytes that all nodes sent in the whole run", color=look["ink"])
@@ -215,7 +215,8 @@ def _name(
 
     halo = [withStroke(linewidth=2, foreground=look["paper"])]
     to_pixels, to_data = axis.transData.transform, axis.transData.inverted().transform
-    taken: list[tuple[float, float, float]] = []  # left, right, middle
+    marks = [to_pixels((_place(sent), value)) for sent, value, _ in found.values()]
+    taken = [(float(x) - 6, float(x) + 6, float(y)) for x, y in marks]  # left, right, middle
     ends = axis.transAxes.transform((1, 1))[1], axis.transAxes.transform((0, 0))[1]
     for method in sorted(found, key=lambda name: (name not in best, -found[name][1])):
         x, y = to_pixels((_place(found[method][0]), found[method][1]))
