@@ -95,7 +95,8 @@ def changed(row, part, **options):
 def test_options_of_parts_that_a_method_has_change_what_it_does(row):
     """Those that it calls unused would not, and everything else of these is read."""
     method = row.build().method
-    for part, own, value in (("local", "initial", 2), ("cohort", "weighted", False)):
+    for part, own, value in (("local", "initial", 2), ("cohort", "weighted", None)):
+        value = not method.cohort.weighted if value is None and hasattr(method, "cohort") else value
         if hasattr(method, part) and f"{part}.{own}" not in method.unused:
             first, other = changed(row, part, **{own: value})
             assert first != other, f"{part}.{own}"

@@ -30,7 +30,7 @@ NAMES = (
     *("fml-tasks", "fml-catfish", "fml-schedules", "fedmd-global-table2", "fedmd-global-table3", "fccl-digits"),
     *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-options", "bhfl-async", "flamby-heart"),
     *("bhfl-languages", "fedh2l-domains", "fedh2l-office", "fedh2l-curves", "fedmd-global-options", "fml-curves"),
-    *("fccl-office", "fccl-curves"),
+    *("fccl-office", "fccl-curves", "niid-bench", "nvflare-cifar10", "pfllib-cifar100", "htfllib-images"),
 )
 FILE = """
 title = "A toy"
@@ -189,6 +189,16 @@ def test_the_command_has_the_flags_of_the_runs(toy, finished, tmp_path):
     assert found["command"] == "heterophony reproduce toy --device cuda --precision bf16"
 
 
+def test_nan_stands_for_a_column_in_which_nothing_is_printed(toy, finished):
+    text = toy.read_text().replace("alone = [50.0, 60.0]", "alone = [nan, 60.0]")
+    (toy.parent / "nan").mkdir()
+    (toy.parent / "nan" / "toy.toml").write_text(text)
+    found = said(call("reproduce", toy.parent / "nan" / "toy.toml", "--table", "--out", finished[0], "--json"))
+    rows = {row["column"]: row for row in found["rows"] if (row["group"], row["arm"]) == ("slow", "alone")}
+    assert [rows[name]["paper"] for name in ("ACC", "own")] == [None, 60.0]
+    assert rows["ACC"]["verdict"] is None
+
+
 def test_columns_that_nobody_has_are_left_out_and_claims_are_counted(toy, tmp_path):
     """B-HFL has no published figures, only expectations."""
     text = toy.read_text()
@@ -287,6 +297,11 @@ def test_columns_of_a_run(finished):
     assert of(deviation=2) >= 0
     assert of(deviation=3) is None  # of two evaluations
     assert of(after=1.0) == of(score="accuracy") == metrics.acc
+    assert of(round="last") == metrics.acc
+    assert of(round="validation") == measured_column(Column(figure="acc"), folder, "best").value
+    assert of(round="test") == max(at["acc"] for at in curve(folder.table, folder.homes, "local"))
+    with pytest.raises(ValueError, match="best of test"):
+        Column(round="test", participants=("a",))
     assert of(after=0.5) == next(at["acc"] for at in curve(folder.table, folder.homes, "local"))
     assert of(after=0.4) is None  # not even a whole round
     assert of(score="f1") == pytest.approx(metrics.get("f1"))

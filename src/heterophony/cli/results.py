@@ -127,9 +127,16 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option(help="Run only this arm or block. Repeatable.")] = None,
     scale: Annotated[float, typer.Option(min=0.001, max=1, help="Take this share of the rounds.")] = 1.0,
     table: Annotated[bool, typer.Option("--table", help="Run nothing: the table of what is finished.")] = False,
+    queue: Annotated[bool, typer.Option("--queue", help="What remains of all experiments, or of NAME.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0, help="With --queue: run for so long; none: only say.")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="With --queue: a few rounds of each arm.")] = False,
+    pack: Annotated[Path | None, typer.Option(help="Write all runs in OUT into one archive (afterwards).")] = None,
+    merge: Annotated[Path | None, typer.Option(help="Put the runs of an archive into OUT (before).")] = None,
     device: Device = "auto",
     precision: Precision = "fp32",
-    jobs: Jobs = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; if not given 1, with --queue as many as are faster.")
+    ] = None,
     data: DataFolder = None,
     to: Annotated[Path | None, typer.Option("--out", help="Run folders and tables.")] = None,
     as_json: Json = False,
@@ -139,12 +146,26 @@ def reproduce(
     Runs that are finished in OUT (runs/reproduce/NAME unless given, with --quick NAME-quick) are reused. Others go on
     where they stopped.
 
+    `--queue` works on what remains of all experiments, those that settle most first, in OUT/NAME (runs/reproduce/NAME).
+    It says first how long each will take. `--pack` and `--merge` carry the runs in OUT from one machine to another.
+
     Example: heterophony reproduce fedh2l-table2 --quick
+
+    Example: heterophony reproduce --queue --minutes 25 --pack runs.tar.xz
     """
     with complaints():
+        from heterophony.cli import queued
         from heterophony.studies.experiments import Experiment, planning
         from heterophony.studies.experiments.reproduction import reproduction
 
+        if queue or pack is not None or merge is not None:
+            version = planning.Version(quick, seeds, scale, tuple(only or ()))
+            orders = queued.Orders(name, version, queue, minutes, measure, pack, merge, jobs, as_json)
+            with stoppable():
+                queued.run(orders, compute_of(device_of(device), precision=precision), data, to)
+            return
+        if minutes is not None or measure:
+            raise ValueError("--minutes and --measure go with --queue")
         if name is None:
             listing.tell(
                 _experiments(data), as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick")
@@ -157,7 +178,7 @@ def reproduce(
         compute = compute_of(device if elsewhere else device_of(device), precision=precision)
         wanted = planning.planned_runs(experiment, version, folder, compute, data)
         if not table:
-            _run_all([planned for runs in wanted.values() for planned in runs], jobs)
+            _run_all([planned for runs in wanted.values() for planned in runs], jobs or 1)
         made = reproduction(experiment, version, folder, compute, data, made=wanted)
     if as_json:
         print(made.as_json())

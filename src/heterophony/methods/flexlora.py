@@ -27,5 +27,5 @@ DEVIATIONS = (
 
 @decides("rule", "by")
 def flexlora(**hetlora: Any) -> HetLoRA:
-    """Adapters of different ranks; what they come to is averaged, and cut to ranks by singular values."""
+    """Adapters of different ranks; what they come to is averaged, and brought to each rank by singular values."""
     return HetLoRA(rule="svd", by="examples", **hetlora)

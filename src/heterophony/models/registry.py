@@ -49,6 +49,7 @@ _TABLE: dict[str, tuple[str, str, dict[str, Any], str]] = {
         for depth in (4, 6, 8, 101, 152)
     },
     "fedavg-cnn": ("cnn", "FedAvgCNN", {}, "two 5x5 convolutions of 32 and 64 channels (FedAvg, HtFLlib)"),
+    "moderate-cnn": ("cnn", "ModerateCNN", {}, "six 3x3 convolutions of 32 to 256 channels (FedMA, NVFlare)"),
     "mobilenetv2": ("mobilenet", "MobileNetV2", {}, "MobileNetV2 (FCCL)"),
     "efficientnet-b0": ("efficientnet", "EfficientNetB0", {}, "EfficientNet-B0 (FCCL)"),
     "googlenet": ("googlenet", "GoogLeNet", {}, "GoogLeNet with BatchNorm (FCCL)"),

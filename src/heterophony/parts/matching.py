@@ -36,6 +36,8 @@ def chain(module: nn.Module, names: Sequence[str]) -> list[Layer]:
             if getattr(part, "groups", 1) != 1 or getattr(part, "transposed", False):
                 raise ValueError(f"{place} has groups or is transposed: units can be matched in plain layers only")
             weight = f"{place}.weight" if place else "weight"
+            if weight not in own:
+                raise ValueError(f"{weight} is frozen or does not travel: units can be matched in whole networks only")
             found.append((weight, own))
         elif own and not found:
             raise ValueError(f"{place} has weights, and no layer before it has units: units cannot be matched")

@@ -61,14 +61,17 @@ def tasks_network(packed: dict[str, Any], number: int) -> dict[str, Tensor]:
 
 
 def _weights(node: Node) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in node.models["model"].named_parameters()}
+    """Return what is trained; frozen parts are nobody's."""
+    named = node.models["model"].named_parameters()
+    return {name: parameter.detach().clone() for name, parameter in named if parameter.requires_grad}
 
 
 @torch.no_grad()
 def _hold(node: Node, may_differ: Named, values: Named) -> None:
     """Give all weights but those that may differ these values."""
     for name, parameter in node.models["model"].named_parameters():
-        parameter.copy_(torch.where(may_differ[name].to(parameter.device), parameter, values[name].to(parameter)))
+        if name in may_differ:
+            parameter.copy_(torch.where(may_differ[name].to(parameter.device), parameter, values[name].to(parameter)))
 
 
 def _taken(weights: Tensor, owner: Tensor, share: float, number: int) -> Tensor:

@@ -22,10 +22,12 @@ def execute(
     engine: Callable[..., Engine] = engines.local,
     told: Sequence[str] | None = None,
     loud: bool = True,
+    watch: Callable[[Engine], None] | None = None,
 ) -> Result:
     """Run a federation, or what is left of it in its folder.
 
-    `told` are the names of trackers, the usual ones if not given. If `loud`, progress is shown.
+    `told` are the names of trackers, the usual ones if not given. If `loud`, progress is shown. `watch` is called with
+    the engine after each wave of events, and may stop it.
     """
     folder = None if record is None else record.folder
     if folder is not None:
@@ -35,12 +37,22 @@ def execute(
         progress.shown(federation, rounds) if loud else nullcontext() as shown,
         trackers.following(names, folder, federation.identity(), shown) as tick,
     ):
-        made = engine(federation, record=record, progress=tick)
+        made = engine(federation, record=record, progress=tick if watch is None else _both(tick, watch))
         with progress.saving_on_interrupt(made):
             result = made.run(rounds)
     if folder is not None:
         observers.end(federation, result, folder)
     return result
+
+
+def _both(first: Callable[[Engine], None], second: Callable[[Engine], None]) -> Callable[[Engine], None]:
+    """Return what calls one after the other."""
+
+    def tick(engine: Engine) -> None:
+        first(engine)
+        second(engine)
+
+    return tick
 
 
 def cores() -> int:

@@ -58,7 +58,7 @@ def _drawn(bar: Progress, task: TaskID, show: Callable[[], None]) -> Tick:
     state = {"round": -1}
 
     def tick(engine: Engine) -> None:
-        done = _round(engine)
+        done = round_of(engine)
         if done != state["round"]:
             state["round"] = done
             bar.update(task, completed=done, text=_facts(engine))
@@ -81,7 +81,7 @@ def _logged(name: str, rounds: int) -> Tick:
     def tick(engine: Engine) -> None:
         now = time.monotonic()
         if now - state["said"] >= 5:
-            done = _round(engine)
+            done = round_of(engine)
             if done != state["round"]:
                 state["round"], state["said"] = done, now
                 log.info("%s: round %d of %d  %s", name, done, rounds, _facts(engine))
@@ -89,7 +89,7 @@ def _logged(name: str, rounds: int) -> Tick:
     return tick
 
 
-def _round(engine: Engine) -> int:
+def round_of(engine: Engine) -> int:
     """Return the round that all who lead have come to. It is asked for at every wave."""
     return min((b.round for n in engine.leads if (b := engine.boxes.get(n)) is not None), default=0)
 

@@ -89,7 +89,7 @@ class Run:
         found = cls.resumable(folder)
         run.begun = cls._spec(folder)[2]
         if spec is not None:
-            _refuse_other(folder, found, json.loads(json.dumps(spec)))
+            refuse_other(folder, found, json.loads(json.dumps(spec)))
         run._acquire()
         return run
 
@@ -342,7 +342,7 @@ class Run:
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
 
 
-def _refuse_other(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+def refuse_other(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
     """Raise if a folder is of another run than what is asked for, and name the first difference."""
     known, given = _deciding(found), _deciding(asked)
     was, now = (_method(about) for about in (known, given))

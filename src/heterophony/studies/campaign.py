@@ -6,7 +6,7 @@ import json
 import logging
 import multiprocessing
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
+from heterophony.engines.engine import Engine
 from heterophony.federation import Federation, options_of
 from heterophony.kernel.compute import Compute
 from heterophony.runs.execution import cores, execute
@@ -131,8 +132,10 @@ def _field(setting: Setting, name: str) -> Any:
     return place
 
 
-def complete(planned: PlannedRun, *, workers: int = 1, loud: bool = True) -> Summary:
-    """Run what is planned, or as much of it as is left, and return its summary."""
+def complete(
+    planned: PlannedRun, *, workers: int = 1, loud: bool = True, watch: Callable[[Engine], None] | None = None
+) -> Summary:
+    """Run what is planned, or as much of it as is left, and return its summary. `watch` may stop the engine."""
     known = planned.finished()
     if known is not None:
         return known
@@ -143,7 +146,7 @@ def complete(planned: PlannedRun, *, workers: int = 1, loud: bool = True) -> Sum
     opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, planned.goal)
     with opened as record:
         Disk().replace(folder / FILE, sealed(planned.terms(), indent=1))
-        return finish(spec, execute(federation, planned.goal, record, loud=loud), folder)
+        return finish(spec, execute(federation, planned.goal, record, loud=loud, watch=watch), folder)
 
 
 def run(runs: Sequence[PlannedRun], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[PlannedRun, Summary]]:

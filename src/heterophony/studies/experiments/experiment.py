@@ -19,7 +19,11 @@ class ExperimentError(ValueError):
 
 
 class Column(Strict):
-    """A figure of a run: of a product's metrics, of a level of a tree, or at a moment of virtual time."""
+    """A figure of a run: of a product's metrics, of a level of a tree, or at a moment of virtual time.
+
+    With `round = "test"` it is the best of all evaluations on test data. That is no figure of ours: it stands beside
+    those of others who report it.
+    """
 
     figure: str = "acc"
     product: str | None = None  # None: the method's headline
@@ -35,6 +39,7 @@ class Column(Strict):
     correlation: Literal["public", "private"] | None = (
         None  # of outputs with others'; the figure is on, or off, diagonal
     )
+    round: Literal["last", "validation", "test"] | None = None  # which counts, where it is not as `keep` says
     deviation: int | None = Field(default=None, ge=2)  # not the value: how it varies over the last so many evaluations
     unit: Literal["per cent", "perplexity", "number"] = "per cent"  # perplexity: the exponential of the mean loss
 
@@ -45,6 +50,8 @@ class Column(Strict):
             raise ValueError("on and off the diagonal are figures of a correlation, and it has no others")
         if (self.unit == "number") != (self.note is not None):
             raise ValueError("a number is what is noted, and what is noted is a number: set both, or neither")
+        if self.round == "test" and (self.participants or self.minus or self.sets):
+            raise ValueError("the best of test is of all participants' models together")
         if self.unit == "perplexity" and (self.at is not None or self.deviation or self.minus or self.participants):
             raise ValueError("perplexity is of a level, or of a product in the last round")
         if self.unit == "perplexity" and self.figure not in ("own", "union", "proxy"):

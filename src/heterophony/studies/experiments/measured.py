@@ -56,6 +56,10 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
         return _on_sets(column, folder, product)
     if column.at is not None or column.after is not None or column.deviation is not None:
         return _along(column, folder, product)
+    keep = keep if column.round is None else {"last": "last", "validation": "best", "test": "test"}[column.round]
+    if keep == "test":
+        values = [at[column.figure] for at in curve(_judged(column, folder.table), folder.homes, product)]
+        return Measured(max((value for value in values if value is not None), default=None))
     first = _of(column, folder, product, keep)
     if column.minus is None or first.value is None:
         return first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isclose
+from math import isclose, isnan
 
 from heterophony.runs.folder import Folder
 from heterophony.studies.campaign import PlannedRun
@@ -152,6 +152,6 @@ def twins(row: Row, other: Row) -> bool:
 
 
 def printed_figure(group: Group, label: str, place: int) -> float | None:
-    """Return what the paper prints in a group for a label and the column at this place."""
+    """Return what the paper prints in a group for a label and the column at this place; nan stands for nothing."""
     figures = group.paper.get(label, ())
-    return figures[place] if place < len(figures) else None
+    return figures[place] if place < len(figures) and not isnan(figures[place]) else None
