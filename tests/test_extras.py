@@ -15,6 +15,7 @@ BRINGS = {
     "data": {"pillow", "scipy"},
     "report": {"plotly", "matplotlib"},
     "parquet": {"pyarrow"},
+    "partitioners": {"flwr-datasets"},
     "hf": {"datasets"},
     "pandas": {"pandas"},
     "privacy": {"dp-accounting"},

@@ -182,7 +182,7 @@ def test_an_edge_server_that_sends_past_its_links_is_refused(calm, tmp_path):
     made, asked = engine(FIGURE, calm), questions(calm, "coast")[0]
     answer = codec.unpack(node_server(FIGURE, "coast", tmp_path / "again").answer(asked))
     question = Question.of({**codec.unpack(asked), "outside": [], "wave": 0})
-    assert made.host._answer(question, codec.pack(answer)).sends[0].to == ("north", "south")
+    assert made.host._answer(question, codec.pack(answer))[0].sends[0].to == ("north", "south")
     ((kind, _, round, body),) = answer["outcome"]["sends"]
     answer["outcome"]["sends"] = [(kind, ("north", "east"), round, body)]
     with pytest.raises(Refused, match="'down' goes to the node's children; 'east' is none of them"):
