@@ -58,7 +58,7 @@ def test_what_cannot_be_is_said_in_one_line(call, arguments, text):
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="pip install 'heterophony[partitioners]'"):
+    with pytest.raises(DataError, match=r"pip install 'heterophony\[partitioners\]'"):
         split("IidPartitioner")
 
 

@@ -84,4 +84,4 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise DataError("a partition of Flower's needs flwr-datasets: pip install 'heterophony[partitioners]'") from None
+        raise DataError("partitions of Flower need flwr-datasets: pip install 'heterophony[partitioners]'") from None
