@@ -22,7 +22,7 @@ from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.organisation import FILE, Organisation
 from heterophony.deploy.plan import FILE as PLAN
 from heterophony.deploy.plan import Plan
-from heterophony.deploy.process import Program, Stopped, forked, stop_on_signals, wait_while
+from heterophony.deploy.process import Program, Stopped, forkable, forked, stop_on_signals, wait_while
 from heterophony.deploy.receipts import Signer
 from heterophony.federation import Federation
 from heterophony.kernel.fields import Refused
@@ -76,6 +76,7 @@ def participate(folder: Path, poll: float = 0.3) -> None:
     own = Organisation.load(folder / FILE)
     key, ca = keys.private(folder / "node.key"), keys.certificate(folder / "ca.crt")  # before anything is loaded
     importlib.import_module("torch._dynamo")  # optimisers import it: once here, not with every question
+    forkable()  # before data are loaded and a model is built
     here = household(folder, Signer(key))
     plan = here.first.plan
     own.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

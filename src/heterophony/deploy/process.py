@@ -54,6 +54,17 @@ class Program:
         self.child = None
 
 
+def forkable() -> None:
+    """Keep torch to one thread in this process, which will be forked.
+
+    Threads of OpenMP are not there in a child. If its parent has used several, a child waits for them for ever. What
+    runs in a child takes as many as its federation says.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+
 def forked(work: Callable[..., Any], *arguments: Any) -> Any:
     """Start a child process with all that is loaded here; its exit code is that of `work`."""
     child = multiprocessing.get_context("fork").Process(target=_work, args=(work, *arguments), daemon=True)
