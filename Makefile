@@ -44,7 +44,8 @@ test-shuffled: $(READY)
 TOOLS = $(VENV)-tools
 $(TOOLS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocs-jupyter latex2mathml build twine
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check mkdocs-material==9.8.1 mkdocs-jupyter==0.26.3 \
+	  latex2mathml==3.81.1 build==1.6.1 twine==7.0.0
 	touch $(TOOLS)/.ready
 
 site: $(TOOLS)/.ready
