@@ -23,7 +23,7 @@ from heterophony.settings.assemble import PARTS
 from heterophony.studies import campaign
 from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, shipped
-from heterophony.studies.experiments.pace import NONE, Expected, Pace, Stopwatch, expected
+from heterophony.studies.experiments.pace import NONE, Expected, MeasuredPace, Stopwatch, expected
 from heterophony.studies.experiments.planning import GroupAndArm, Version, planned_runs
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Table:
     version: Version
     items: tuple[Item, ...]
     runs: int  # of the whole experiment
-    known: Mapping[GroupAndArm, Sequence[Pace]]
+    known: Mapping[GroupAndArm, Sequence[MeasuredPace]]
     missing: tuple[str, ...] = ()  # data sets that are not here
 
     @property
@@ -87,7 +87,7 @@ class Stretch:
     """What a worker did of a run: to its end or not, and why it could not, where it could not."""
 
     ended: bool
-    pace: Pace | None = None
+    pace: MeasuredPace | None = None
     why: str = ""
 
 
@@ -116,9 +116,9 @@ def _table(
     """Return what remains of one experiment: one seed after the other, so that all arms have figures early."""
     planned = planned_runs(experiment, version, folder, compute, data)
     items: list[Item] = []
-    known: dict[GroupAndArm, list[Pace]] = {}
+    known: dict[GroupAndArm, list[MeasuredPace]] = {}
     for place, runs in planned.items():
-        paces = {run.folder: pace for run in runs if (pace := Pace.load(run.folder)) is not None}
+        paces = {run.folder: pace for run in runs if (pace := MeasuredPace.load(run.folder)) is not None}
         if paces:
             known[place] = list(paces.values())
         open_ = [run for run in runs if run.finished() is None]
@@ -245,7 +245,7 @@ def _tried(workers: Workers, items: Sequence[Item], tell: Callable[[str], None])
     return len(same) if many > GAIN * one else 1
 
 
-def _rate(paces: Iterable[Pace | None]) -> float:
+def _rate(paces: Iterable[MeasuredPace | None]) -> float:
     """Return the rounds a second of runs at the same time."""
     return sum(1 / pace.seconds for pace in paces if pace is not None and pace.seconds > 0)
 
