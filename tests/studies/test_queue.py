@@ -280,7 +280,7 @@ def test_measuring_leaves_the_beginnings_of_runs_and_says_the_minutes(two, tmp_p
 
 
 class Timed:
-    """Workers whose runs take so many seconds a round, by how many are at work."""
+    """A pool whose runs take so many seconds a round, by how many are at work."""
 
     jobs = 4
 

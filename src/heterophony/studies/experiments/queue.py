@@ -48,7 +48,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Table:
+class RemainingRuns:
     """What remains of one experiment."""
 
     experiment: Experiment
@@ -99,7 +99,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def remaining(
     root: Path, version: Version, compute: Compute, data: Path | None, names: Sequence[str] = ()
-) -> list[Table]:
+) -> list[RemainingRuns]:
     """Return what remains of these experiments, or of all that are shipped, in the order in which it is run."""
     here = {each.entry.name for each in catalogue.known(data) if each.found}
     found = []
@@ -112,7 +112,7 @@ def remaining(
 
 def _table(
     experiment: Experiment, folder: Path, version: Version, compute: Compute, data: Path | None, here: set[str]
-) -> Table:
+) -> RemainingRuns:
     """Return what remains of one experiment: one seed after the other, so that all arms have figures early."""
     planned = planned_runs(experiment, version, folder, compute, data)
     items: list[Item] = []
@@ -125,7 +125,9 @@ def _table(
         items += [Item(place, run, paces[run.folder].done if run.folder in paces else 0) for run in open_]
     items.sort(key=lambda item: item.planned.seed)
     lacking = sorted({source for item in items for source in _sources(item.planned)} - here - _own(items))
-    return Table(experiment, folder, version, tuple(items), sum(map(len, planned.values())), known, tuple(lacking))
+    return RemainingRuns(
+        experiment, folder, version, tuple(items), sum(map(len, planned.values())), known, tuple(lacking)
+    )
 
 
 def _sources(planned: PlannedRun) -> list[str]:
@@ -139,12 +141,12 @@ def _own(items: Sequence[Item]) -> set[str]:
     return {source for item in items for source in _sources(item.planned) if source not in KNOWN_SETS}
 
 
-def ready(table: Table) -> list[Item]:
+def ready(table: RemainingRuns) -> list[Item]:
     """Return those runs of a table whose data are here."""
     return [item for item in table.items if not set(_sources(item.planned)) & set(table.missing)]
 
 
-def unmeasured(tables: Sequence[Table]) -> Iterator[Item]:
+def unmeasured(tables: Sequence[RemainingRuns]) -> Iterator[Item]:
     """Return the first run of every arm of which nothing was measured: first arms first, so that each table has one."""
     waiting = []
     for table in tables:
@@ -172,19 +174,19 @@ def advance(planned: PlannedRun, until: float, most: int | None = None) -> Stret
     return Stretch(ended, pace)
 
 
-class Workers:
+class RunPool:
     """Processes that advance runs, so many at a time, until a moment."""
 
     def __init__(self, jobs: int, until: float) -> None:
         self.jobs, self.until = jobs, until
         spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
-        self.pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent)
+        self.processes = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent)
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> RunPool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.pool.shutdown(cancel_futures=True)
+        self.processes.shutdown(cancel_futures=True)
 
     def run(
         self, items: Sequence[Item], jobs: int | None = None, *, most: int | None = None, span: float | None = None
@@ -195,14 +197,14 @@ class Workers:
         while waiting or doing:
             while waiting and len(doing) < (jobs or self.jobs) and time.time() < until:
                 item = waiting.pop(0)
-                doing[self.pool.submit(advance, item.planned, until, most)] = item
+                doing[self.processes.submit(advance, item.planned, until, most)] = item
             if not doing:
                 return
             for done in wait(doing, return_when=FIRST_COMPLETED).done:
                 yield doing.pop(done), done.result()
 
 
-def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callable[[str], None]) -> list[str]:
+def work(tables: Sequence[RemainingRuns], minutes: float, jobs: int | None, tell: Callable[[str], None]) -> list[str]:
     """Advance what remains until the minutes are over. Return why some could not be run, one line each.
 
     `jobs` None: on a CPU one run a core; on a GPU each table as many as are faster than one, which is tried.
@@ -210,36 +212,36 @@ def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callab
     until = time.time() + 60 * minutes
     cores = execution.cores()
     failed: list[str] = []
-    with Workers(jobs or cores, until) as workers:
+    with RunPool(jobs or cores, until) as pool:
         for table in tables:
             items = ready(table)
             if not items or time.time() >= until:
                 continue
-            at_once = jobs or (cores if items[0].planned.compute.device == "cpu" else _tried(workers, items, tell))
-            failed += _report(table, workers.run(items, at_once), tell)
+            at_once = jobs or (cores if items[0].planned.compute.device == "cpu" else _tried(pool, items, tell))
+            failed += _report(table, pool.run(items, at_once), tell)
     return failed
 
 
-def measure(tables: Sequence[Table], minutes: float, tell: Callable[[str], None]) -> list[str]:
+def measure(tables: Sequence[RemainingRuns], minutes: float, tell: Callable[[str], None]) -> list[str]:
     """Run a few rounds of every arm that was never measured, one run at a time; they are the beginnings of its runs."""
     failed = []
-    with Workers(1, time.time() + 60 * minutes) as workers:
-        for item, done in workers.run(list(unmeasured(tables)), most=FEW):
+    with RunPool(1, time.time() + 60 * minutes) as pool:
+        for item, done in pool.run(list(unmeasured(tables)), most=FEW):
             failed += [done.why] if done.why else []
             tell(f"{_named(item)}: {done.why or _said(done)}")
     return failed
 
 
-def _tried(workers: Workers, items: Sequence[Item], tell: Callable[[str], None]) -> int:
+def _tried(pool: RunPool, items: Sequence[Item], tell: Callable[[str], None]) -> int:
     """Return how many runs at a time are faster: one arm's seeds alone, and then side by side, each for some seconds.
 
     What is run meanwhile is kept: it is the beginning of these runs.
     """
-    same = [item for item in items if item.place == items[0].place][: workers.jobs]
+    same = [item for item in items if item.place == items[0].place][: pool.jobs]
     if len(same) < 2:
         return 1
-    alone = [done.pace for _, done in workers.run(same[:1], 1, span=TRIAL)]
-    together = [done.pace for _, done in workers.run(same, len(same), span=TRIAL)]
+    alone = [done.pace for _, done in pool.run(same[:1], 1, span=TRIAL)]
+    together = [done.pace for _, done in pool.run(same, len(same), span=TRIAL)]
     one, many = _rate(alone), _rate(together)
     tell(f"{same[0].planned.label}: {one:.2f} rounds a second alone, {many:.2f} with {len(same)} side by side")
     return len(same) if many > GAIN * one else 1
@@ -250,7 +252,7 @@ def _rate(paces: Iterable[MeasuredPace | None]) -> float:
     return sum(1 / pace.seconds for pace in paces if pace is not None and pace.seconds > 0)
 
 
-def _report(table: Table, stretches: Iterable[tuple[Item, Stretch]], tell: Callable[[str], None]) -> list[str]:
+def _report(table: RemainingRuns, stretches: Iterable[tuple[Item, Stretch]], tell: Callable[[str], None]) -> list[str]:
     """Tell of each run what became of it, and return why some could not be run."""
     failed = []
     for item, done in stretches:
@@ -273,7 +275,7 @@ def _said(done: Stretch) -> str:
 HEAD = ["table", "runs", "rounds left", "minutes", "estimated from", "here"]
 
 
-def lines(tables: Sequence[Table], minutes: float | None = None, jobs: int = 1) -> list[list[str]]:
+def lines(tables: Sequence[RemainingRuns], minutes: float | None = None, jobs: int = 1) -> list[list[str]]:
     """Return one line a table: how much is left, how long it will take, how that was estimated, and whether it fits."""
     room, found = minutes, []
     for table in tables:
@@ -288,7 +290,7 @@ def lines(tables: Sequence[Table], minutes: float | None = None, jobs: int = 1) 
     return found
 
 
-def _fit(table: Table, need: float, room: float | None) -> str:
+def _fit(table: RemainingRuns, need: float, room: float | None) -> str:
     """Say whether a table's data are here, and whether it fits into the minutes that are left for it."""
     if table.missing:
         return f"data missing: {', '.join(table.missing)}"
