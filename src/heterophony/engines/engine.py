@@ -23,6 +23,7 @@ from heterophony.engines.question import Answer, Question
 from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
+from heterophony.federation.checks import check_alike
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
@@ -98,7 +99,7 @@ class Engine:
                     self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
-                self.federation.check_alike()
+                check_alike(self.federation)
                 if self.record is not None:
                     self.record.begin()
                 self._start()
