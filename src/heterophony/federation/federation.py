@@ -294,41 +294,41 @@ class Federation:
         """
         return identity_of(self)
 
-    def run(self, rounds: int, out: str | Path | None = None, *, quiet: bool = False, **options: Any) -> Result:
-        """Run on the local engine; with `out`, into a run folder that can be resumed.
+    def run(
+        self,
+        rounds: int,
+        out: str | Path | None = None,
+        *,
+        quiet: bool = False,
+        track: str = "none",
+        **options: Any,
+    ) -> Result:
+        """Run on the local engine or another; with `out`, into a run folder that can be resumed.
 
-        Progress is shown on a terminal and in a notebook, unless it is to be `quiet`.
+        Progress is shown on a terminal and in a notebook, unless it is to be `quiet`. `track` names the trackers that
+        are told in the folder, as `--track` does. `engine=engines.process` and others run it elsewhere. `watch` is
+        called with the engine as the run goes on. All other options are the engine's.
         """
-        from heterophony.runs.run import Run
+        from heterophony.runs.execution import execute, execute_in
 
         if not isinstance(rounds, int) or rounds < 1:
             raise ValueError(f"a run has a whole number of rounds, at least 1, got {rounds!r}")
         self.check()
         if out is None:
-            return self._run(rounds, quiet, options)
-        with Run.create(Path(out), self.identity(), rounds) as run:
-            return self._finished(self._run(rounds, quiet, {**options, "record": run}), Path(out))
+            return execute(self, rounds, loud=not quiet, **options)
+        return execute_in(Path(out), self, rounds, new=True, track=track, loud=not quiet, **options).result
 
-    def resume(self, out: str | Path, rounds: int | None = None, *, quiet: bool = False, **options: Any) -> Result:
+    def resume(
+        self,
+        out: str | Path,
+        rounds: int | None = None,
+        *,
+        quiet: bool = False,
+        track: str | None = None,
+        **options: Any,
+    ) -> Result:
         """Continue a run folder where its last snapshot stands; `rounds` extends it."""
-        from heterophony.runs.run import Run
+        from heterophony.runs.execution import execute_in
 
         self.check()
-        with Run.open(Path(out), self.identity()) as run:
-            return self._finished(self._run(rounds or run.goal, quiet, {**options, "record": run}), Path(out))
-
-    def _run(self, rounds: int, quiet: bool, options: dict[str, Any]) -> Result:
-        """Run on the local engine, and show progress unless it is to be quiet or somebody else shows it."""
-        from heterophony.engines import local
-        from heterophony.runs import progress
-
-        if quiet or "progress" in options:
-            return local(self, **options).run(rounds)
-        with progress.shown(self, rounds) as tick:
-            return local(self, progress=tick, **options).run(rounds)
-
-    def _finished(self, result: Result, out: Path) -> Result:
-        from heterophony.runs.summary import finish
-
-        finish(self.identity(), result, out)
-        return result
+        return execute_in(Path(out), self, rounds, new=False, track=track, loud=not quiet, **options).result
