@@ -14,13 +14,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from torch import Tensor
-
 from heterophony import (
-    Data,
     Deviation,
     Each,
-    Fit,
     Global,
     Inbox,
     Kind,
@@ -39,7 +35,6 @@ from heterophony import (
 )
 from heterophony.parts import (
     Cohort,
-    Nets,
     PublicRows,
     Training,
     answers,
@@ -47,7 +42,6 @@ from heterophony.parts import (
     cross_entropy,
     packed,
     quantised,
-    soft_ce,
     soft_codes,
 )
 
@@ -133,7 +127,7 @@ class CFD(Method):
             mean = self.cohort.of(server, [m for m, _ in said], [labels for _, labels in said])
             labels = as_probabilities(mean)
             if self.dual:
-                yield self.imitate(server, labels)
+                yield self.rows.imitate(server, self.distil, labels)
                 yield Mark("global")
                 logits = yield self.rows.outputs(server)
                 labels = logits.softmax(-1)
@@ -149,14 +143,5 @@ class CFD(Method):
     def learn(self, client: Node, mail: Message) -> Steps:
         labels = soft_codes.understood(client, self.rows, mail.sender, mail.codes, self.down)
         if labels is not None:
-            yield self.imitate(client, labels)
+            yield self.rows.imitate(client, self.distil, labels)
         yield Mark("distilled")
-
-    def imitate(self, node: Node, labels: Tensor) -> Fit:
-        """Return the work order to learn these labels of the round's public rows."""
-        rows = self.rows.of(node)
-        return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
-
-    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with the soft label of each row."""
-        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}
