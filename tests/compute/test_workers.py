@@ -32,7 +32,7 @@ def always_worthwhile(monkeypatch):
 @pytest.mark.parametrize("row", [row for row in METHODS if row.name in (
     "fedavg", "fedavg-normed", "solo", "fedmd-lwof", "fml", "feddf", "fccl-refreshed", "fedh2l", "bhfl", "fedbuff",
 )], ids=lambda row: row.name)  # fmt: skip
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_any_number_of_workers_gives_the_same_bits(row, number):
     federation, one = row.build(), undisturbed(row)
     compute = Workers(Eager(federation.test_sets), number)
