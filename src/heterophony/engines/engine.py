@@ -23,12 +23,13 @@ from heterophony.engines.question import Answer, Question
 from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
+from heterophony.federation.checks import check_alike
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Clock, Every, Round
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import Ledger, described
+from heterophony.tables.ledger import Ledger, described, sender_in
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
@@ -98,7 +99,7 @@ class Engine:
                     self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
-                self.federation.check_alike()
+                check_alike(self.federation)
                 if self.record is not None:
                     self.record.begin()
                 self._start()
@@ -210,7 +211,7 @@ class Engine:
         found = silent(boxes, self.host.others, {a.node: a.refused for a in self.pending})
         moment = max([self.clock, *(a.due for a in self.pending)])
         for absence, why in found:
-            what = f"{absence.kind!r} of round {absence.round} from {absence.sender}"
+            what = described(absence.kind, absence.round, absence.sender)
             self.ledger.incident(moment, absence.receiver, "absent", f"{what}: {why}")
             self.queue.push(moment, absence)
         return bool(found)
@@ -353,7 +354,7 @@ class Engine:
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
             if node not in self.host.others:  # an organisation's word puts nobody out
-                self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
+                self._blame(sender_in(text), answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)

@@ -182,7 +182,7 @@ class LocalHost:
                 asked = asked.at(frame.node)
                 if self.outward is not None:
                     asked = self.outward.fit(frame.node, asked)
-            samples = asked.samples(frame.node) * self.federation.cost(frame.node, asked)
+            samples = asked.samples(frame.node) * self.federation.slicing.cost(frame.node, asked)
         frame.work = asked
         frame.asked += 1
         frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample

@@ -9,7 +9,9 @@ what a role needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 from torch import nn
@@ -34,6 +36,16 @@ class Model:
     def parts(self) -> tuple[str, ...]:
         """Return the sub-modules that travel."""
         return (self.share,) if isinstance(self.share, str) else self.share
+
+
+Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]  # by slot, as a user gives them
+
+
+def model_of(given: Model | nn.Module | Callable[[], nn.Module]) -> Model:
+    """Return a model with a factory. A live module is copied for each node that gets it."""
+    if isinstance(given, Model):
+        return given
+    return Model(partial(deepcopy, given) if isinstance(given, nn.Module) else given)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def assemble(
         untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen, world)
-    if federation.slices:  # of which an exported model has to say how they were cut
+    if federation.slicing.slots:  # of which an exported model has to say how they were cut
         federation = replace(federation, recipe={**recipe, "networks": _networks(federation.models)})
     return federation
 
