@@ -392,13 +392,18 @@ class Federation:
             raise ValueError(f"dropout: no node is called {_stranger(min(unknown), self.topology.roles)}")
         if not self.dropout.rate and not self.dropout.always:
             return
-        for node in self.topology.roles:
-            if self.topology.static[node].children and self.merges_as_mail_comes(node):
-                raise ValueError(
-                    f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
-                    " has dropped out, nor ask it again; take `dropout` out, or say in `profiles` when nodes are"
-                    " `available`"
-                )
+        if (node := self.asynchronous) is not None:
+            raise ValueError(
+                f"dropout: {type(self.method).__name__} is asynchronous, so {node} would never hear that a node"
+                " has dropped out, nor ask it again; take `dropout` out, or say in `profiles` when nodes are"
+                " `available`"
+            )
+
+    @cached_property
+    def asynchronous(self) -> str | None:
+        """Return a node that merges its children's mail without waiting for all; none if there is no such node."""
+        parents = (node for node in self.topology.roles if self.topology.static[node].children)
+        return next((node for node in parents if self.merges_as_mail_comes(node)), None)
 
     def merges_as_mail_comes(self, node: str) -> bool:
         """Tell whether a node merges its children's mail without waiting for all.
@@ -508,12 +513,15 @@ class Federation:
         """Build the first node of a role."""
         return self.node(next(node for node, other in self.topology.roles.items() if other == role))
 
-    @property
+    @cached_property
     def partial(self) -> bool:
-        """Tell whether a participant may miss rounds, the last among them."""
+        """Tell whether a participant may miss rounds, the last among them.
+
+        Where mail is merged as it comes, a participant never knows that a round is the last.
+        """
         windows = [r.trigger for r in self.method.reactions if isinstance(r.trigger, Every)]
         shares = [share for window in windows for share in values(self.method.option(window.share))]
-        return self.dropout.rate > 0 or min(shares, default=1.0) < 1
+        return self.dropout.rate > 0 or min(shares, default=1.0) < 1 or self.asynchronous is not None
 
     def profile(self, node: str) -> Profile:
         """Return what a node's device and network are like."""
