@@ -298,8 +298,8 @@ def _check_alike(name: str, federation: Federation, setting: Setting, world: wor
             f"most {found.width}, or {one} of them"
         )
     raise SettingError(
-        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
-        "of them, or use a method for different networks"
+        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}, and "
+        f"{found.line}: {one} of them, or use a method for different networks"
     )
 
 
