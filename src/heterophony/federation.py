@@ -28,7 +28,7 @@ from heterophony.kernel.compute import Compute
 from heterophony.kernel.fields import LARGEST, Sliceable, form_of
 from heterophony.kernel.message import LINKS, Kind
 from heterophony.kernel.method import Method
-from heterophony.kernel.networks import Model, Slice, checked
+from heterophony.kernel.networks import Model, Slice, checked, uncut
 from heterophony.kernel.node import Node, Slot, laid_out, share_of
 from heterophony.kernel.privacy import Charge, Privacy, PrivateSteps
 from heterophony.kernel.privacy_checks import check_affordable, check_delta, check_door, check_kinds, check_training
@@ -131,8 +131,11 @@ class Federation:
             self._check_keys(by_node, nodes)
 
     def _cut(self) -> None:
-        """Put slices in the place of the networks that the method slices, for each node by its capacity."""
-        if not self.slices:
+        """Put slices in the place of the networks that the method slices, for each node by its capacity.
+
+        What another method has cut is whole again.
+        """
+        if not self.slices and not any(map(_is_cut, self.models.values())):
             return
         known: dict[tuple[int, str, Capacity], dict[str, Model]] = {}  # equal nodes have one table
         models: dict[str, Models] = {}
@@ -144,7 +147,7 @@ class Federation:
             key = id(given), role, own
             if key not in known:
                 slices = self.slices.get(role, {})
-                made = {slot: _model(model) for slot, model in given.items()}
+                made = {slot: uncut(_model(model)) for slot, model in given.items()}
                 known[key] = {
                     slot: slices[slot].of(model, own, self._whole) if slot in slices else model
                     for slot, model in made.items()
@@ -661,6 +664,11 @@ def _model(model: Model | nn.Module | Callable[[], nn.Module]) -> Model:
     if isinstance(model, Model):
         return model
     return Model(partial(deepcopy, model) if isinstance(model, nn.Module) else model)
+
+
+def _is_cut(models: Models) -> bool:
+    """Return whether some of these are slices of networks."""
+    return any(isinstance(_model(model).build, Cutting) for model in models.values())
 
 
 def _starts(models: Models) -> dict[str, list[Any]]:
