@@ -79,7 +79,7 @@ class Federation:
             views = {owner: {"train": own} if isinstance(own, Data) else own for owner, own in self.data.items()}
             object.__setattr__(self, "data", views)
         checks.check_built(self)
-        if self.slicing.slots:
+        if self.slicing.needed:
             object.__setattr__(self, "models", self.slicing.models())
         if self.guarded:
             checks.check_privacy(self)

@@ -206,15 +206,16 @@ class Slice:
 
     def of(self, model: Model, own: Capacity, whole: Capacity) -> Model:
         """Return the slice of a model. A slice is cut anew from what it is a slice of."""
-        cutting = Cutting(uncut(model).build, self.cut, own, whole)
-        share, buffers = self.share or model.share, self.buffers or model.buffers
-        common = model.common or self.start == "alike"
-        return replace(model, build=cutting, share=share, buffers=buffers, common=common)
+        given = uncut(model)
+        cutting = Cutting(given.build, self.cut, own, whole, given)
+        share, buffers = self.share or given.share, self.buffers or given.buffers
+        common = given.common or self.start == "alike"
+        return replace(given, build=cutting, share=share, buffers=buffers, common=common)
 
 
 def uncut(model: Model) -> Model:
     """Return the whole that this model is a slice of, or the model itself."""
-    return replace(model, build=model.build.build, share="") if isinstance(model.build, Cutting) else model
+    return model.build.given if isinstance(model.build, Cutting) else model
 
 
 @dataclass(frozen=True)
