@@ -85,7 +85,9 @@ def test_idle_nodes_that_are_rows_only_give_the_same_bits(name, tmp_path):
     assert set(found.nodes) == set(wanted.nodes)
     assert list(rows.idle)
     assert set(rows.leads) <= set(rows.boxes)
-    federation = built(name)
+    objects = local(built(name))
+    objects.run(2)
+    wanted, federation = objects.run(3), built(name)
     for rounds in (2, 3):
         start = Run.open if rounds == 3 else Run.create
         with start(tmp_path / "run", federation.identity(), *[2] * (rounds == 2), cadence=0.0) as run:

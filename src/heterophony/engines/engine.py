@@ -176,6 +176,9 @@ class Engine:
         """Look whether the run makes sense, tell how far it is, and save it when it is time."""
         self._check_heard()
         self._let_go()
+        if self.record is None:
+            self.table.rows.spill()
+            self.ledger.rows.spill()
         if self.progress is not None:
             self.progress(self)
         if self.record is not None and self.record.due():

@@ -31,6 +31,7 @@ from filelock import FileLock, Timeout
 from heterophony.base.disk import Disk
 from heterophony.base.seal import digest, opened, sealed
 from heterophony.base.store import Damaged, Store
+from heterophony.tables.rows import Rows, lines
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
@@ -227,13 +228,14 @@ class Run:
         self.disk.write(path, data)
         self.files[name], self.sums[name] = path.name, digest(data)
 
-    def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+    def _append(self, table: str, rows: Rows) -> None:
         """Write the rows that a table has had since the last snapshot."""
-        data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
+        data = lines(rows[self.written[table] :])
         self.disk.append(self.folder / f"{table}.jsonl", data)
         self.written[table] = len(rows)
         self.lengths[table] += len(data)
         self.hashes[table].update(data)
+        rows.leave(self.folder / f"{table}.jsonl", self.lengths[table])
 
     def _sweep(self) -> None:
         """Remove what no manifest names: the last snapshot's replaced files, or a crashed one's."""
@@ -246,10 +248,12 @@ class Run:
         """Put an engine where the last snapshot stands."""
         manifest = self._manifest()
         self.earlier = float(manifest.get("seconds", 0.0))
-        whole = {table: self._bytes(table, manifest.get("tables", {})) for table in TABLES}
-        rows = {table: self._parsed(table, data) for table, data in whole.items()}
+        rows: dict[str, Rows] = {}
+        for table in TABLES:
+            data = self._bytes(table, manifest.get("tables", {}))
+            self.hashes[table] = hashlib.sha256(data)
+            rows[table] = self._parsed(table, data)
         engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
-        self.hashes = {table: hashlib.sha256(data) for table, data in whole.items()}
         self.written = {table: len(found) for table, found in rows.items()}
         queue = self._read("queue")
         self._open_nodes()
@@ -347,7 +351,7 @@ class Run:
         for table in TABLES:
             self._bytes(table, sums)
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
+    def rows(self, table: str) -> Rows:
         """Return a table as the last snapshot has it. The run may be in progress."""
         sums = self.sums_of_tables()
         return self._parsed(table, self._bytes(table, sums))
@@ -373,13 +377,18 @@ class Run:
             raise RunError(f"{path} is damaged (its checksum differs)")
         return data
 
-    def _parsed(self, table: str, data: bytes) -> list[dict[str, Any]]:
+    def _parsed(self, table: str, data: bytes) -> Rows:
         """Return the rows of a table."""
+        path, rows = self.folder / f"{table}.jsonl", Rows()
+        at = 0
         try:
-            return [dict(json.loads(line)) for line in data.splitlines()]
+            for line in data.splitlines(keepends=True):
+                rows.append(dict(json.loads(line)))
+                at += len(line)
+                rows.leave(path, at)
         except (ValueError, TypeError):
-            path = self.folder / f"{table}.jsonl"
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+        return rows
 
 
 def refuse_other(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
