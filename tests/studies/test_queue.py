@@ -4,8 +4,11 @@ import io
 import json
 import shutil
 import tarfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -297,3 +300,34 @@ def test_runs_are_side_by_side_where_that_is_faster(two, tmp_path, together, tak
     """Two at a time are faster where a round takes less than 2 / 1.1 times as long."""
     items = left(two, tmp_path).items
     assert queue._tried(Timed({1: 1.0, 2: together}), items, lambda text: None) == taken
+
+
+class Device:
+    """A device with room for so many runs: one more ends at once, as on a GPU without memory."""
+
+    def __init__(self, room):
+        self.room, self.busy, self.most, self.lock = room, 0, 0, threading.Lock()
+
+    def advance(self, planned, until, most):
+        with self.lock:
+            if self.busy >= self.room:
+                return queue.Stretch(False, None, f"{planned}: CUDA error: out of memory")
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        time.sleep(0.01)
+        with self.lock:
+            self.busy -= 1
+        return queue.Stretch(True)
+
+
+@pytest.mark.parametrize(("room", "ended"), [(2, True), (5, True), (0, False)])
+def test_runs_without_room_wait_until_there_are_fewer_and_one_alone_is_said(monkeypatch, room, ended):
+    device = Device(room)
+    monkeypatch.setattr(queue, "advance", device.advance)
+    workers = queue.RunPool(4, time.time() + 60)
+    workers.processes = ThreadPoolExecutor(4)
+    items = [queue.Item(("", str(i)), SimpleNamespace(), 0) for i in range(6)]
+    found = list(workers.run(items))
+    assert sorted(item.place for item, _ in found) == [item.place for item in items]
+    assert [stretch.ended for _, stretch in found] == [ended] * 6
+    assert device.most == min(room, 4)

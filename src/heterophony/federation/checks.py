@@ -231,13 +231,12 @@ def _check_dropouts(federation: Federation) -> None:
         raise ValueError(f"dropout: no node is called {stranger(min(unknown), federation.topology.roles)}")
     if not federation.dropout.rate and not federation.dropout.always:
         return
-    for node in federation.topology.roles:
-        if federation.topology.static[node].children and federation.merges_as_mail_comes(node):
-            raise ValueError(
-                f"dropout: {_method(federation)} is asynchronous, so {node} would never hear that a node"
-                " has dropped out, nor ask it again; take `dropout` out, or say in `profiles` when nodes are"
-                " `available`"
-            )
+    if (node := federation.asynchronous) is not None:
+        raise ValueError(
+            f"dropout: {_method(federation)} is asynchronous, so {node} would never hear that a node"
+            " has dropped out, nor ask it again; take `dropout` out, or say in `profiles` when nodes are"
+            " `available`"
+        )
 
 
 def _check_egress(federation: Federation) -> None:

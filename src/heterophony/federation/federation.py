@@ -79,7 +79,7 @@ class Federation:
             views = {owner: {"train": own} if isinstance(own, Data) else own for owner, own in self.data.items()}
             object.__setattr__(self, "data", views)
         checks.check_built(self)
-        if self.slicing.slots:
+        if self.slicing.needed:
             object.__setattr__(self, "models", self.slicing.models())
         if self.guarded:
             checks.check_privacy(self)
@@ -207,12 +207,21 @@ class Federation:
                 found.append(Charge("training", noise, min(1.0, (batch or len(train)) / len(train))))
         return found
 
-    @property
+    @cached_property
+    def asynchronous(self) -> str | None:
+        """Return a node that merges its children's mail without waiting for all; none if there is no such node."""
+        parents = (node for node in self.topology.roles if self.topology.static[node].children)
+        return next((node for node in parents if self.merges_as_mail_comes(node)), None)
+
+    @cached_property
     def partial(self) -> bool:
-        """Tell whether a participant may miss rounds, the last among them."""
+        """Tell whether a participant may miss rounds, the last among them.
+
+        Where mail is merged as it comes, a participant never knows that a round is the last.
+        """
         windows = [r.trigger for r in self.method.reactions if isinstance(r.trigger, Every)]
         shares = [share for window in windows for share in values(self.method.option(window.share))]
-        return self.dropout.rate > 0 or min(shares, default=1.0) < 1
+        return self.dropout.rate > 0 or min(shares, default=1.0) < 1 or self.asynchronous is not None
 
     def merges_as_mail_comes(self, node: str) -> bool:
         """Tell whether a node merges its children's mail without waiting for all.

@@ -10,7 +10,7 @@ import torch
 from heterophony.base.seeds import seeded
 from heterophony.kernel.capacity import Capacity, Cutting
 from heterophony.kernel.fields import Sliceable, form_of
-from heterophony.kernel.networks import Model, Models, Slice, checked, model_of
+from heterophony.kernel.networks import Model, Models, Slice, checked, model_of, uncut
 from heterophony.kernel.node import Node, Slot
 from heterophony.kernel.statistics import statistics
 from heterophony.kernel.work import Fit, Predict, Work
@@ -32,8 +32,16 @@ class Slicing:
             if own:
                 self.slots[role] = own
 
+    @property
+    def needed(self) -> bool:
+        """Return whether the method slices networks, or another method has sliced those that are here."""
+        return bool(self.slots) or any(_is_cut(models) for models in self.federation.models.values())
+
     def models(self) -> dict[str, Models]:
-        """Return the models of each node, with slices in the place of the networks that the method slices."""
+        """Return the models of each node, with slices in the place of the networks that the method slices.
+
+        What another method has cut is whole again.
+        """
         federation, whole = self.federation, self._whole()
         known: dict[tuple[int, str, Capacity], dict[str, Model]] = {}  # equal nodes have one table
         models: dict[str, Models] = {}
@@ -51,7 +59,7 @@ class Slicing:
     def _cut(self, given: Models, role: str, own: Capacity, whole: Capacity) -> dict[str, Model]:
         """Return the models of a node with slices among them."""
         slices = self.slots.get(role, {})
-        made = {slot: model_of(model) for slot, model in given.items()}
+        made = {slot: uncut(model_of(model)) for slot, model in given.items()}
         return {slot: slices[slot].of(model, own, whole) if slot in slices else model for slot, model in made.items()}
 
     def _whole(self) -> Capacity:
@@ -87,3 +95,8 @@ class Slicing:
         row = rows.take(torch.zeros(1, dtype=torch.int64)).x
         costs = [build.cost(row) if isinstance(build, Cutting) else 1.0 for build in builds]
         return sum(costs) / len(costs)
+
+
+def _is_cut(models: Models) -> bool:
+    """Return whether some of these are slices of networks."""
+    return any(isinstance(model_of(model).build, Cutting) for model in models.values())

@@ -142,7 +142,6 @@ class Built:
     make: Callable[..., nn.Module]
     of: Mapping[str, NetworkChoice]
     travels: str | tuple[str, ...] = ""
-    averaged: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         name = getattr(self.make, "__qualname__", "")
@@ -155,9 +154,25 @@ class Built:
                 known = "Own(), Global(), Same(), Built(...)"
                 raise ValueError(f"Built({name}): of.{part} = {choice!r}; it is one of {known}")
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the sub-modules that travel."""
+        return (self.travels,) if isinstance(self.travels, str) else self.travels
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Return those of its networks that travel by themselves."""
+        return tuple(part for part in self.parts if part in self.of)
+
+    @property
+    def averaged(self) -> bool:
+        """Return whether what travels is of a network that is averaged."""
+        of = [choice for part, choice in self.of.items() if {"", part} & {path.split(".")[0] for path in self.parts}]
+        return any(choice.averaged for choice in of)
+
     def models(self, name: str, offer: Offer) -> dict[str, Model]:
         parts = {part: choice.models(part, offer)[part] for part, choice in self.of.items()}
-        travels = (self.travels,) if isinstance(self.travels, str) else self.travels
+        travels = self.parts
         share: list[str] = []
         for travelling in travels:
             inner = parts[travelling].parts if travelling in parts else ("",)
@@ -191,15 +206,16 @@ class Slice:
 
     def of(self, model: Model, own: Capacity, whole: Capacity) -> Model:
         """Return the slice of a model. A slice is cut anew from what it is a slice of."""
-        cutting = Cutting(uncut(model).build, self.cut, own, whole)
-        share, buffers = self.share or model.share, self.buffers or model.buffers
-        common = model.common or self.start == "alike"
-        return replace(model, build=cutting, share=share, buffers=buffers, common=common)
+        given = uncut(model)
+        cutting = Cutting(given.build, self.cut, own, whole, given)
+        share, buffers = self.share or given.share, self.buffers or given.buffers
+        common = given.common or self.start == "alike"
+        return replace(given, build=cutting, share=share, buffers=buffers, common=common)
 
 
 def uncut(model: Model) -> Model:
     """Return the whole that this model is a slice of, or the model itself."""
-    return replace(model, build=model.build.build, share="") if isinstance(model.build, Cutting) else model
+    return model.build.given if isinstance(model.build, Cutting) else model
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,11 @@ DEVIATIONS = (
         "where the shares q sum to nothing or less, all are trusted alike",
         "q / sum(q) would turn round, or grow without bound",
     ),
+    Deviation(
+        "trust in the first round",
+        "1 / K for each of K clients, so that all trusts sum to one in each round",
+        "The authors' code has 1 / (K - 1) in the first round. With Adam the step is the same.",
+    ),
     Deviation("local epochs", "an option", "the authors' code has as many as make private rows like public ones"),
 )
 

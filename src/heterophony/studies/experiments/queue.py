@@ -31,6 +31,7 @@ FIRST = ("fccl-digits", "fedmd-global-table3", "flamby-heart", "niid-bench", "fm
 TRIAL = 20.0  # seconds of rounds, alone and side by side, after which the faster way is taken
 GAIN = 1.1  # side by side must be so many times faster
 FEW = 3  # rounds of a run that is only measured
+NO_ROOM = ("out of memory", "busy or unavailable")  # what a GPU says that has no memory left for one more
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class Stretch:
     ended: bool
     pace: MeasuredPace | None = None
     why: str = ""
+
+    @property
+    def crowded_out(self) -> bool:
+        """Return whether it stopped because the device had no memory left: with fewer beside it, it may go on."""
+        return any(words in self.why for words in NO_ROOM)
 
 
 def ordered(names: Iterable[str]) -> list[str]:
@@ -177,10 +183,14 @@ def advance(planned: PlannedRun, until: float, most: int | None = None) -> Stret
 class RunPool:
     """Processes that advance runs, so many at a time, until a moment."""
 
-    def __init__(self, jobs: int, until: float) -> None:
+    def __init__(self, jobs: int, until: float, device: str = "cpu") -> None:
         self.jobs, self.until = jobs, until
         spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
-        self.processes = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent)
+        # A process keeps the GPU's memory that its run took, and a failure of the GPU too: there each run has its own.
+        each = None if device == "cpu" else 1
+        self.processes = ProcessPoolExecutor(
+            jobs, mp_context=spawn, initializer=die_with_parent, max_tasks_per_child=each
+        )
 
     def __enter__(self) -> RunPool:
         return self
@@ -191,17 +201,27 @@ class RunPool:
     def run(
         self, items: Sequence[Item], jobs: int | None = None, *, most: int | None = None, span: float | None = None
     ) -> Iterator[tuple[Item, Stretch]]:
-        """Yield what became of each run as it comes. None is begun when the moment has come."""
-        waiting, doing = list(items), dict[Future[Stretch], Item]()
+        """Yield what became of each run as it comes. None is begun when the moment has come.
+
+        A run that others have left no memory for waits until there are fewer of them. It goes on from its snapshot.
+        """
+        waiting, doing = list(items), dict[Future[Stretch], tuple[Item, int]]()
         until = self.until if span is None else min(self.until, time.time() + span)
+        room = jobs or self.jobs
         while waiting or doing:
-            while waiting and len(doing) < (jobs or self.jobs) and time.time() < until:
+            while waiting and len(doing) < room and time.time() < until:
                 item = waiting.pop(0)
-                doing[self.processes.submit(advance, item.planned, until, most)] = item
+                doing[self.processes.submit(advance, item.planned, until, most)] = item, room
             if not doing:
                 return
             for done in wait(doing, return_when=FIRST_COMPLETED).done:
-                yield doing.pop(done), done.result()
+                item, others = doing.pop(done)
+                stretch = done.result()
+                if stretch.crowded_out and others > 1:
+                    room = max(1, len(doing))
+                    waiting.insert(0, item)
+                else:
+                    yield item, stretch
 
 
 def work(tables: Sequence[RemainingRuns], minutes: float, jobs: int | None, tell: Callable[[str], None]) -> list[str]:
@@ -212,21 +232,26 @@ def work(tables: Sequence[RemainingRuns], minutes: float, jobs: int | None, tell
     until = time.time() + 60 * minutes
     cores = execution.cores()
     failed: list[str] = []
-    with RunPool(jobs or cores, until) as pool:
-        for table in tables:
-            items = ready(table)
-            if not items or time.time() >= until:
-                continue
-            at_once = jobs or (cores if items[0].planned.compute.device == "cpu" else _tried(pool, items, tell))
-            failed += _report(table, pool.run(items, at_once), tell)
+    waiting = [(table, items) for table in tables if (items := ready(table))]
+    if not waiting:
+        return failed
+    device = waiting[0][1][0].planned.compute.device
+    with RunPool(jobs or cores, until, device) as workers:
+        for table, items in waiting:
+            if time.time() >= until:
+                break
+            at_once = jobs or (cores if device == "cpu" else _tried(workers, items, tell))
+            failed += _report(table, workers.run(items, at_once), tell)
     return failed
 
 
 def measure(tables: Sequence[RemainingRuns], minutes: float, tell: Callable[[str], None]) -> list[str]:
     """Run a few rounds of every arm that was never measured, one run at a time; they are the beginnings of its runs."""
     failed = []
-    with RunPool(1, time.time() + 60 * minutes) as pool:
-        for item, done in pool.run(list(unmeasured(tables)), most=FEW):
+    items = list(unmeasured(tables))
+    device = items[0].planned.compute.device if items else "cpu"
+    with RunPool(1, time.time() + 60 * minutes, device) as workers:
+        for item, done in workers.run(items, most=FEW):
             failed += [done.why] if done.why else []
             tell(f"{_named(item)}: {done.why or _said(done)}")
     return failed
