@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.base import codec
-from heterophony.base.fault import told
+from heterophony.base.fault import in_one_line
 from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
 from heterophony.engines.coding import Coder
@@ -335,4 +335,4 @@ class _located:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
             where = f"node {self.node}, round {self.round}, reaction {self.reaction!r}"
-            raise ReactionError(f"{where}: {told(error)}") from error
+            raise ReactionError(f"{where}: {in_one_line(error)}") from error

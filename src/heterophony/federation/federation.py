@@ -78,7 +78,7 @@ class Federation:
         if any(isinstance(views, Data) for views in self.data.values()):
             views = {owner: {"train": own} if isinstance(own, Data) else own for owner, own in self.data.items()}
             object.__setattr__(self, "data", views)
-        checks.check_built(self)
+        checks.check_consistent(self)
         if self.slicing.needed:
             object.__setattr__(self, "models", self.slicing.models())
         if self.guarded:
