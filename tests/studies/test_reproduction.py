@@ -31,6 +31,7 @@ NAMES = (
     *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-options", "bhfl-async", "flamby-heart"),
     *("bhfl-languages", "fedh2l-domains", "fedh2l-office", "fedh2l-curves", "fedmd-global-options", "fml-curves"),
     *("fccl-office", "fccl-curves", "niid-bench", "nvflare-cifar10", "pfllib-cifar100", "htfllib-images"),
+    "heterofl-levels",
 )
 FILE = """
 title = "A toy"

@@ -244,6 +244,11 @@ class Mailbox:
         """Note that the clock of a reaction has struck."""
         self.struck.add(name)
 
+    @property
+    def rests(self) -> bool:
+        """Return whether nothing lies here that could fire, be waited for or be asked for: only counters are left."""
+        return not (self.busy or self.inbox or self.windows or self.absences or self.struck)
+
     # -- what can fire ---------------------------------------------------------------------------------------
     def ready(self) -> Ready | None:
         """Return the reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""

@@ -23,7 +23,7 @@ class Halves(nn.Module):
         return logits
 
 
-class Sum(nn.Module):
+class ResidualBlock(nn.Module):
     """The sum of two branches of the same input: a residual connection."""
 
     def __init__(self, branch: nn.Module, shortcut: nn.Module) -> None:

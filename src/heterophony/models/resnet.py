@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check, conv_bn
 
 BLOCKS: dict[int, tuple[int, ...]] = {
     4: (1,),
@@ -45,7 +45,7 @@ class ResNet(Halves):
                 outputs = width * expansion
                 same = stride == 1 and channels == outputs
                 shortcut = nn.Identity() if same else conv_bn(channels, outputs, 1, stride, activation=None)
-                layers += [Sum(make(channels, width, stride), shortcut), nn.ReLU()]
+                layers += [ResidualBlock(make(channels, width, stride), shortcut), nn.ReLU()]
                 channels = outputs
         super().__init__(nn.Sequential(*layers, GlobalMean()), channels, classes)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check
 
 Init = Literal["torch", "fan-out"]
 
@@ -53,10 +53,10 @@ def _block(conv: Callable[..., nn.Module], inputs: int, outputs: int, stride: in
         conv(outputs, outputs),
     ]
     if inputs == outputs and stride == 1:
-        return Sum(nn.Sequential(*before, *branch), nn.Identity())
+        return ResidualBlock(nn.Sequential(*before, *branch), nn.Identity())
     # Where the width changes, the shortcut too starts from the activated input, as in the authors' code.
     shortcut = conv(inputs, outputs, kernel=1, stride=stride)
-    return nn.Sequential(*before, Sum(nn.Sequential(*branch), shortcut))
+    return nn.Sequential(*before, ResidualBlock(nn.Sequential(*branch), shortcut))
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, *, init: Init) -> nn.Conv2d:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heterophony.tables.rows import Rows
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.score import Score, Sums
 from heterophony.tasks.task import Task
@@ -34,7 +35,7 @@ class Table:
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), task: Task | None = None) -> None:
-        self.rows = list(rows)
+        self.rows = Rows(rows)
         self.task: Task = task or Classification()
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
