@@ -177,6 +177,7 @@ class Engine:
         """Look whether the run makes sense, tell how far it is, and save it when it is time."""
         self._check_heard()
         self._let_go()
+        self.network.forget(self.clock)
         if self.record is None:
             self.table.rows.spill()
             self.ledger.rows.spill()
