@@ -37,11 +37,7 @@ def over_time(
     found = []
     for round in sorted({round for _, round in marks}):
         now, gone = shares(round), _gone(shares, round)
-        evaluated = {
-            participant: marked
-            for participant, home in homes.items()
-            if (marked := marks.get((server or participant, round), {}).get(home)) is not None
-        }
+        evaluated = _evaluated(marks, homes, server, round)
         rows = []
         for participant, marked in evaluated.items():
             rates = {concept: rate for concept, (rate, _) in marked.items()}
@@ -52,6 +48,12 @@ def over_time(
             latest = max(time for marked in evaluated.values() for _, time in marked.values())
             found.append({"round": round, "time": latest, **means})
     return found
+
+
+def _evaluated(marks: _Marks, homes: Mapping[str, str], server: str | None, round: int) -> dict[str, _Marked]:
+    """Return the marks of each participant whose model, or that of all at the server, was evaluated in a round."""
+    found = {who: marks.get((server or who, round), {}).get(home) for who, home in homes.items()}
+    return {who: marked for who, marked in found.items() if marked is not None}
 
 
 def _remember(best: dict[int, float], rates: Mapping[int, float | None], score: Score) -> None:
