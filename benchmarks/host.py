@@ -42,7 +42,7 @@ from heterophony.methods import FedAvg
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
 
-USERS, COHORT, ROWS, WARM = 1000, 50, 50, 45  # in 45 rounds most clients are met once
+USERS, COHORT, ROWS, WARM = 1000, 50, 50, 90  # in 90 rounds nearly all clients are met
 
 
 class NarrowCnn(nn.Sequential):

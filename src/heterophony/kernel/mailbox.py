@@ -83,12 +83,13 @@ def by_sender(mail: Sequence[Message], read: Callable[[Message], Made]) -> dict[
 Mail = Message | Inbox | None  # what a reaction is given
 
 
-def messages(mail: Mail) -> list[Message]:
+def messages(mail: Mail) -> Sequence[Message]:
     """Return all messages of some mail, with those that were swept along."""
     if mail is None:
-        return []
-    own = [mail] if isinstance(mail, Message) else mail
-    return [*own, *mail.also]
+        return ()
+    if isinstance(mail, Message):
+        return (mail, *mail.also)
+    return [*mail, *mail.also]
 
 
 def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:

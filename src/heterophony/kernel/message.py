@@ -188,17 +188,23 @@ def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
     Each question to a GPU waits until it has done all its work, so that one question is better than many.
     """
     asked: dict[int, tuple[Body, Tensor]] = {}
+    flat: dict[int, tuple[Body, Tensor]] = {}  # those that are one tensor each
     for kind, body in mail:
-        if body.verdict is not None or id(body) in asked:
+        if body.verdict is not None or id(body) in asked or id(body) in flat:
             continue
         weights = [body.get(key) for key in kind.weights]
         if len(weights) != 1 or not isinstance(weights[0], dict):
             continue
-        number = total(weights[0])
-        if number is not None:
+        if isinstance(weights[0], Copied) and weights[0].untouched and weights[0].whole.is_floating_point():
+            flat[id(body)] = body, weights[0].whole
+        elif (number := total(weights[0])) is not None:
             asked[id(body)] = body, number
-    if len(asked) < 2:
+    if len(asked) + len(flat) < 2:
         return
+    if flat:  # one launch for all
+        sums = torch._foreach_norm([whole for _, whole in flat.values()], 1)
+        for (body, _), number in zip(flat.values(), sums, strict=True):
+            asked[id(body)] = body, number
     numbers = [number for _, number in asked.values()]
     device = numbers[0].device  # a number from a snapshot may still be on the CPU
     found = torch.stack([number.to(device, torch.float32) for number in numbers]).tolist()

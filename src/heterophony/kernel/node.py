@@ -133,6 +133,9 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
         if targets and targets[0].device.type == "cpu":
             torch._foreach_copy_(targets, sources)
             return
+        if len({(tensor.dtype, tensor.is_cuda) for tensor in (*targets, *sources)}) == 1:
+            torch._foreach_copy_(targets, sources)
+            return
         alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
         for to, of in zip(targets, sources, strict=True):
             if of.is_cuda and to.is_cuda:

@@ -26,7 +26,7 @@ def mean(items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[
     names, form = list(items[0]), form_in_common(items)
     # What are parts of one tensor are added as one.
     tensors = [[item[name] for name in names] if form is None else [item.whole] for item in items]  # type: ignore[attr-defined]
-    merged = torch._foreach_mul(tensors[0], shares[0] / total)  # one launch for many tensors
+    merged = list(torch._foreach_mul(tensors[0], shares[0] / total))  # one launch for many tensors
     for own, share in zip(tensors[1:], shares[1:], strict=True):
         torch._foreach_add_(merged, own, alpha=share / total)
     if form is not None:
