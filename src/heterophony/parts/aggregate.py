@@ -23,7 +23,8 @@ def mean(items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
         raise ValueError(f"{len(items)} items need as many shares >= 0, got {list(shares)}")
     total = sum(shares)
-    names, form = list(items[0]), form_in_common(items)
+    form = form_in_common(items)
+    names = list(items[0] if form is None else form)
     # What are parts of one tensor are added as one.
     tensors = [[item[name] for name in names] if form is None else [item.whole] for item in items]  # type: ignore[attr-defined]
     merged = list(torch._foreach_mul(tensors[0], shares[0] / total))  # one launch for many tensors
