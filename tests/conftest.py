@@ -1,4 +1,4 @@
-"""What holds for every test: one torch thread, a seed of its own, the toys on the path, patience on slow machines."""
+"""What holds for every test: one torch thread, a seed and modules of its own, the toys on the path, patience."""
 
 import sys
 import zlib
@@ -31,3 +31,15 @@ def pytest_fixture_setup(fixturedef):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     seed(getattr(item, "originalname", item.name))
+
+
+@pytest.fixture(autouse=True)
+def own_modules(tmp_path_factory):
+    """Forget the modules that a test has imported from its own folder: another test's may have the same name."""
+    known = set(sys.modules)
+    yield
+    if len(sys.modules) > len(known):
+        folder = str(tmp_path_factory.getbasetemp())
+        for name in sys.modules.keys() - known:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+                del sys.modules[name]

@@ -27,7 +27,7 @@ from heterophony.models import create
 from heterophony.runs import exported, progress
 from heterophony.runs.run import Run
 from heterophony.settings import shipped
-from toys.altering import altered
+from toys.altering import altered, flipped, row_of
 
 SMALL = """
 summary = "Two tiny domains"
@@ -841,10 +841,10 @@ def test_a_folder_that_may_not_be_written(small, tmp_path):
 
 def damage(folder: Path, what: str) -> None:
     manifest = folder / "snapshot" / "manifest.json"
-    node = folder / "snapshot" / json.loads(manifest.read_text())["files"]["node-a"]
+    node, place = row_of(folder, "a")
     match what:
         case "flipped":
-            node.write_bytes(bytes([node.read_bytes()[0] ^ 1]) + node.read_bytes()[1:])
+            flipped(node, place)
         case "short":
             node.write_bytes(node.read_bytes()[:-5])
         case "missing":

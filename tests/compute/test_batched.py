@@ -37,13 +37,13 @@ from heterophony.parts.schedules import Ramp, Stairs
 from heterophony.parts.training import Training
 from heterophony.parts.transforms import Proximal
 from toys.federations import METHODS
+from toys.undisturbed import undisturbed
 from toys.world import TESTS, net, points
 
 
 @pytest.mark.parametrize("row", METHODS, ids=lambda row: row.name)
 def test_lanes_equal_one_at_a_time_to_the_bit(row):
-    federation = row.build()
-    alone = local(federation, **row.options).run(row.rounds)
+    federation, alone = row.build(), undisturbed(row)
     batched = Batched(federation.test_sets)
     together = local(federation, executor=batched, **row.options).run(row.rounds)
     assert together.digest == alone.digest

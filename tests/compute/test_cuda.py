@@ -35,7 +35,7 @@ def test_agrees_with_the_cpu_within_rounding(row):
             there = gpu.state(node)["models"][slot]
             gaps = [(tensor - there[name].cpu()).abs().double().flatten() for name, tensor in tensors.items()]
             # Adam's first steps turn a last bit into a whole step, so that a small tensor may be far off.
-            assert torch.cat(gaps).mean() < 2e-2, (node, slot)
+            assert torch.cat(gaps).mean() < 3e-2, (node, slot)
 
 
 def test_encoded_equals_in_memory_and_resume_equals_uninterrupted(row, tmp_path):

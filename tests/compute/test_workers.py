@@ -20,6 +20,7 @@ from heterophony.kernel.work import Fit
 from heterophony.models import create
 from heterophony.parts.losses import cross_entropy
 from toys.federations import METHODS
+from toys.undisturbed import undisturbed
 from toys.world import net, points
 
 
@@ -31,10 +32,9 @@ def always_worthwhile(monkeypatch):
 @pytest.mark.parametrize("row", [row for row in METHODS if row.name in (
     "fedavg", "fedavg-normed", "solo", "fedmd-lwof", "fml", "feddf", "fccl-refreshed", "fedh2l", "bhfl", "fedbuff",
 )], ids=lambda row: row.name)  # fmt: skip
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_any_number_of_workers_gives_the_same_bits(row, number):
-    federation = row.build()
-    one = local(federation, **row.options).run(row.rounds)
+    federation, one = row.build(), undisturbed(row)
     compute = Workers(Eager(federation.test_sets), number)
     several = local(federation, executor=compute, **row.options).run(row.rounds)
     assert compute.forks  # there were children

@@ -8,8 +8,9 @@ from heterophony.deploy.node_server import NodeServer
 from heterophony.deploy.node_store import NodeStore
 from heterophony.deploy.plan import Plan
 from heterophony.deploy.remote_host import RemoteHost
-from heterophony.engines import Engine, local
+from heterophony.engines import Engine
 from toys.federations import METHODS
+from toys.undisturbed import undisturbed
 
 
 # Without those that nobody waits in: there, what is merged with what depends on real time.
@@ -24,7 +25,7 @@ def test_every_method_ends_as_in_one_process(row, tmp_path):
     time = Clock()  # real time would decide whether a deadline passes while this machine is busy
     host = RemoteHost(plan, federation, Direct(node_servers), clock=time, sleep=time.sleep)
     result = Engine(federation, host).run(row.rounds)
-    here = local(row.build()).run(row.rounds)
+    here = undisturbed(row)
     assert result.digest == here.digest
     assert result.ledger.bytes() == here.ledger.bytes()
     assert not result.ledger.incidents

@@ -90,8 +90,9 @@ def test_a_process_that_is_killed_or_stands_still_costs_time_and_nothing_else(fa
         check(ring, ring.finish())
 
 
+@pytest.mark.slow
 def test_kills_on_both_sides(tmp_path):
-    """The short version that `make test` runs: over TLS with node keys, a node dies in one round, the SuperLink in the
+    """The short version: over TLS with node keys, a node dies in one round, the SuperLink in the
     next, and the federation ends with the digests of a calm run in one process."""
     with Loopback(FML, tmp_path, slow(pause=0.7), pace={"poll": 0.2, "again": 10.0}) as ring:
         ring.start("serve", *NAMES)

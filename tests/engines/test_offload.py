@@ -6,12 +6,14 @@ import pytest
 import torch
 from torch import nn
 
+from conformance.test_invariants import crash
 from heterophony import Compute, Data, Federation
-from heterophony.engines import local
+from heterophony.engines import local, offload
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.training import Training
+from heterophony.runs.run import Run
 from toys.federations import METHODS
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -70,6 +72,39 @@ def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch
     grown = memory("RssAnon") - before
     assert grown < 0.2 * 400 * 4e6
     assert not list(tmp_path.iterdir())  # nothing to clean up
+
+
+@pytest.mark.parametrize("name", ["fedavg", "lg-fedavg", "scaffold", "fedbuff", "bhfl"])
+def test_idle_nodes_that_are_rows_only_give_the_same_bits(name, tmp_path):
+    """And so does a run that goes on from rows; those that lead, or have mail, are none."""
+    objects, rows = local(built(name)), local(built(name))
+    rows.host.offload.most = 0
+    wanted, found = objects.run(3), rows.run(3)
+    assert found.digest == wanted.digest
+    assert found.table.rows == wanted.table.rows
+    assert found.ledger.rows == wanted.ledger.rows
+    assert set(found.nodes) == set(wanted.nodes)
+    assert list(rows.idle)
+    assert set(rows.leads) <= set(rows.boxes)
+    objects = local(built(name))
+    objects.run(2)
+    wanted, federation = objects.run(3), built(name)
+    for rounds in (2, 3):
+        start = Run.open if rounds == 3 else Run.create
+        with start(tmp_path / "run", federation.identity(), *[2] * (rounds == 2), cadence=0.0) as run:
+            engine = local(built(name), record=run)
+            engine.host.offload.most = 0
+            again = engine.run(rounds)
+    assert again.digest == wanted.digest
+    assert again.table.rows == wanted.table.rows
+    assert again.state(min(rows.idle)).keys() == wanted.state(min(rows.idle)).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lg-fedavg", "scaffold"])
+def test_a_run_of_rows_that_is_killed_at_any_write_ends_on_the_same_bits(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(offload, "OBJECTS", 0)
+    crash(next(row for row in METHODS if row.name == name), tmp_path, resume_each=True)
 
 
 @CUDA

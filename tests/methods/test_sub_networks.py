@@ -210,11 +210,11 @@ def one_row(lie):
 
 def test_a_slice_of_another_width_is_refused_at_the_door():
     federation = sliced_star(HeteroFL(local=B16, **PLAIN))
-    sliced = federation.held("server", "c1", "model")
+    sliced = federation.slicing.held("server", "c1", "model")
     assert sliced.weights == federation.node("c1").slots["model"].form
     assert sliced.weights != federation.node("c2").slots["model"].form
     field = HeteroFL.kinds[1].fields["weights"]
-    shape = Shape(sent=lambda model: federation.held("server", "c1", model))
+    shape = Shape(sent=lambda model: federation.slicing.held("server", "c1", model))
     field.fits(federation.node("c1").weights(), shape)
     with pytest.raises(Refused, match=r"0.weight has shape \(3, 8\), expected \(6, 8\)"):
         field.fits(federation.node("c2").weights(), shape)
@@ -305,8 +305,8 @@ def test_a_plan_says_what_each_organisation_holds():
     own = Model(lambda: net(99)())  # what an organisation has besides does not matter
     at_home = plan.organisation("north", own, rows("north")).node("north").slots["model"].form
     assert at_home["0.weight"][0] == (6, 8)
-    assert plan.coordinator().held("server", "north", "model").weights == at_home
-    assert plan.coordinator().held("server", "south", "model").weights["0.weight"][0] == (12, 8)
+    assert plan.coordinator().slicing.held("server", "north", "model").weights == at_home
+    assert plan.coordinator().slicing.held("server", "south", "model").weights["0.weight"][0] == (12, 8)
     assert plan.digest != case.plan().digest
 
 

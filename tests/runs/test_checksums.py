@@ -12,7 +12,7 @@ from heterophony.runs import show
 from heterophony.runs.folder import Folder
 from heterophony.runs.run import Run, RunError
 from heterophony.runs.summary import Summary
-from toys.altering import altered, outdated
+from toys.altering import altered, in_files, outdated
 from toys.compared import call, refused, said
 from toys.federations import B16, weights_star
 
@@ -146,6 +146,7 @@ def test_a_folder_of_an_earlier_version_can_be_shown_and_is_not_resumed(folder, 
 
 def test_commands_show_and_export_a_run_of_an_earlier_version_and_refuse_to_resume_it(runs, tmp_path):
     folder = shutil.copytree(runs / "solo" / "seed-0", tmp_path / "run")
+    in_files(folder)
     altered(folder, "spec.json", lambda spec: {**spec, "format": 2, "settings": {"of": "that time"}})
     assert said(call("show", folder, "--json"))["rounds"] == 2
     refused(call("resume", folder, "--rounds", 3), "made by an earlier version of heterophony")

@@ -13,7 +13,7 @@ from heterophony.engines import local
 from heterophony.methods import FedAvg
 from heterophony.parts.cohort import Cohort
 from heterophony.runs.run import Run, RunError
-from toys.altering import altered
+from toys.altering import altered, flipped, row_of
 from toys.federations import B16, weights_star
 
 ROUNDS = 6
@@ -85,9 +85,7 @@ def test_a_folder_in_use_is_refused(folder):
 
 
 def damage(path: Path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(bytes(data))
+    flipped(path, path.stat().st_size // 2)
 
 
 def newest(folder, pattern):
@@ -97,9 +95,11 @@ def newest(folder, pattern):
 @pytest.mark.parametrize(
     ("harm", "text"),
     [
-        (lambda f: damage(newest(f, "node-c0*.hph")), "is damaged"),
+        (lambda f: flipped(*row_of(f, "c0")), "nodes.hph is damaged"),
+        (lambda f: damage(newest(f, "index*.hph")), "nodes.hph is damaged .the checksum of its index"),
         (lambda f: damage(newest(f, "queue*.hph")), "is damaged"),
-        (lambda f: newest(f, "node-c1*.hph").unlink(), "is missing"),
+        (lambda f: newest(f, "nodes.hph").unlink(), "is missing"),
+        (lambda f: newest(f, "index*.hph").unlink(), "is missing"),
         (lambda f: (f / "snapshot/manifest.json").write_text("{"), "manifest.json is damaged"),
         (lambda f: (f / "snapshot/manifest.json").write_text("{}"), "manifest.json is damaged"),
         (lambda f: (f / "spec.json").write_text("nonsense"), "spec.json is damaged"),
@@ -120,29 +120,20 @@ def test_a_damaged_run_is_one_clear_line_and_stays_as_it_is(folder, harm, text):
 def test_only_touched_nodes_are_rewritten(tmp_path):
     """With one client a round, a snapshot writes that client, the server and the queue, not the other clients."""
     from heterophony import Federation
-    from heterophony.base.disk import Disk
     from heterophony.kernel.topology import star
     from toys.federations import CLIENTS
     from toys.world import net, private
 
-    class Counting(Disk):
-        names: list
-
-        def write(self, path, data):
-            self.names.append(path.name)
-            super().write(path, data)
-
-    disk = Counting()
-    disk.names = []
     models = {role: {"model": net()} for role in ("server", "client")}
     made = Federation(FedAvg(cohort=Cohort(fraction=0.3)), star(CLIENTS), models, private(CLIENTS))
-    with Run.create(tmp_path / "run", made.identity(), 2, disk=disk, cadence=0.0) as run:
+    with Run.create(tmp_path / "run", made.identity(), 2, cadence=0.0) as run:
         engine = local(made, record=run)
         engine.run(1)
-        disk.names.clear()
+        names, put = [], run.nodes.put
+        run.nodes.put = lambda name, row, mark: (names.append(name), put(name, row, mark))
         engine.run(2)
-    clients = {name.split(".")[0] for name in disk.names if name.startswith("node-c")}
-    assert len(clients) <= 2
+    assert "server" in names
+    assert 1 <= len({name for name in names if name.startswith("c")}) <= 2
 
 
 SCRIPT = """

@@ -41,6 +41,15 @@ class Photographer(Disk):
         self._torn(path, data, "ab")
         super().append(path, data)
 
+    def place(self, file, offset: int, data: bytes) -> None:
+        self._picture()
+        picture = self._picture()
+        if picture:
+            with open(picture / Path(file.name).relative_to(self.folder), "r+b") as torn:
+                torn.seek(offset)
+                torn.write(data[: len(data) // 2])
+        super().place(file, offset, data)
+
     def rename(self, old: Path, new: Path) -> None:
         self._picture()
         super().rename(old, new)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def naming(path: Path | str | int) -> Iterator[None]:
     """Put a file's name into an error that has none. A full disk raises such an error when bytes are written."""
     try:
         yield
@@ -63,6 +64,22 @@ class Disk:
         with naming(path), open(path, "ab", opener=self._open) as file:
             file.write(data)
             file.flush()
+            os.fsync(file.fileno())
+
+    def opened(self, path: Path) -> FileIO:
+        """Open a file to read it and to `place` bytes in it; a new one if there is none."""
+        return FileIO(str(path), "r+", opener=lambda name, flags: self._open(name, flags | os.O_CREAT))
+
+    def place(self, file: FileIO, offset: int, data: bytes) -> None:
+        """Write in the midst of an open file. It is on the disk after `settle`."""
+        with naming(file.name):
+            file.seek(offset)
+            while data:
+                data = data[file.write(data) :]
+
+    def settle(self, file: FileIO) -> None:
+        """Wait until all that was placed in a file is on the disk."""
+        with naming(file.name):
             os.fsync(file.fileno())
 
     def truncate(self, path: Path, length: int) -> None:

@@ -14,21 +14,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heterophony.base import codec
+from heterophony.base.store import Store
 from heterophony.compute.numerics import arithmetic
 from heterophony.engines.door import Door
 from heterophony.engines.event import Absence, Arrival, Deadline, Event, Free, Join, Queue, Tick, Wake
-from heterophony.engines.host import Activation, Host
+from heterophony.engines.host import Activation, Host, LetsGo
+from heterophony.engines.idle import Idle
 from heterophony.engines.network import Network
 from heterophony.engines.question import Answer, Question
 from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
+from heterophony.federation.checks import check_alike
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Clock, Every, Round
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import Ledger, described
+from heterophony.tables.ledger import Ledger, described, sender_in
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
@@ -69,7 +72,11 @@ class Engine:
         self.stop = False  # set from outside (a signal): save after the present events, then stop
         self.queue = Queue()
         self.waves = 0
-        self.boxes: dict[str, Mailbox] = {}
+        self.boxes: dict[str, Mailbox] = {}  # of nodes that have taken part, but for those that are rows of `idle`
+        self.idle = Idle(Store() if record is None else record.nodes)
+        self.letting = host if isinstance(host, LetsGo) else None
+        if self.letting is not None:
+            self.letting.idle = self.idle
         self.pending: list[Activation] = []
         self.lost: set[str] = set()  # nodes on other machines that give no sign
         self.outside = set(federation.joins)  # nodes that have not joined yet
@@ -98,7 +105,7 @@ class Engine:
                     self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
-                self.federation.check_alike()
+                check_alike(self.federation)
                 if self.record is not None:
                     self.record.begin()
                 self._start()
@@ -169,6 +176,11 @@ class Engine:
     def _after_wave(self) -> None:
         """Look whether the run makes sense, tell how far it is, and save it when it is time."""
         self._check_heard()
+        self._let_go()
+        self.network.forget(self.clock)
+        if self.record is None:
+            self.table.rows.spill()
+            self.ledger.rows.spill()
         if self.progress is not None:
             self.progress(self)
         if self.record is not None and self.record.due():
@@ -176,6 +188,24 @@ class Engine:
         if self.stop:
             self._save()
             raise KeyboardInterrupt
+
+    def _let_go(self) -> None:
+        """Make rows of nodes for which the host has no room, where their mailbox has nothing to do."""
+        if self.letting is None:
+            return
+        for node in self.letting.surplus():
+            if node not in self.boxes or self._is_awake(node):
+                continue
+            if node in self.dirty or node not in self.idle:
+                self.write_row(node)
+            self.dirty.discard(node)
+            self.letting.release(node)
+            del self.boxes[node]
+
+    def _is_awake(self, node: str) -> bool:
+        """Say whether a node may have something to do without new mail, or leads."""
+        box = self.boxes[node]
+        return not box.rests or box.role == self.method.roles[0] or self._wakes_alone(box.role)
 
     def _quiet(self) -> bool:
         """Say whether nothing is under way but clocks, and reactions on machines that give no sign."""
@@ -210,7 +240,7 @@ class Engine:
         found = silent(boxes, self.host.others, {a.node: a.refused for a in self.pending})
         moment = max([self.clock, *(a.due for a in self.pending)])
         for absence, why in found:
-            what = f"{absence.kind!r} of round {absence.round} from {absence.sender}"
+            what = described(absence.kind, absence.round, absence.sender)
             self.ledger.incident(moment, absence.receiver, "absent", f"{what}: {why}")
             self.queue.push(moment, absence)
         return bool(found)
@@ -353,7 +383,7 @@ class Engine:
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
             if node not in self.host.others:  # an organisation's word puts nobody out
-                self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
+                self._blame(sender_in(text), answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)
@@ -502,8 +532,11 @@ class Engine:
     def box(self, node: str) -> Mailbox:
         if node not in self.boxes:
             topology = self.federation.topology
-            self.boxes[node] = Mailbox(node, topology.roles[node], self.method, topology.level(node))
-            self.dirty.add(node)
+            box = self.boxes[node] = Mailbox(node, topology.roles[node], self.method, topology.level(node))
+            if node in self.idle:
+                box.restore(self.idle.box(node))
+            else:
+                self.dirty.add(node)
         return self.boxes[node]
 
     # -- the end ---------------------------------------------------------------------------------------------
@@ -582,7 +615,7 @@ class Engine:
             Ledger(self.ledger.rows),
             clock=self.clock,
             seconds=seconds,
-            nodes=tuple(self.boxes),
+            nodes=tuple(dict.fromkeys([*self.boxes, *self.idle])),
             homes=self.federation.homes,
             headline=self.method.headline,
             host=self.host,
@@ -597,13 +630,21 @@ class Engine:
         self.record.save(self)
 
     def encode_node(self, node: str) -> bytes:
-        """Return one node's file in a snapshot: its own state and its mailbox."""
+        """Return one node's row in a snapshot: its own state and its mailbox."""
         return codec.pack({"node": self.host.state(node), "box": self.boxes[node].state()})
 
-    def restore_node(self, node: str, data: bytes) -> None:
-        value = codec.unpack(data)
-        self.host.restore(node, value["node"])
-        self.box(node).restore(value["box"])
+    def write_row(self, node: str) -> None:
+        self.idle.put(node, self.encode_node(node), self._is_awake(node))
+
+    def restore_nodes(self) -> None:
+        """Put the nodes back of which there are rows. Where the host reads rows itself, only the awake ones' mail."""
+        if self.letting is not None:
+            for node in sorted(self.idle.store.marked):
+                self.box(node)
+            return
+        for node in list(self.idle):
+            self.box(node)
+            self.host.restore(node, self.idle.state(node))
 
     def encode_queue(self) -> bytes:
         """Return the rest of a snapshot: clock, mail in flight, timers, who has yet to join."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from heterophony.engines.idle import Idle
 from heterophony.engines.question import Answer, Question
 from heterophony.kernel.fields import Shape
 from heterophony.kernel.message import Send
@@ -54,3 +55,16 @@ class Host(Protocol):
 
     def digest(self, node: str) -> bytes:
         """Return a hash of the node's models."""
+
+
+@runtime_checkable
+class LetsGo(Protocol):
+    """A host that need not hold all nodes as objects: a node that is none is as its row says, or as it is built."""
+
+    idle: Idle | None  # the rows; an engine sets it
+
+    def surplus(self) -> Sequence[str]:
+        """Return idle nodes for which there is no room as objects, each once after a reaction."""
+
+    def release(self, id: str) -> None:
+        """Forget a node's object."""

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from heterophony.base import codec
-from heterophony.base.fault import told
+from heterophony.base.fault import in_one_line
 from heterophony.compute import Executor, executor_of
 from heterophony.compute.eager import Job
 from heterophony.engines.coding import Coder
 from heterophony.engines.door import Door
 from heterophony.engines.host import Activation
+from heterophony.engines.idle import Idle
 from heterophony.engines.offload import Offload
 from heterophony.engines.outward import Account, Outward
 from heterophony.engines.question import Answer, Question
@@ -53,6 +54,7 @@ class LocalHost:
     """Holds nodes as objects. Python code runs at once; work waits until `step` computes all that is pending."""
 
     others: frozenset[str] = frozenset()
+    idle: Idle | None = None
 
     def __init__(
         self,
@@ -85,10 +87,15 @@ class LocalHost:
             if self.vault is not None:
                 self.nodes[id].vault = self.vault
             self.offload.built(self.nodes[id])
+            if self.idle is not None and id in self.idle:
+                self.nodes[id].restore(self.idle.state(id))
         return self.nodes[id]
 
+    def surplus(self) -> list[str]:
+        return self.offload.surplus()
+
     def release(self, id: str) -> None:
-        """Forget a node: it is another worker's from now on."""
+        """Forget a node: it is another worker's from now on, or a row."""
         if (node := self.nodes.pop(id, None)) is not None:
             self.offload.gone(node)
         self.shapes.pop(id, None)
@@ -182,7 +189,7 @@ class LocalHost:
                 asked = asked.at(frame.node)
                 if self.outward is not None:
                     asked = self.outward.fit(frame.node, asked)
-            samples = asked.samples(frame.node) * self.federation.cost(frame.node, asked)
+            samples = asked.samples(frame.node) * self.federation.slicing.cost(frame.node, asked)
         frame.work = asked
         frame.asked += 1
         frame.clock += samples * self.federation.profile(activation.node).seconds_per_sample
@@ -280,6 +287,8 @@ class LocalHost:
 
     def state(self, node: str) -> dict[str, Any]:
         self.offload.settle()
+        if node not in self.nodes and self.idle is not None and node in self.idle:
+            return self.idle.state(node)
         return self._held(node).state()
 
     def restore(self, node: str, state: dict[str, Any]) -> None:
@@ -326,4 +335,4 @@ class _located:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
             where = f"node {self.node}, round {self.round}, reaction {self.reaction!r}"
-            raise ReactionError(f"{where}: {told(error)}") from error
+            raise ReactionError(f"{where}: {in_one_line(error)}") from error

@@ -1,8 +1,11 @@
-"""Where the models of idle nodes are, so that memory follows the cohort and not the population.
+"""Where idle nodes are, so that memory follows the cohort and not the population.
 
 On a GPU they stay there while there is room; then whoever has been idle longest is moved to the host's memory, until
 its next reaction. On a CPU whoever is built when there is no room has its models in a file (in TMPDIR), mapped: the
 system keeps in memory what is in use. Neither changes a bit.
+
+A node is also a few dozen Python objects, whatever the size of its models. Where idle nodes take more than `OBJECTS`
+as such, whoever has been idle longest is `surplus`, and an engine makes a row of it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from heterophony.data.table import Data
 from heterophony.kernel.node import Node, away, moved
 
 TRIM = 2**26
+OBJECTS = 2**30  # bytes of the host's memory for idle nodes as objects
+NODE, MODULE, TENSOR = 8_000, 2_200, 600  # bytes, about: a node with its mailbox, a module of it, a tensor's object
+FILES = 512  # models of so many idle nodes may be in files of their own: a process cannot have many open
 
 
 class Offload:
@@ -35,6 +41,10 @@ class Offload:
         self.idle: dict[str, Node] = {}  # those of them that do nothing, the one that has waited longest first
         self.moved_out: dict[str, list[str]] = {}  # the others, and which of their variables were on the device
         self.users: Counter[int] = Counter()  # of data, by identity: what many share stays
+        self.objects: dict[str, int] = {}  # bytes of idle nodes as objects, the one that has waited longest first
+        self.kept = 0  # their sum
+        self.most = OBJECTS
+        self.in_files: set[str] = set()
         self.mapped = 0  # bytes moved into files since the allocator was last asked to give memory back
         self.moving = False  # copies towards the host that may not be complete
 
@@ -45,6 +55,7 @@ class Offload:
             with tempfile.TemporaryFile(prefix="heterophony-") as file:
                 file.truncate(room_for(node))
                 models_into(mmap.mmap(file.fileno(), 0), node)  # the file is gone when the models are
+            self.in_files.add(node.id)
             self.mapped += room_for(node)
             if self.mapped > TRIM:
                 self.mapped = 0
@@ -55,6 +66,7 @@ class Offload:
     def wake(self, node: Node) -> None:
         """Bring the node's models to the device, before a reaction."""
         self.idle.pop(node.id, None)
+        self.kept -= self.objects.pop(node.id, 0)
         if node.id not in self.moved_out:
             return
         paths = set(self.moved_out.pop(node.id))
@@ -64,6 +76,9 @@ class Offload:
 
     def rest(self, node: Node) -> None:
         """Let a node be moved out after a reaction, or make others move."""
+        self.kept -= self.objects.pop(node.id, 0)
+        self.objects[node.id] = self.most // FILES if node.id in self.in_files else _objects(node)
+        self.kept += self.objects[node.id]
         if self.device == "cpu":
             return
         self._count(node)
@@ -73,8 +88,19 @@ class Offload:
             self.held -= self.sizes.pop(name)
             self._move_out(self.idle.pop(name))
 
+    def surplus(self) -> list[str]:
+        """Return those for whom there is no room as objects. They are counted no more."""
+        found = []
+        while self.kept > self.most:
+            name = next(iter(self.objects))
+            self.kept -= self.objects.pop(name)
+            found.append(name)
+        return found
+
     def gone(self, node: Node) -> None:
-        """Forget a node: it is another worker's from now on."""
+        """Forget a node: it is another worker's from now on, or a row."""
+        self.kept -= self.objects.pop(node.id, 0)
+        self.in_files.discard(node.id)
         self.held -= self.sizes.pop(node.id, 0)
         self.idle.pop(node.id, None)
         self.moved_out.pop(node.id, None)
@@ -105,6 +131,13 @@ def _memory(device: str) -> int:
     if device == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(torch.cuda.mem_get_info(device)[1])
+
+
+def _objects(node: Node) -> int:
+    """Return about how many bytes of the host's memory a node takes beside its numbers."""
+    parts = sum(1 for slot in node.slots.values() for _ in slot.module.modules())
+    tensors = sum(len(slot.tensors()) for slot in node.slots.values())
+    return NODE + MODULE * parts + TENSOR * tensors
 
 
 def _size(node: Node) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from heterophony.base.store import Store
+
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
@@ -13,6 +15,7 @@ class Record(Protocol):
     """Keeps a run on disk. `heterophony.runs.run.Run` is the one we have."""
 
     folder: Path
+    nodes: Store  # rows of nodes, as a snapshot has them
 
     @property
     def seconds(self) -> float:

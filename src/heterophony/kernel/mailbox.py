@@ -244,6 +244,11 @@ class Mailbox:
         """Note that the clock of a reaction has struck."""
         self.struck.add(name)
 
+    @property
+    def rests(self) -> bool:
+        """Return whether nothing lies here that could fire, be waited for or be asked for: only counters are left."""
+        return not (self.busy or self.inbox or self.windows or self.absences or self.struck)
+
     # -- what can fire ---------------------------------------------------------------------------------------
     def ready(self) -> Ready | None:
         """Return the reaction to fire now, if any: a new round first, then by the age of the mail that completes it."""
@@ -418,7 +423,7 @@ class Mailbox:
             "absences": sorted(self.absences),
             "windows": {name: window.plain() for name, window in self.windows.items()},
             "closed": self.closed,
-            "seen": self.seen,
+            "seen": [" ".join(self.seen), [part for id in self.seen.values() for part in id]],  # a server's has many
             "counters": [self.round, self.begun, self.activations],
             "busy": self.busy,
             "struck": sorted(self.struck),
@@ -429,6 +434,8 @@ class Mailbox:
         self.inbox = [Message.of(value) for value in state["inbox"]]
         self.absences = set(state["absences"])
         self.windows = {name: Window.of(value) for name, value in state["windows"].items()}
-        self.closed, self.seen, self.busy = state["closed"], state["seen"], state["busy"]
+        self.closed, self.busy = state["closed"], state["busy"]
+        names, ids = state["seen"]
+        self.seen = dict(zip(names.split(), zip(ids[::2], ids[1::2], strict=True), strict=True))
         self.round, self.begun, self.activations = state["counters"]
         self.struck = set(state.get("struck", ()))

@@ -81,8 +81,15 @@ class Topology:
     def digest(self) -> str:
         """Return a hash of who is linked to whom."""
         drawn = bool(self.drawn) if self.drawn < 2 else self.drawn
-        text = repr((drawn, sorted(self.static.items())))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        # It is that of repr((drawn, sorted(self.static.items()))), of which many parts are the same.
+        texts = {id(links): repr(links) for links in self.static.values()}
+        whole = hashlib.sha256(f"({drawn!r}, [".encode())
+        between = ""
+        for node in sorted(self.static):
+            whole.update(f"{between}({node!r}, {texts[id(self.static[node])]})".encode())
+            between = ", "
+        whole.update(b"])")
+        return whole.hexdigest()[:16]
 
     def route(self, sender: str, receiver: str) -> tuple[str, ...]:
         """Return the nodes that a message passes, both ends included. Residual links use the tree's own edges."""
@@ -205,10 +212,8 @@ def star(clients: int | Sequence[str], server: str = "server") -> Topology:
     if server in ids:
         raise ValueError(f"a client cannot be called {server!r}: that is the server")
     roles = {server: "server", **dict.fromkeys(ids, "client")}
-    static = {server: Links(children=ids)}
-    for client in ids:
-        static[client] = Links(parent=(server,))
-    return Topology(roles, static)
+    own = Links(parent=(server,))  # one object for all clients: a million would take more than their names
+    return Topology(roles, {server: Links(children=ids), **dict.fromkeys(ids, own)})
 
 
 def complete(peers: int | Sequence[str]) -> Topology:
@@ -306,6 +311,7 @@ def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> 
         raise ValueError(f"a tree has one root, got {list(spec)}")
     roles: dict[str, str] = {}
     static: dict[str, Links] = {}
+    leaves: dict[tuple[str, ...], Links] = {}  # by their parent: those of one have the same links
 
     def grow(node: str, below: Any, above: tuple[str, ...]) -> None:
         if node in roles:
@@ -315,7 +321,7 @@ def tree(spec: Mapping[str, Any], residuals: Iterable[tuple[str, str]] = ()) -> 
             roles[node] = "leaf"
         else:
             roles[node] = "inner" if above else "root"
-        static[node] = Links(parent=above, children=children)
+        static[node] = Links(parent=above, children=children) if children else leaves.setdefault(above, Links(above))
         for child in children:
             grow(child, below[child] if isinstance(below, Mapping) else (), (node,))
 

@@ -225,7 +225,7 @@ def flat(named: Named, names: Named | None = None) -> Tensor:
     return torch.cat([named[name].detach().reshape(-1).float() for name in (named if names is None else names)])
 
 
-def told(value: Any) -> Any:
+def rules_of(value: Any) -> Any:
     """Return the rules that an option is told: by name, as a table, or as a table by node with either for each."""
     if isinstance(value, Mapping) and not value.keys() & set(WORDS):
         return {node: read(own) for node, own in value.items()}

@@ -64,7 +64,7 @@ def units(weights: Named, layer: Layer) -> Tensor:
     """Return what tells a layer's units apart, a row for each: what they read, and the bias."""
     tables = [weights[name].detach().double().flatten(1) for name in layer.tensors if weights[name].dim() > 1]
     biases = [weights[name].detach().double().unsqueeze(1) for name in layer.tensors if name.endswith("bias")]
-    return torch.cat([*tables, *biases], 1)
+    return torch.cat([*tables, *biases], 1).cpu()  # where they are matched
 
 
 def orders(tables: Sequence[Tensor], shares: Sequence[float], sweeps: int) -> list[Tensor]:

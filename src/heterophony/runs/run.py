@@ -4,15 +4,16 @@
     metrics.jsonl            the evaluation table, one row a line
     ledger.jsonl             the ledger, one row a line
     snapshot/manifest.json   names the files of the last snapshot and how long the two tables are
-    snapshot/*.hph           a file per node, and the queue
+    snapshot/*.hph           the queue; a row a node, in one file; an index of the rows
     result.json              what a finished run has come to
 
-A snapshot writes only nodes that were touched since the last one, under new names. The manifest is replaced last. So
-a crash at any moment leaves the old snapshot or the new one. What a table holds beyond the manifest's
-length is nobody's: readers do not see it, and a resumed run cuts it off.
+A snapshot writes only nodes that were touched since the last one, and none over a row of the last one. The queue gets a
+new name. The manifest is replaced last. So a crash at any moment leaves the old snapshot or the new one. What a table,
+or the index, holds beyond the manifest's length is nobody's: readers do not see it, and a resumed run cuts it off.
 
-The manifest has a checksum of each of its files, of spec.json, and of the tables as long as they are. A table's is that
-of all rows, and goes on with every row, so that nothing is read again. The JSON files carry checksums of themselves.
+The manifest has a checksum of the queue, the index, spec.json, and of the tables as long as they are. A table's is that
+of all rows, and goes on with every row, so that nothing is read again. The JSON files, and the rows of nodes, carry
+checksums of themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +30,14 @@ from filelock import FileLock, Timeout
 
 from heterophony.base.disk import Disk
 from heterophony.base.seal import digest, opened, sealed
+from heterophony.base.store import Damaged, Store
+from heterophony.tables.rows import RowLog, lines
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
 
-FORMAT = 3
-OLDER = (1, 2)  # formats that can be read and not resumed: a snapshot's nodes and a method's options had other forms
+FORMAT = 4
+OLDER = (1, 2, 3)  # can be read and not resumed: nodes had files of their own; before 3, options had other forms
 UNSEALED = 1  # the format without checksums of tables and of JSON files
 TABLES = ("metrics", "ledger")
 DECIDES = ("method", "setting", "seed", "changes", "compute")  # of a recipe; shapes, names and so on follow from these
@@ -52,6 +56,8 @@ class Run:
         self.snapshot = folder / "snapshot"
         self.lock = FileLock(str(folder / "lock"), timeout=0, mode=0o600)
         self.generation = 0
+        self.nodes = Store(self.snapshot, self.disk)
+        self.about_nodes: dict[str, Any] | None = None  # what the manifest says of them
         self.files: dict[str, str] = {}
         self.sums: dict[str, str] = {}
         self.written = dict.fromkeys(TABLES, 0)  # rows
@@ -199,16 +205,19 @@ class Run:
         """Write a snapshot of an engine at rest."""
         self.generation += 1
         for node in sorted(engine.dirty & engine.boxes.keys()):
-            self._file(f"node-{node}", engine.encode_node(node))
+            engine.write_row(node)
+        self.about_nodes = self.nodes.prepare(self.generation)
         self._file("queue", engine.encode_queue())
         self.disk.sync(self.snapshot)
         self.disk.sync(self.folder)
         self._append("metrics", engine.table.rows)
         self._append("ledger", engine.ledger.rows)
         manifest = {"format": FORMAT, "generation": self.generation, "files": self.files, "sums": self.sums}
+        manifest["nodes"] = self.about_nodes
         manifest |= {"lengths": self.lengths, "seconds": round(self.seconds, 3), "rounds": engine.rounds}
         manifest |= {"tables": {table: made.hexdigest() for table, made in self.hashes.items()}, "spec": self.begun}
         self.disk.replace(self.snapshot / "manifest.json", sealed(manifest))
+        self.nodes.settle()
         self._sweep()
         engine.dirty.clear()
         self.saved = time.monotonic()
@@ -219,17 +228,18 @@ class Run:
         self.disk.write(path, data)
         self.files[name], self.sums[name] = path.name, digest(data)
 
-    def _append(self, table: str, rows: list[dict[str, Any]]) -> None:
+    def _append(self, table: str, rows: RowLog) -> None:
         """Write the rows that a table has had since the last snapshot."""
-        data = "".join(json.dumps(row) + "\n" for row in rows[self.written[table] :]).encode()
+        data = lines(rows[self.written[table] :])
         self.disk.append(self.folder / f"{table}.jsonl", data)
         self.written[table] = len(rows)
         self.lengths[table] += len(data)
         self.hashes[table].update(data)
+        rows.leave(self.folder / f"{table}.jsonl", self.lengths[table])
 
     def _sweep(self) -> None:
         """Remove what no manifest names: the last snapshot's replaced files, or a crashed one's."""
-        named = set(self.files.values())
+        named = set(self.named)
         for path in sorted(self.snapshot.glob("*.hph")):
             if path.name not in named:
                 self.disk.remove(path)
@@ -238,21 +248,50 @@ class Run:
         """Put an engine where the last snapshot stands."""
         manifest = self._manifest()
         self.earlier = float(manifest.get("seconds", 0.0))
-        whole = {table: self._bytes(table, manifest.get("tables", {})) for table in TABLES}
-        rows = {table: self._parsed(table, data) for table, data in whole.items()}
+        rows: dict[str, RowLog] = {}
+        for table in TABLES:
+            data = self._bytes(table, manifest.get("tables", {}))
+            self.hashes[table] = hashlib.sha256(data)
+            rows[table] = self._parsed(table, data)
         engine.table.rows, engine.ledger.rows = rows["metrics"], rows["ledger"]
-        self.hashes = {table: hashlib.sha256(data) for table, data in whole.items()}
         self.written = {table: len(found) for table, found in rows.items()}
-        engine.restore_queue(self._read("queue"))
-        for name in self.files:
-            if name != "queue":
-                engine.restore_node(name.removeprefix("node-"), self._read(name))
+        queue = self._read("queue")
+        self._open_nodes()
+        with self._damage():
+            self.nodes.check()
+        engine.restore_queue(queue)
+        engine.idle.store = self.nodes
+        engine.restore_nodes()
         engine.dirty.clear()
         for table, length in self.lengths.items():  # last, so that a damaged run stays as it is
             path = self.folder / f"{table}.jsonl"
             if path.exists() and path.stat().st_size > length:
                 self.disk.truncate(path, length)
+        self.nodes.cut()
         self._sweep()
+
+    @property
+    def named(self) -> list[str]:
+        """Return the names of the snapshot's files beside its manifest, as the last one that was read or written."""
+        about = self.about_nodes
+        return [*self.files.values(), *([] if about is None else [about["rows"], about["index"]])]
+
+    def _open_nodes(self) -> None:
+        """Find the rows that the manifest names."""
+        about = self.about_nodes
+        if about is not None and about["sum"] != self.nodes.sum.hexdigest():
+            with self._damage():
+                self.nodes = Store.open(self.snapshot, about, self.disk)
+
+    @contextmanager
+    def _damage(self) -> Iterator[None]:
+        """Say of rows that cannot be read which file is damaged."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise RunError(f"{error.filename} is missing: the run cannot be resumed") from None
+        except Damaged as error:
+            raise RunError(f"{self.snapshot / self.nodes.rows} is damaged ({error}): it cannot be resumed") from None
 
     def _manifest(self) -> dict[str, Any]:
         """Read what the last snapshot consists of. Raise if it is damaged or of another run."""
@@ -266,6 +305,7 @@ class Run:
             self.files, self.sums, self.lengths = (dict(manifest[k]) for k in ("files", "sums", "lengths"))
             if self.files.keys() != self.sums.keys() or "queue" not in self.files or len(self.lengths) != 2:
                 raise KeyError
+            self.about_nodes = dict(manifest["nodes"]) if form == FORMAT else None
         except FileNotFoundError:
             raise RunError(f"{self.folder} has no snapshot yet") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -284,11 +324,15 @@ class Run:
         return int(_unpacked(self._read("queue"))["rounds"] if rounds is None else rounds)
 
     def node_state(self, node: str) -> dict[str, Any]:
-        """Return a node's file in the last snapshot."""
+        """Return a node's row in the last snapshot."""
         self._manifest()
-        if f"node-{node}" not in self.files:
+        self._open_nodes()
+        if f"node-{node}" in self.files:  # formats before 4
+            return dict(_unpacked(self._read(f"node-{node}")))
+        if node not in self.nodes:
             raise RunError(f"{self.folder}: node {node} has taken no part so far")
-        return dict(_unpacked(self._read(f"node-{node}")))
+        with self._damage():
+            return dict(_unpacked(self.nodes.get(node)))
 
     def _read(self, name: str) -> bytes:
         """Return a file of the last snapshot. Raise if it is damaged."""
@@ -307,7 +351,7 @@ class Run:
         for table in TABLES:
             self._bytes(table, sums)
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
+    def rows(self, table: str) -> RowLog:
         """Return a table as the last snapshot has it. The run may be in progress."""
         sums = self.sums_of_tables()
         return self._parsed(table, self._bytes(table, sums))
@@ -333,13 +377,18 @@ class Run:
             raise RunError(f"{path} is damaged (its checksum differs)")
         return data
 
-    def _parsed(self, table: str, data: bytes) -> list[dict[str, Any]]:
+    def _parsed(self, table: str, data: bytes) -> RowLog:
         """Return the rows of a table."""
+        path, rows = self.folder / f"{table}.jsonl", RowLog()
+        at = 0
         try:
-            return [dict(json.loads(line)) for line in data.splitlines()]
+            for line in data.splitlines(keepends=True):
+                rows.append(dict(json.loads(line)))
+                at += len(line)
+                rows.leave(path, at)
         except (ValueError, TypeError):
-            path = self.folder / f"{table}.jsonl"
             raise RunError(f"{path} is damaged: a line of it is no JSON object") from None
+        return rows
 
 
 def refuse_other(folder: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:

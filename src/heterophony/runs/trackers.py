@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heterophony.base.disk import naming
+from heterophony.runs.progress import round_of
 from heterophony.tables.ledger import Ledger
 from heterophony.tables.metrics import measure
 from heterophony.tables.table import Table
@@ -186,7 +187,7 @@ class Teller:
     def tell(self, engine: Engine) -> None:
         """Tell all rounds that are over by now."""
         self.engine = engine
-        lead = min((box.round for box in engine.boxes.values() if box.role == engine.method.roles[0]), default=0)
+        lead = round_of(engine)
         self._read()
         for round in sorted(r for r in self.waiting if r < lead):
             self._say(round)

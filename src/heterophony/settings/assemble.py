@@ -97,7 +97,7 @@ def assemble(
         untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen, world)
-    if federation.slices:  # of which an exported model has to say how they were cut
+    if federation.slicing.slots:  # of which an exported model has to say how they were cut
         federation = replace(federation, recipe={**recipe, "networks": _networks(federation.models)})
     return federation
 
@@ -306,8 +306,8 @@ def _check_alike(name: str, federation: Federation, setting: Setting, world: wor
             f"most {found.width}, or {one} of them"
         )
     raise SettingError(
-        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
-        "of them, or use a method for different networks"
+        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}, and "
+        f"{found.line}: {one} of them, or use a method for different networks"
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from heterophony.tables.interval import mean
-from heterophony.tables.table import Table, model_of_all, tabled
+from heterophony.tables.table import Table, TableOrRows, model_of_all, tabled
 from heterophony.tasks.score import Score
 
-Rows = Table | Iterable[Mapping[str, Any]]
 Shares = Callable[[int], Sequence[float]]
 # By concept, the rate (None of a model that has diverged) and the time of a mark.
 _Marked = dict[int, tuple[float | None, float]]
@@ -18,7 +17,7 @@ _Marks = dict[tuple[str, int], dict[str, _Marked]]
 
 
 def over_time(
-    table: Rows, homes: Mapping[str, str], product: str, shares: Shares, seconds: float | None = None
+    table: TableOrRows, homes: Mapping[str, str], product: str, shares: Shares, seconds: float | None = None
 ) -> list[dict[str, Any]]:
     """Return a row a round: mean figures of the participants whose model was evaluated then; undefined is None.
 

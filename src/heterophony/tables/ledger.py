@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from heterophony.tables.rows import RowLog
+
 
 class Ledger:
     """One row a message and recipient (round, kind, from, to, status, payload, wire, hops, time), and incidents.
@@ -17,7 +19,7 @@ class Ledger:
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
-        self.rows = list(rows)
+        self.rows = RowLog(rows)
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         self.rows += rows
@@ -35,9 +37,10 @@ class Ledger:
 
     def newest_mail(self, node: str) -> dict[tuple[str, int], list[str]]:
         """Return the senders of the newest mail of each kind that a node was sent and has not refused."""
-        refused = {row["detail"].partition(": ")[0] for row in self.incidents if is_refusal_at(row, node)}
+        incidents = (row for row in self.rows if "incident" in row)
+        refused = {row["detail"].partition(": ")[0] for row in incidents if is_refusal_at(row, node)}
         newest: dict[str, tuple[int, list[str]]] = {}
-        for row in self.messages:
+        for row in (row for row in self.rows if "kind" in row):
             kind, round, sender = row["kind"], row["round"], row["from"]
             if row["to"] != node or row["status"] != "sent" or described(kind, round, sender) in refused:
                 continue
@@ -49,7 +52,7 @@ class Ledger:
     def bytes(self, measure: str = "payload") -> dict[str, int]:
         """Return the bytes that left nodes, per kind, each counted on every link it used."""
         total: Counter[str] = Counter()
-        for row in self.messages:
+        for row in (row for row in self.rows if "kind" in row):
             if row["status"] != "withheld":
                 total[row["kind"]] += row[measure] * row["hops"]
         return dict(total)

@@ -82,7 +82,7 @@ def _files(run: Run, weights: bool) -> list[str]:
     if not run.exists:
         return found
     run.check()
-    return [*found, "snapshot/manifest.json", *(f"snapshot/{name}" for name in run.files.values() if weights)]
+    return [*found, "snapshot/manifest.json", *(f"snapshot/{name}" for name in run.named if weights)]
 
 
 def merge(archive: Path, root: Path) -> Merged:
