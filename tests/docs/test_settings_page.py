@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import sys
 import tomllib
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def written(tmp_path, monkeypatch):
         name = re.match(r"# (\S+)", text)
         assert name is not None, language
         (tmp_path / name[1]).write_text(text)
+        monkeypatch.delitem(sys.modules, Path(name[1]).stem, raising=False)  # another test's module of that name
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
 
