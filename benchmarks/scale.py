@@ -14,7 +14,8 @@
 - memory (only when it is asked for): LG-FedAvg with networks of five architectures, so that each participant has about
   4 KB that is its own and stays from round to round. Each size runs in a process of its own, into a run folder, with a
   snapshot after every wave of events. `--kill` ends one more process of each size with SIGKILL in the third round,
-  resumes the run, and compares both digests.
+  resumes the run, and compares both digests. `--touch` begins with a state of everyone in the store, as if all had
+  taken part before.
 
 The sizes run in turn. A row's nanoseconds fall to a constant where the cost is linear. They rise again where tensors
 exceed 32 MB: glibc takes fresh pages for each of those and gives them back, which a plain loop pays as well. With
@@ -173,7 +174,7 @@ class Own(nn.Module):
         return found
 
 
-def remembering(clients: int, cohort: int, device: str) -> Federation:
+def remembering(clients: int, cohort: int, compute: Compute) -> Federation:
     """A federation in which every participant keeps a body of its own from round to round."""
     share = Cohort(fraction=cohort / clients)
     method = lg_fedavg(cohort=share, local=Training(steps=2, batch=16))
@@ -184,7 +185,7 @@ def remembering(clients: int, cohort: int, device: str) -> Federation:
         models[client] = kinds[place % len(kinds)]
     # One table of rows for all, so that what is measured is what each participant keeps.
     data, tests = {"client": {"train": table(32)}}, {"all": table(20)}
-    return Federation(method, topology, models, data, tests, compute=Compute(device=device))
+    return Federation(method, topology, models, data, tests, compute=compute)
 
 
 def resident() -> float:
@@ -192,11 +193,29 @@ def resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def remember(clients: int, cohort: int, rounds: int, device: str, folder: Path, say: bool) -> None:
+def give_everyone_a_state(engine: Engine) -> None:
+    """Write a row for every client that has none, as if it had taken part: the first state of its architecture."""
+    clients = [name for name in engine.federation.topology.static["server"].children if name not in engine.boxes]
+    kinds = {id(engine.federation.models[client]): client for client in reversed(clients)}
+    rows: dict[int, bytes] = {}
+    for kind, client in kinds.items():
+        engine.box(client)
+        rows[kind] = engine.encode_node(client)
+        engine.host.release(client)  # type: ignore[attr-defined]
+        del engine.boxes[client]
+        engine.dirty.discard(client)
+    for client in clients:
+        engine.idle.put(client, rows[id(engine.federation.models[client])], awake=False)
+
+
+def remember(args: argparse.Namespace, clients: int, cohort: int, folder: Path, say: bool) -> None:
     """Run in this process, and print what it took; with `say`, also a line when a round has begun."""
     times: list[tuple[float, float]] = []
+    rounds, device = args.rounds, args.device
 
     def tick(engine: Engine) -> None:
+        if not times and args.touch and not known:
+            give_everyone_a_state(engine)
         done = engine.boxes["server"].round
         if done >= len(times):
             times.append((time.perf_counter(), time.process_time()))
@@ -204,10 +223,11 @@ def remember(clients: int, cohort: int, rounds: int, device: str, folder: Path, 
                 print("round", done, flush=True)
 
     began, spent = time.perf_counter(), time.process_time()
-    federation = remembering(clients, cohort, device)
+    federation = remembering(clients, cohort, Compute(device=device, executor=args.executor))
     spec = federation.identity()
     known = (folder / "spec.json").exists()
-    with Run.open(folder, spec, cadence=0.0) if known else Run.create(folder, spec, rounds, cadence=0.0) as run:
+    every = {"cadence": args.cadence}
+    with Run.open(folder, spec, **every) if known else Run.create(folder, spec, rounds, **every) as run:
         built = time.process_time() - spent
         engine = local(federation, record=run, progress=tick)
         result = engine.run(rounds)
@@ -246,8 +266,9 @@ def memory(args: argparse.Namespace) -> None:
 
 def remembered(args: argparse.Namespace, size: int, folder: Path, kill: bool = False) -> dict[str, Any]:
     """Run one size in a process of its own; what it took."""
-    numbers = map(str, (size, min(args.cohort, size), args.rounds, args.device, folder, int(kill)))
-    command = [sys.executable, __file__, "--one", *numbers]
+    command = [sys.executable, __file__, "--rounds", str(args.rounds), "--device", args.device]
+    command += ["--executor", args.executor, "--cadence", str(args.cadence), *["--touch"] * args.touch]
+    command += ["--one", str(size), str(min(args.cohort, size)), str(folder), str(int(kill))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         last = ""
@@ -278,18 +299,22 @@ def main() -> None:
     of_memory.add_argument("--folder", type=Path, help="where run folders lie while they are needed")
     of_memory.add_argument("--kill", action="store_true")
     of_memory.add_argument("--later", type=float, default=0.5, help="seconds of the third round before the kill")
-    options.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
+    of_memory.add_argument("--executor", default="auto")
+    of_memory.add_argument("--cadence", type=float, default=0.0, help="seconds between snapshots; 0: after every wave")
+    of_memory.add_argument("--touch", action="store_true")
+    options.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.one:
-        size, cohort, rounds, device, folder, say = args.one
-        remember(int(size), int(cohort), int(rounds), device, Path(folder), say == "1")
+        size, cohort, folder, say = args.one
+        remember(args, int(size), int(cohort), Path(folder), say == "1")
         return
     if args.only == "memory":
         print(
             f"{date.today()}, {platform.machine()}, torch {torch.__version__}, {os.cpu_count()} cores, {args.device};"
         )
-        print(f"{args.cohort:,} participants a round, {args.rounds} rounds, a snapshot after every round, seed 0")
+        saved = f"every {args.cadence:g} s" if args.cadence else "after every wave of events"
+        print(f"{args.cohort:,} participants a round, {args.rounds} rounds, a snapshot {saved}, seed 0")
         memory(args)
         return
     print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, one thread; CPU time, median and range of")

@@ -180,7 +180,10 @@ def fingerprint(folder, row):
             return None
         engine = local(federation, record=run, **row.options)
         run.load(engine)
-    state = [engine.encode_queue(), *(engine.encode_node(n) for n in sorted(engine.boxes))]
+    nodes = sorted({*engine.boxes, *engine.idle})
+    for node in nodes:
+        engine.box(node)  # a row only, so far
+    state = [engine.encode_queue(), *(engine.encode_node(node) for node in nodes)]
     tables = repr((engine.table.rows, engine.ledger.rows)).encode()
     return hashlib.sha256(b"".join([*state, tables])).digest()
 

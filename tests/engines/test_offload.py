@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from conformance.test_invariants import crash
 from heterophony import Compute, Data, Federation
-from heterophony.engines import local
+from heterophony.engines import local, offload
 from heterophony.kernel.topology import star
 from heterophony.methods import FedAvg
 from heterophony.parts.cohort import Cohort
@@ -97,6 +98,13 @@ def test_idle_nodes_that_are_rows_only_give_the_same_bits(name, tmp_path):
     assert again.digest == wanted.digest
     assert again.table.rows == wanted.table.rows
     assert again.state(min(rows.idle)).keys() == wanted.state(min(rows.idle)).keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lg-fedavg", "scaffold"])
+def test_a_run_of_rows_that_is_killed_at_any_write_ends_on_the_same_bits(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(offload, "OBJECTS", 0)
+    crash(next(row for row in METHODS if row.name == name), tmp_path, resume_each=True)
 
 
 @CUDA

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heterophony.federation.federation import Federation
 
 
-def check_built(federation: Federation) -> None:
+def check_consistent(federation: Federation) -> None:
     """Raise where something that is said of a federation does not fit the rest of it."""
     _check_roles(federation)
     _check_names(federation)

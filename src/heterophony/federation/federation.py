@@ -78,7 +78,7 @@ class Federation:
         if any(isinstance(views, Data) for views in self.data.values()):
             views = {owner: {"train": own} if isinstance(own, Data) else own for owner, own in self.data.items()}
             object.__setattr__(self, "data", views)
-        checks.check_built(self)
+        checks.check_consistent(self)
         if self.slicing.needed:
             object.__setattr__(self, "models", self.slicing.models())
         if self.guarded:
@@ -104,6 +104,8 @@ class Federation:
 
     def profile(self, node: str) -> Profile:
         """Return what a node's device and network are like."""
+        if not self.profiles:
+            return self._others
         found: Profile = self.of(self.profiles, node) or self._others
         return found
 

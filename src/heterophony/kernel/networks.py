@@ -232,7 +232,7 @@ class Composite:
         except ValueError:  # it says itself what does not fit
             raise
         except Exception as error:  # whatever a user's code does
-            line = " ".join(fault.told(error).split())
+            line = " ".join(fault.in_one_line(error).split())
             raise ValueError(f"Built({self.make.__name__}): the call failed ({line})") from error
         if not isinstance(made, nn.Module):
             raise ValueError(f"Built({self.make.__name__}) gave a {type(made).__name__}, not a torch.nn.Module")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check_image
 
 Init = Literal["torch", "fan-out"]
 
@@ -32,7 +32,7 @@ class WideResNet(Halves):
         name = f"WRN-{depth}-{width}"
         if depth < 10 or depth % 6 != 4 or width < 1:
             raise ValueError(f"{name}: the depth must be 6n + 4 (10, 16, 22, ...) and the width at least 1")
-        check(name, in_channels, size, classes, smallest=5)
+        check_image(name, in_channels, size, classes, smallest=5)
         conv = partial(_conv, init=init)
         layers: list[nn.Module] = [conv(in_channels, 16)]
         channels = 16
