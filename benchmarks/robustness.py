@@ -38,7 +38,7 @@ PARTICIPANTS = 10
 ROUNDS = 30
 GOAL = 0.02  # a loss below it, with its whole interval, is what each family should have an option for
 COUNTS = (0, 1, 2, 3)  # of liars
-SEEDS, FIRST, HALF = 10, 2, 3  # of these, the first meet all attacks; after seed HALF, other cells come in between
+SEEDS, FIRST = 10, 2  # the first seeds say which two attacks come first in the others
 FIRST_CHOICE = 100  # the seeds of `choose` begin here
 
 WORLD: dict[str, Any] = {
@@ -119,26 +119,44 @@ def attacks(method: str) -> list[str]:
 def plan(chosen: dict[str, str], found: Runs) -> Iterator[Case]:
     """Yield the runs of the table, the most important ones first.
 
-    By the chosen rules, the first seeds meet all attacks of three liars. The two attacks that cost most by then have
-    more seeds. The mean meets three attacks with one seed. Of fewer liars, each rule meets two attacks with one seed.
+    The goal is decided by the chosen rules with three liars. The first seeds meet all attacks, then all seeds meet the
+    two attacks that cost most by then. Two liars come next, by the same two attacks. Then all seeds meet all attacks
+    of three, so that the attack that costs most is found with all of them. The mean and one liar come last.
     """
-    for seed in range(FIRST):
+
+    yield from _many(chosen, range(FIRST))
+    for seed in range(SEEDS):
+        yield from (case for method in chosen for case in cases(method, "mean", 0, seed))
+        yield from _worst(chosen, found, 3, [seed])
+    yield from _means(chosen, 2, [0])
+    yield from _worst(chosen, found, 2, range(SEEDS))
+    yield from _many(chosen, range(SEEDS))
+    for liars in (2, 3, 1):
+        yield from _means(chosen, liars, range(SEEDS))
+    yield from _worst(chosen, found, 1, range(SEEDS))
+
+
+def _many(chosen: dict[str, str], seeds: Iterable[int]) -> Iterator[Case]:
+    """Yield the runs without liars, and those of all attacks by three."""
+    for seed in seeds:
         for method, rule in chosen.items():
             yield from cases(method, "mean", 0, seed)
             yield from cases(method, rule, 0, seed)
             yield from cases(method, rule, 3, seed)
-    for seed in range(FIRST, SEEDS):
+
+
+def _worst(chosen: dict[str, str], found: Runs, liars: int, seeds: Iterable[int]) -> Iterator[Case]:
+    """Yield the runs of the rules under the two attacks that cost most with the first seeds."""
+    for seed in seeds:
         for method, rule in chosen.items():
-            if worst := two_worst(found, method, rule, FIRST):
-                yield from cases(method, "mean", 0, seed)
-                yield from cases(method, rule, 3, seed, worst)
-        if seed == HALF:
-            for method in chosen:
-                yield from cases(method, "mean", 3, 0, OF_MEAN)
-            for liars in (1, 2):
-                for method, rule in chosen.items():
-                    yield from cases(method, rule, liars, 0, two_worst(found, method, rule, FIRST))
-                    yield from cases(method, "mean", liars, 0, OF_MEAN[:2])
+            yield from cases(method, rule, liars, seed, two_worst(found, method, rule, FIRST))
+
+
+def _means(chosen: dict[str, str], liars: int, seeds: Iterable[int]) -> Iterator[Case]:
+    """Yield the runs of the mean that are lied to."""
+    for seed in seeds:
+        for method in chosen:
+            yield from cases(method, "mean", liars, seed, OF_MEAN)
 
 
 def cases(method: str, rule: str, liars: int, seed: int, only: Sequence[str] = ATTACKS) -> Iterator[Case]:

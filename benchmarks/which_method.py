@@ -1,7 +1,8 @@
 """Which method when: accuracy against bytes, for every method that can run, on three small settings of real digits.
 
 The settings are the embedded digits with few rows and few rounds. Nothing is chosen for a method here: it has its
-defaults, or what `rotated-mnist` and `rotated-mnist-mixed` say of it.
+defaults, or what `rotated-mnist` and `rotated-mnist-mixed` say of it. A method that is meant for one round has that
+round, and its own epochs. A run that diverges is repeated with half the rate.
 
 python benchmarks/which_method.py [--seeds 1] [--only METHOD ...]     # runs what is missing, then draws
 python benchmarks/which_method.py --draw                             # only draws results/which-method.json
@@ -44,6 +45,9 @@ SETTINGS: dict[str, tuple[str | dict[str, Any], dict[str, Any], str, str]] = {
     "rotations": ("rotated-mnist", SMALLER, "acc", "four clients, four rotations, one network"),
     "rotations, other networks": ("rotated-mnist-mixed", SMALLER, "acc", "four rotations, four different networks"),
 }
+# Of the methods that are meant for one round: that round, with their own number of epochs.
+ONE_ROUND = {"fedkt": {"rounds": 1, "evaluate": 1, "local.epochs": 20}}
+HALVINGS = 3  # how often a run that diverges is repeated with half the rate
 ASKED = {"private": "accuracy on a client's own classes", "acc": "accuracy on all rotations"}
 # What travels: the marker, and the methods. A method that stands nowhere is counted to the last.
 FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -53,8 +57,12 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
         ("fedmd", "fedmd-global", "fedmd-nfdp", "fccl", "fccl-code", "fccl-plus", "ds-fl", "cfd", "kt-pfl", "cronus",
          "rcfl", "rhfl", "fedh2l", "fedh2l-async"),
     ),
-    "means of classes or features": ("^", ("fd", "fedproto", "fedtgp", "fedgh", "fedgkt")),
-    "part of the weights": ("s", ("fedper", "fedrep", "fedbn", "lg-fedavg", "fedgen")),
+    "means of classes or features": ("^", ("fd", "fedproto", "fedtgp", "fedgh", "fedre", "fedgkt")),
+    "part of the weights": (
+        "s",
+        ("fedper", "fedrep", "fedbabu", "fedas", "gpfl", "fedbn", "lg-fedavg", "fedgen", "hetlora", "rbla", "flexlora",
+         "ffa-lora", "fedsa-lora", "flora"),
+    ),
     "a common network beside one's own": ("P", ("fml", "fedkd", "fedmrl")),
     "weights, up and down a tree": ("v", ("bhfl", "bhfl-async", "hierfavg")),
     "weights": ("D", ()),
@@ -73,17 +81,23 @@ def one(name: str, method: str, seed: int) -> dict[str, Any]:
 
     base, changes, figure, _ = SETTINGS[name]
     setting = Setting.of(base) if isinstance(base, dict) else Setting.load(base)
-    setting = setting.changed(changes)
+    setting = setting.changed({**changes, **ONE_ROUND.get(method, {})})
     rounds, _ = setting.plan(method)
+    rate = setting.local["lr"]
     began = time.perf_counter()
-    try:
-        result = local(assemble(method, setting, seed=seed)).run(rounds)
-    except (ValueError, RuntimeError) as error:  # a method that this setting does not suit says so in one line
-        return {"why": str(error).splitlines()[0][:160]}
-    value = getattr(result.metrics(), figure)
-    sent = sum(result.ledger.bytes().values())
-    taken = round(time.perf_counter() - began, 1)
-    return {"value": value, "bytes": sent, "rounds": rounds, "seconds": taken}
+    found: dict[str, Any] = {}
+    for halving in range(HALVINGS + 1):
+        slower = {"local.lr": rate / 2**halving} if halving else {}
+        try:
+            result = local(assemble(method, setting, seed=seed, changes=slower)).run(rounds)
+        except (ValueError, RuntimeError) as error:  # a method that this setting does not suit says so in one line
+            return {"why": str(error).splitlines()[0][:160]}
+        found = {"value": getattr(result.metrics(), figure), "rounds": rounds}
+        found |= {"rate": slower["local.lr"]} if slower else {}
+        found["bytes"] = sum(result.ledger.bytes().values())
+        if found["value"] is not None:
+            break
+    return found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
 def collect(seeds: int, only: Sequence[str]) -> dict[str, Any]:
@@ -136,6 +150,19 @@ def frontier(found: Mapping[str, tuple[float, float, int]]) -> list[str]:
     return kept
 
 
+CROWD = 12  # so many methods with about the same bytes are named in a list beside the panel
+LINES = 34  # of such a list, in one column
+
+
+def crowd(found: Mapping[str, tuple[float, float, int]]) -> list[str]:
+    """Return the methods of the largest group with about the same bytes, the best first; none where it is small."""
+    groups: dict[int, list[str]] = {}
+    for method, (sent, _, _) in found.items():
+        groups.setdefault(round(8 * math.log10(_place(sent))), []).append(method)
+    largest = max(groups.values(), key=len)
+    return sorted(largest, key=lambda method: -found[method][1]) if len(largest) > CROWD else []
+
+
 def draw(held: Mapping[str, Any], theme: str) -> Path:
     """Draw accuracy against bytes, one panel a setting. Every method has its name beside its mark."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -145,7 +172,7 @@ def draw(held: Mapping[str, Any], theme: str) -> Path:
     from heterophony.report import palette
 
     look = palette.PAGE[theme]
-    made = Figure(figsize=(9.5, 16.5), layout="constrained", dpi=110, facecolor=look["paper"])
+    made = Figure(figsize=(12, 16.5), layout="constrained", dpi=110, facecolor=look["paper"])
     canvas = FigureCanvasAgg(made)
     axes = made.subplots(len(SETTINGS), 1)
     for axis, (name, (_, _, figure, text)) in zip(axes, SETTINGS.items(), strict=True):
@@ -163,8 +190,10 @@ def draw(held: Mapping[str, Any], theme: str) -> Path:
             color = palette.color(str(names.index(family(method))), theme)
             marker = FAMILIES[family(method)][0]
             axis.plot(_place(sent), value, marker, color=color, ms=7, mec=look["paper"], mew=0.6, zorder=5)
+        listed = crowd(found)
+        _list(axis, found, listed, look)
         canvas.draw()
-        _name(axis, found, best, look)
+        _name(axis, found, best, [method for method in listed if method not in best], look)
     axes[-1].set_xlabel("bytes that all nodes sent in the whole run", color=look["ink"])
     handles = [
         Line2D([], [], ls="", marker=marker, ms=8, color=palette.color(str(place), theme), label=name)
@@ -207,10 +236,29 @@ def _bytes(n: float) -> str:
     return f"{n / 1e6:g} MB" if n >= 1e6 else f"{n / 1e3:g} kB"
 
 
-def _name(
-    axis: Any, found: Mapping[str, tuple[float, float, int]], best: Sequence[str], look: Mapping[str, str]
+def _list(
+    axis: Any, found: Mapping[str, tuple[float, float, int]], listed: Sequence[str], look: Mapping[str, str]
 ) -> None:
-    """Write every method's name beside its mark. Names that would lie on each other move up or down."""
+    """Write names and figures of a crowd beside the panel, in columns of which one begins where the last ends."""
+    if not listed:
+        return
+    said = [f"{found[method][1]:5.1f}  {method}" for method in listed]
+    about = sorted(found[method][0] for method in listed)[len(listed) // 2]
+    axis.text(1.02, 1.0, f"at about {_bytes(float(f'{about:.2g}'))}:", transform=axis.transAxes, fontsize=8, va="top",
+              color=look["ink"], fontweight="bold")  # fmt: skip
+    for column, begin in enumerate(range(0, len(said), LINES)):
+        axis.text(1.02 + 0.2 * column, 0.965, "\n".join(said[begin : begin + LINES]), transform=axis.transAxes,
+                  fontsize=7.5, va="top", color=look["ink"], family="monospace", linespacing=1.25)  # fmt: skip
+
+
+def _name(
+    axis: Any,
+    found: Mapping[str, tuple[float, float, int]],
+    best: Sequence[str],
+    elsewhere: Sequence[str],
+    look: Mapping[str, str],
+) -> None:
+    """Write each name beside its mark, unless it stands elsewhere. Names that would lie on each other move."""
     from matplotlib.patheffects import withStroke
 
     halo = [withStroke(linewidth=2, foreground=look["paper"])]
@@ -219,6 +267,8 @@ def _name(
     taken = [(float(x) - 6, float(x) + 6, float(y)) for x, y in marks]  # left, right, middle
     ends = axis.transAxes.transform((1, 1))[1], axis.transAxes.transform((0, 0))[1]
     for method in sorted(found, key=lambda name: (name not in best, -found[name][1])):
+        if method in elsewhere:
+            continue
         x, y = to_pixels((_place(found[method][0]), found[method][1]))
         left, wide = x + 8, 7.2 * len(method)
         offsets = [step * sign * 4 for step in range(60) for sign in (1, -1)]

@@ -10,7 +10,7 @@ from heterophony import parts
 
 ROOT = Path(heterophony.__file__).parent
 ROOMS = Path(__file__).parent.parent / "docs" / "rooms.txt"
-DOOR = ("federation", {"engines", "runs"})  # `Federation.run` and `resume`: the one way upward
+DOOR = ("federation.federation", {"runs"})  # `Federation.run` and `resume`: the one way upward
 
 rows = [line.split(":") for line in ROOMS.read_text().splitlines() if ":" in line]
 ORDER = [name.strip() for name, _ in rows]

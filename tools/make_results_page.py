@@ -19,7 +19,7 @@ from heterophony.runs.folder import find
 from heterophony.runs.run import Run
 from heterophony.studies.comparison import markdown
 from heterophony.studies.experiments import Experiment, planning, shipped
-from heterophony.studies.experiments.pace import NONE, Pace, expected
+from heterophony.studies.experiments.pace import NONE, MeasuredPace, expected
 from heterophony.studies.experiments.planning import GroupAndArm
 from heterophony.studies.experiments.queue import ordered
 
@@ -154,10 +154,10 @@ def _done() -> dict[tuple[str, str, str], set[int]]:
 
 def _minutes(left: Mapping[GroupAndArm, Sequence[Any]], paces: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the minutes of what is left, run by run, and what they are estimated from."""
-    known: dict[GroupAndArm, list[Pace]] = {}
+    known: dict[GroupAndArm, list[MeasuredPace]] = {}
     for each in paces:
         known.setdefault((each["group"], each["arm"]), []).append(
-            Pace(each["seconds"], each["start"], each["done"], each["machine"])
+            MeasuredPace(each["seconds"], each["start"], each["done"], each["machine"])
         )
     said = [expected(place, run.goal, known) for place, runs in left.items() for run in runs]
     if not known:
@@ -185,7 +185,7 @@ def measured(root: Path) -> Iterator[dict[str, Any]]:
         here = {path.resolve() for path in find([folder])}
         for place, runs in planning.planned_runs(Experiment.load(name), planning.Version(), folder).items():
             for run in runs:
-                pace = Pace.load(run.folder) if run.folder.resolve() in here else None
+                pace = MeasuredPace.load(run.folder) if run.folder.resolve() in here else None
                 if pace is not None:
                     spec = Run.spec(run.folder)
                     machine = f"{pace.machine}, {spec['precision']}"

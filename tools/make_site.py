@@ -26,6 +26,8 @@ import heterophony
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]*)(#[^)\s]*)?\)")
+IMAGE = re.compile(r'\b((?:src|srcset)=")(?![a-z]+:|/)([^"]+)"')  # in a page's own HTML
+LONG = 40  # characters of a formula in a line that a phone may be too narrow for
 CODE = {".py": "python", ".toml": "toml", ".cff": "yaml", ".csv": "text", ".txt": "text"}  # shown as pages
 FIRST = {"Home": "README.md"}
 LAST = {"Results": "results/README.md", "Changes": "CHANGELOG.md", "Contribute": "CONTRIBUTING.md"}
@@ -77,9 +79,13 @@ def for_the_site(page: Path) -> tuple[str, list[Path]]:
         target += ".md" if path.suffix in CODE else ""
         return f"{before}{target}{anchor or ''})"
 
+    # A page is a folder of the site, and only links in Markdown are put right by mkdocs.
+    up = "" if page.name == "README.md" else "../"
     parts = re.split(r"(^```.*?^```)", page.read_text(), flags=re.DOTALL | re.MULTILINE)
-    text = "".join(part if part.startswith("```") else with_formulas(LINK.sub(replace, part)) for part in parts)
-    return text, linked
+    for place, part in enumerate(parts):
+        if not part.startswith("```"):
+            parts[place] = IMAGE.sub(rf'\1{up}\2"', with_formulas(LINK.sub(replace, part)))
+    return "".join(parts), linked
 
 
 def with_formulas(text: str) -> str:
@@ -89,7 +95,12 @@ def with_formulas(text: str) -> str:
         block, inline = found.group("block"), found.group("inline")
         if block:  # it may be wider than a phone
             return f'<div style="overflow-x: auto">{convert(block.strip(), display="block")}</div>'
-        return convert(inline) if inline else found.group(0)
+        if not inline:
+            return found.group(0)
+        if len(inline) > LONG:
+            wide = "display: inline-block; max-width: 100%; overflow-x: auto; vertical-align: middle"
+            return f'<span style="{wide}">{convert(inline)}</span>'
+        return convert(inline)
 
     return re.sub(r"`[^`\n]*`|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s][^$\n]*)\$", replace, text, flags=re.DOTALL)
 
@@ -122,6 +133,16 @@ def build(to: Path) -> Path:
     return place
 
 
+def missing(place: Path) -> list[str]:
+    """Return the images that a page of the site shows and that are not there. mkdocs sees those in Markdown alone."""
+    found = []
+    for page in sorted(place.rglob("*.html")):
+        for name in {target.split(" ")[0] for _, target in IMAGE.findall(page.read_text())}:
+            if not (page.parent / name.split("?")[0]).exists() and "#" not in name:
+                found.append(f"{page.relative_to(place)} shows {name}, which does not exist")
+    return found
+
+
 def remember(to: Path) -> None:
     """Write which versions there are, the newest first, and a first page that leads to it."""
     known = sorted((path.parent.name for path in to.glob("*/index.html")), key=numbers, reverse=True)
@@ -144,6 +165,9 @@ def main() -> int:
         place = build(asked.to)
     except subprocess.CalledProcessError:
         print("site: the pages could not be built without a warning; the lines above say which", file=sys.stderr)
+        return 1
+    if lost := missing(place):
+        print(*(f"site: {line}" for line in lost), sep="\n", file=sys.stderr)
         return 1
     remember(asked.to)
     print(place)

@@ -57,12 +57,32 @@ def kill_coordinator(ring):
     ring.start("serve")
 
 
-FAULTS = {fault.__name__: fault for fault in (kill_supernode, kill_node, kill_superlink, kill_coordinator)}
+def stand_still(ring, name):
+    """All its processes get no time for longer than Flower's tokens last, as on a machine that is far too busy.
+
+    What they say next is refused with 401, and they have to begin again.
+    """
+    leader = ring.processes[name].pid
+    os.killpg(leader, signal.SIGSTOP)
+    time.sleep(75)
+    os.killpg(leader, signal.SIGCONT)
+
+
+def node_stands_still(ring):
+    stand_still(ring, "north")
+
+
+def coordinator_stands_still(ring):
+    stand_still(ring, "serve")
+
+
+KILLS = (kill_supernode, kill_node, kill_superlink, kill_coordinator)
+FAULTS = {fault.__name__: fault for fault in (*KILLS, node_stands_still, coordinator_stands_still)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_killed_process_costs_time_and_nothing_else(fault, tmp_path):
+def test_a_process_that_is_killed_or_stands_still_costs_time_and_nothing_else(fault, tmp_path):
     with Loopback(FML, tmp_path, slow(), pace={"poll": 0.2, "again": 10.0}) as ring:
         ring.start("serve", *NAMES)
         wait_until_busy(ring, 0)

@@ -2,12 +2,15 @@
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from deploy.loopback import Loopback
+from heterophony import Secure
 from heterophony.engines import local
 from toys.deployed import CASES, NAMES
+from toys.summed import InTheOpen
 
 pytest.importorskip("flwr", reason="needs heterophony[flower]")
 
@@ -38,6 +41,52 @@ def test_a_federation_over_tls_ends_with_the_local_digests(name, tmp_path):
         audit = subprocess.run(command, env=ring.environment(), capture_output=True, text=True)
         assert audit.returncode == 0, audit.stdout + audit.stderr
         assert f"receipts that hold, of {len(NAMES)} nodes" in audit.stdout
+
+
+LOST = {"nobody": {}, "after-shares": {"west": {"egress": {"kinds": ["keys", "shares"]}}}, "killed": {}}
+
+
+def survivors(rows):
+    """Whose masked numbers are in the sum of each round, by the coordinator's own ledger."""
+    late = {row["detail"].partition(": ")[0] for row in rows if "incident" in row}
+    found = {}
+    for row in rows:
+        said = f"'masked' of round {row.get('round')} from {row.get('from')}"
+        if row.get("kind") == "masked" and row["status"] == "sent" and said not in late:
+            found.setdefault(row["round"], set()).add(row["from"])
+    return found
+
+
+# In `make test`, test_secure_node.py does the same without Flower.
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", LOST)
+def test_secure_sums_over_tls_are_those_of_whole_numbers_over_the_same_survivors(lost, tmp_path):
+    """West sends no masked numbers, or its processes are killed when it has shared its secrets, and start again."""
+    case = CASES["fedavg"]
+    options = {**case.options, "deadline": 60.0}
+    with Loopback(case, tmp_path, LOST[lost], secure={"wait": 30.0}, options=options) as ring:
+        ring.start("serve", *NAMES)
+        if lost == "killed":
+            shared = lambda: any(row["kind"] == "shares" for row in ring.ledger("west"))  # noqa: E731
+            ring.wait_for(shared, 240, "west shared nothing")
+            ring.kill("west")
+            ring.wait_for(lambda: ring.round() >= 1, 240, "the round did not go on")
+            ring.start("west")
+        result = ring.finish()
+        rows = ring.rows()
+    present = survivors(rows)
+    assert set(present) == {0, 1}
+    assert all(set(NAMES[:3]) <= names for names in present.values())
+    if lost == "after-shares":
+        assert not any("west" in names for names in present.values())
+    if lost == "killed":
+        opened = {(row["round"], row["from"]) for row in rows if row.get("kind") == "opening"}
+        assert (0, "west") not in opened
+    federation = case.federation()
+    cohort = InTheOpen(how=Secure(), members={"server": 4}, present=present)
+    alone = local(replace(federation, method=replace(federation.method, cohort=cohort))).run(case.rounds)
+    assert result["digest"] == alone.digest
+    assert not {row["kind"] for row in rows if "kind" in row} & {"update"}
 
 
 @pytest.mark.slow

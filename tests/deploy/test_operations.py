@@ -11,7 +11,7 @@ import pytest
 
 from deploy.folders import deploy, participant
 from heterophony.base.toml import written
-from heterophony.cli.deploying import Form, _speak
+from heterophony.cli.deploying import LogFormat, _speak
 from heterophony.deploy import openmetrics
 from heterophony.deploy.budget import Budget
 from heterophony.deploy.node_store import NodeStore
@@ -113,7 +113,7 @@ def test_log_lines_for_machines_are_one_object_a_line(capsys):
     before, level, own = root.handlers[:], ours.level, ours.handlers[:]
     root.handlers.clear()
     try:
-        _speak(Form.json)
+        _speak(LogFormat.json)
         logging.getLogger("heterophony.coordinator").info("round %d\nis done", 3)
         try:
             raise ValueError("no")

@@ -1,9 +1,11 @@
-"""Children of a process in which data were loaded and models built."""
+"""Children of a process in which data were loaded and models built; programs that end as a whole."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import torch
@@ -32,3 +34,14 @@ def test_a_child_can_compute_although_its_parent_has():
         [sys.executable, "-c", PROGRAM], env={**known, "PYTHONPATH": source}, capture_output=True, text=True
     )
     assert done.stdout == "ended with 0\n", done.stderr
+
+
+@pytest.mark.parametrize(("last", "code"), [("", 0), ("sys.exit(3)", 3)])
+def test_a_program_ends_with_its_main_thread_and_says_how(last, code, tmp_path):
+    """Other threads do not keep it: whoever keeps it running would not see that its work is over."""
+    program = tmp_path / "program"
+    program.write_text(
+        f"import sys, threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n{last}\n"
+    )
+    command = [sys.executable, "-P", "-m", "heterophony.deploy.whole_end", str(program)]
+    assert subprocess.run(command, capture_output=True, timeout=120).returncode == code

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+import sys
 import tomllib
 from pathlib import Path
 
@@ -26,6 +27,9 @@ def written(tmp_path, monkeypatch):
         (tmp_path / name[1]).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets", raising=False)  # another page's module of that name
+    yield
+    sys.modules.pop("nets", None)
 
 
 @pytest.mark.parametrize("method", ["fml", "fedmd"])

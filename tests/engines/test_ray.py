@@ -191,7 +191,7 @@ def test_a_raylet_killed_with_mail_in_flight(wave):
 # -- once ------------------------------------------------------------------------------------------------------
 def test_an_assignment_is_applied_to_the_state_it_is_for_and_to_no_other():
     """The same one again: refused by a worker whose node has moved on, and from its own state, the same answer."""
-    worker = Worker(shipping.load(large_star()))
+    worker = Worker(shipping.pack(large_star()))
     before = pieces.split(worker.station.state("server"))
     question = Question("server", 1, "begin", None, 0, 3, 0.0).plain()
     first, *blobs = worker.work([Assignment(question, 0, None)], [])
@@ -208,7 +208,7 @@ def test_an_assignment_is_applied_to_the_state_it_is_for_and_to_no_other():
 
 def test_only_what_a_reaction_has_changed_of_a_node_is_packed_again():
     """A server that begins a round sends its model, and does not change it; all that is small goes along each time."""
-    worker = Worker(shipping.load(large_star()))
+    worker = Worker(shipping.pack(large_star()))
     model = ("models", "model")
     replies = []
     for number in (1, 2, 3):

@@ -24,11 +24,11 @@ from heterophony.engines import shipping
 
 def travelled(federation):
     """As a worker gets it: with arrays that are marked as not to be written to."""
-    pickled, arrays, path = shipping.load(federation)
+    pickled, arrays, path = shipping.pack(federation)
     arrays = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    return shipping.unload((pickled, arrays, path)), arrays
+    return shipping.unpack((pickled, arrays, path)), arrays
 
 
 def packed(array):
@@ -46,8 +46,8 @@ def shared(tensor, arrays):
 def test_where_small_arrays_lie_is_no_matter():
     """A product rounds otherwise where its rows begin between two words."""
     federation = weights_star(FedAvg(local=B16))
-    pickled, arrays, path = shipping.load(federation)
-    found = shipping.unload((pickled, [packed(array) for array in arrays], path))
+    pickled, arrays, path = shipping.pack(federation)
+    found = shipping.unpack((pickled, [packed(array) for array in arrays], path))
     for node, views in federation.data.items():
         x, there = views["public"].x, found.data[node]["public"].x
         assert there.data_ptr() % shipping.ALIGNED == 0

@@ -11,8 +11,8 @@ from heterophony.base.seeds import seeded
 from heterophony.compute.batched import Batched
 from heterophony.compute.eager import Eager, Job
 from heterophony.engines.local_host import ReactionError
-from heterophony.federation import _model
 from heterophony.kernel.freezing import frozen_names
+from heterophony.kernel.networks import model_of
 from heterophony.kernel.node import Node, Slot
 from heterophony.kernel.optimisers import sgd
 from heterophony.kernel.work import Fit
@@ -47,7 +47,7 @@ def with_frozen_stems(federation):
         return replace(model, build=build)
 
     models = {
-        who: {name: built(_model(model)) for name, model in (own or {}).items()}
+        who: {name: built(model_of(model)) for name, model in (own or {}).items()}
         for who, own in federation.models.items()
     }
     return replace(federation, models=models)

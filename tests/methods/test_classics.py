@@ -26,6 +26,7 @@ from heterophony.methods import (
     Solo,
 )  # fmt: skip
 from heterophony.parts.cohort import Cohort
+from heterophony.parts.heads import TaughtHead
 from heterophony.parts.neighbours import Neighbours
 from heterophony.parts.training import Training
 from heterophony.parts.two_heads import ShiftedFeatures, TwoHeads
@@ -330,7 +331,7 @@ def test_gpfl_by_a_plain_loop():
 # -- FedRE -----------------------------------------------------------------------------------------------------
 def test_fedre_by_a_plain_loop():
     """One round: full batches, mixtures of class means, and the server's head by autograd, a step for each mixture."""
-    federation = own_star(FedRE(head_epochs=3, head_lr=0.1, local=WHOLE), halves)
+    federation = own_star(FedRE(taught=TaughtHead(3, 0.1), local=WHOLE), halves)
     head, sent = torch.zeros(4, 7, requires_grad=True), []
     for client in CLIENTS:
         node, rows = federation.node(client), federation.data[client]["train"]

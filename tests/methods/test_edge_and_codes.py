@@ -170,14 +170,14 @@ def test_whoever_missed_labels_is_sent_them_whole():
     rows, first, second = PublicRows(), quantised(drawn("a", 32, 4), 2), quantised(drawn("b", 32, 4), 2)
     other = logits_star(CFD()).node("c1")
     assert soft_codes.last(node) == soft_codes.known(other, "c0") == soft_codes.NEVER
-    code = soft_codes.told(node, rows, first, 2, soft_codes.NEVER)
-    assert torch.allclose(soft_codes.understood(other, rows, "c0", code, 2), first / 3)
+    code = soft_codes.encoded(node, rows, first, 2, soft_codes.NEVER)
+    assert torch.allclose(soft_codes.decoded(other, rows, "c0", code, 2), first / 3)
     node.round = other.round = 1
-    assert len(soft_codes.told(node, rows, first, 2, soft_codes.known(other, "c0"))) < len(code)  # lost on its way
+    assert len(soft_codes.encoded(node, rows, first, 2, soft_codes.known(other, "c0"))) < len(code)  # lost on its way
     node.round = other.round = 2
-    code = soft_codes.told(node, rows, second, 2, soft_codes.known(other, "c0"))
+    code = soft_codes.encoded(node, rows, second, 2, soft_codes.known(other, "c0"))
     assert code[0] == soft_codes.PLAIN
-    assert torch.allclose(soft_codes.understood(other, rows, "c0", code, 2), second / 3)
+    assert torch.allclose(soft_codes.decoded(other, rows, "c0", code, 2), second / 3)
 
 
 # -- FedMD-NFDP ------------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from heterophony import Attack, Capacity, Data, Federation, Model, Profile
+from heterophony import Attack, Capacity, Data, Federation, Model, Profile, freeze
 from heterophony.engines import local
 from heterophony.kernel.fields import Refused, Shape
 from heterophony.kernel.topology import star
-from heterophony.methods import FedAvg, HeteroFL, depthfl, fedrolex, fjord, scalefl
+from heterophony.methods import FedAvg, FedSALoRA, HeteroFL, HetLoRA, depthfl, fedrolex, fjord, scalefl
 from heterophony.parts import Cohort, Compound, Narrow, Order, Shallow, Training
 from heterophony.parts.exits import FromTheLast, MutualExits
 from heterophony.parts.ordered import Distilled, Ordered
@@ -22,7 +22,7 @@ from heterophony.settings import Setting, SettingError, assemble
 from heterophony.studies.comparison import planned_runs
 from toys.by_hand import equal, server, squared
 from toys.deployed import CASES, rows
-from toys.federations import B16, SOME, WIDTHS, sliced_star, weights_star
+from toys.federations import B16, RANKS, SOME, WIDTHS, sliced_star, weights_star
 from toys.world import halves, net, normed
 
 PLAIN_MEAN = Cohort(weighted=False)
@@ -210,11 +210,11 @@ def one_row(lie):
 
 def test_a_slice_of_another_width_is_refused_at_the_door():
     federation = sliced_star(HeteroFL(local=B16, **PLAIN))
-    sliced = federation.held("server", "c1", "model")
+    sliced = federation.slicing.held("server", "c1", "model")
     assert sliced.weights == federation.node("c1").slots["model"].form
     assert sliced.weights != federation.node("c2").slots["model"].form
     field = HeteroFL.kinds[1].fields["weights"]
-    shape = Shape(sent=lambda model: federation.held("server", "c1", model))
+    shape = Shape(sent=lambda model: federation.slicing.held("server", "c1", model))
     field.fits(federation.node("c1").weights(), shape)
     with pytest.raises(Refused, match=r"0.weight has shape \(3, 8\), expected \(6, 8\)"):
         field.fits(federation.node("c2").weights(), shape)
@@ -263,6 +263,34 @@ def test_slices_are_of_one_network():
         replace(federation, models=models).check()
 
 
+RANKED = {"factory": halves(), "capacity": RANKS}
+ANOTHER = {
+    "slices": (HeteroFL(local=B16), fedrolex(local=B16), {}),
+    "no slices": (HeteroFL(local=B16), FedAvg(local=B16), {}),
+    "no adapters": (HetLoRA(local=B16), FedAvg(local=B16), RANKED),
+    "slices for adapters": (FedSALoRA(local=B16), HeteroFL(local=B16), RANKED),
+}
+
+
+@pytest.mark.parametrize("case", ANOTHER)
+def test_a_federation_with_another_method_has_its_networks_cut_anew(case):
+    """Nothing is cut twice, and what no method cuts is whole."""
+    first, then, options = ANOTHER[case]
+    changed = replace(sliced_star(first, **options), method=then)
+    assert local(changed).run(1).digest == local(sliced_star(then, **options)).run(1).digest
+    once_more = replace(changed, seed=changed.seed)
+    assert local(once_more).run(1).digest == local(changed).run(1).digest
+
+
+def test_networks_with_frozen_parts_are_not_cut():
+    """Frozen weights never travel, so that a slice that moves, or an adapter on them, would be wrong without a word."""
+    with pytest.raises(ValueError, match=r"0\.bias is frozen, and a network of which slices are cut"):
+        local(sliced_star(HeteroFL(local=B16), lambda: freeze(net()(), "0"))).run(1)
+    for method, setting in (("hetlora", "digits-ranks"), ("fedrolex", "digits-widths"), ("depthfl", "digits-depths")):
+        with pytest.raises(SettingError, match=f"models.frozen: {method} cuts slices of networks"):
+            assemble(method, setting, changes={"models.frozen": "body.0", "models.weights": "w.safetensors"})
+
+
 def test_slices_go_on_where_some_are_not_asked():
     result = local(sliced_star(fedrolex(local=B16, cohort=SOME), None, WIDTHS)).run(4)
     assert not result.ledger.incidents
@@ -277,8 +305,8 @@ def test_a_plan_says_what_each_organisation_holds():
     own = Model(lambda: net(99)())  # what an organisation has besides does not matter
     at_home = plan.organisation("north", own, rows("north")).node("north").slots["model"].form
     assert at_home["0.weight"][0] == (6, 8)
-    assert plan.coordinator().held("server", "north", "model").weights == at_home
-    assert plan.coordinator().held("server", "south", "model").weights["0.weight"][0] == (12, 8)
+    assert plan.coordinator().slicing.held("server", "north", "model").weights == at_home
+    assert plan.coordinator().slicing.held("server", "south", "model").weights["0.weight"][0] == (12, 8)
     assert plan.digest != case.plan().digest
 
 

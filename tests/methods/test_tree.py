@@ -20,6 +20,7 @@ from heterophony.parts.training import Training
 from heterophony.runs.run import Run
 from heterophony.runs.show import lines
 from heterophony.runs.summary import Summary
+from heterophony.tables.metrics import measure
 from toys.by_hand import equal, scalar_net, squared
 from toys.bytes import formula
 from toys.federations import B16, CLIENTS, LEAVES, TREE, bhfl, deep_hierarchy, hierarchy, straggling
@@ -544,6 +545,16 @@ def test_the_last_models_of_all_levels_are_evaluated_whatever_their_own_count():
     table = local(federation).run(3).table.select(quantity="accuracy")
     last = {level: max(row["round"] for row in table.select(product=level)) for level in ("root", "inner", "leaf")}
     assert last == {"root": 2, "inner": 5, "leaf": 5}
+
+
+def test_leaves_of_a_tree_that_does_not_wait_have_figures_however_seldom_it_is_evaluated():
+    """The root may be done before a slow leaf has done a second round."""
+    found = []
+    for evaluate in (1, 6):
+        result = local(straggling(bhfl_async(local=B16), evaluate=evaluate)).run(6)
+        found.append((result.digest, measure(result.table, dict.fromkeys(LEAVES, "here"), "leaf")))
+    assert found[0] == found[1]
+    assert found[0][1].worst is not None
 
 
 def test_the_best_round_of_a_tree_is_the_roots():

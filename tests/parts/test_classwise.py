@@ -15,13 +15,13 @@ from heterophony.kernel.fields import Counts, PerClass, Shape
 from heterophony.kernel.message import Body
 from heterophony.kernel.topology import complete, star
 from heterophony.methods import FD, FedGH, FedProto, Solo, fedtgp
-from heterophony.methods.fedgh import taught
+from heterophony.methods.fedgh import with_labels
 from heterophony.models.blocks import Halves
 from heterophony.parts.classwise import ClassMeans, by_label, columns_for, merged, renewed, usual
 from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast, contrast, fresh, gap, prototypes
 from heterophony.parts.features import pooled
-from heterophony.parts.heads import replaced
+from heterophony.parts.heads import TaughtHead, replaced, taught_head
 from heterophony.parts.training import Training
 from toys.by_hand import equal
 from toys.federations import B16, CLIENTS, FEW, own_star
@@ -420,6 +420,10 @@ def test_fedghs_first_round_is_solo_and_so_is_whoever_no_head_fits(caplog):
     assert found.rounds == 2
 
 
+def taught(head, tables, epochs, lr):
+    return taught_head(head, with_labels(tables), epochs, lr)
+
+
 def test_the_servers_steps_by_loops():
     counts = [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
     tables = [ClassMeans(drawn(("heads", i), 3, 2).float(), torch.tensor(own)) for i, own in enumerate(counts)]
@@ -444,10 +448,12 @@ def test_golden_head_after_one_step():
     assert taught(torch.zeros(2, 3), [table], 1, 1.0).tolist() == [[1.5, -0.5, 0.5], [-1.5, 0.5, -0.5]]
 
 
-ONCE = {"local": B16, "head_epochs": 1, "head_lr": 0.1}
+ONCE = {"local": B16, "taught": TaughtHead(1, 0.1)}
 
 
-@pytest.mark.parametrize(("method", "build"), [(FedGH(**ONCE), halves), (FedGH(**ONCE, width=4), wide)])
+@pytest.mark.parametrize(
+    ("method", "build"), [(FedGH(**ONCE), halves), (FedGH(taught=TaughtHead(1, 0.1, width=4), local=B16), wide)]
+)
 def test_a_second_round_is_training_under_the_head_that_the_server_trained_on_the_means(method, build):
     """For networks of any width: outputs are those of the common head on the means of groups of features."""
     means = [ClassMeans(m.body["means"], m.body["held"]) for m in sent(own_star(method, build), "means", 1)]
@@ -481,7 +487,9 @@ def test_the_servers_head_goes_on_from_round_to_round():
 
 def test_the_options_of_fedghs_server_tell():
     def head(**options):
-        return sent(own_star(FedGH(**{**ONCE, **options}), halves), "global", 2)[-1].body["head"]
+        return sent(own_star(FedGH(taught=replace(TaughtHead(1, 0.1), **options), local=B16), halves), "global", 2)[
+            -1
+        ].body["head"]
 
     assert not torch.equal(head(), head(head_epochs=2))
     for few, many in zip(head(head_lr=1e-5)[:, :-1], head(head_lr=1e-4)[:, :-1], strict=True):
@@ -493,8 +501,10 @@ def test_by_default_the_head_has_learnt_what_it_is_shown():
     turned = torch.eye(4) + 0.3
     tables = [ClassMeans(turned, torch.ones(4))]
     columns = torch.cat([turned, torch.ones(4, 1)], 1).T
-    sure = {name: (taught(torch.zeros(4, 5), tables, *of) @ columns).softmax(0).diag() for name, of in
-            {"default": (FedGH().head_epochs, FedGH().head_lr), "once": (1, FedGH().head_lr)}.items()}  # fmt: skip
+    usual = FedGH().taught
+    passes = {"default": usual.head_epochs, "once": 1}
+    heads = {name: taught(torch.zeros(4, 5), tables, count, usual.head_lr) for name, count in passes.items()}
+    sure = {name: (head @ columns).softmax(0).diag() for name, head in heads.items()}
     assert sure["once"].max() < 0.3
     assert sure["default"].min() > 0.3
 
@@ -529,14 +539,14 @@ def test_huge_means_move_the_head_no_farther_than_others_may():
 def test_networks_that_fedgh_cannot_give_a_head_are_refused_in_one_line():
     for build, method, text in (
         (net, FedGH(local=B16), "FedGH needs networks of two parts, `body` and a linear `head`"),
-        (wide, FedGH(local=B16, width=10), "width = 10, but this network has 8 features"),
+        (wide, FedGH(local=B16, taught=TaughtHead(width=10)), "width = 10, but this network has 8 features"),
         (unbiased, FedGH(local=B16), "needs networks whose head has a bias"),
     ):
         with pytest.raises(ReactionError, match=text) as caught:
             local(own_star(method, build)).run(1)
         assert "\n" not in str(caught.value)
     with pytest.raises(ValueError, match="head_lr is a rate > 0, got 100, 0"):
-        FedGH(head_lr=0.0)
+        TaughtHead(head_lr=0.0)
 
 
 # -- options that tell ----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from heterophony.runs.summary import written
 from heterophony.studies import campaign
 from heterophony.studies.experiments import planning, queue, shipped
 from heterophony.studies.experiments.archive import HEADER, ArchiveError, merge, pack
-from heterophony.studies.experiments.pace import FILE, GROUP, NONE, OWN, TABLE, Pace, expected
+from heterophony.studies.experiments.pace import FILE, GROUP, NONE, OWN, TABLE, MeasuredPace, expected
 from toys.compared import call, refused, said
 
 FILE_OF_TWO = """
@@ -221,10 +221,13 @@ def test_a_damaged_run_is_not_packed(borrowed, tmp_path):
 
 
 def test_minutes_are_those_of_measured_rounds(two, borrowed):
-    pace = Pace.load(borrowed / "two/FedAvg/seed-0")
+    pace = MeasuredPace.load(borrowed / "two/FedAvg/seed-0")
     assert pace.done == 1
     assert (borrowed / "two/FedAvg/seed-0" / FILE).exists()
-    known = {("g", "a"): [Pace(2.0, 10.0, 5, "m"), Pace(4.0, 20.0, 5, "m")], ("h", "b"): [Pace(9.0, 0.0, 1, "m")]}
+    known = {
+        ("g", "a"): [MeasuredPace(2.0, 10.0, 5, "m"), MeasuredPace(4.0, 20.0, 5, "m")],
+        ("h", "b"): [MeasuredPace(9.0, 0.0, 1, "m")],
+    }
     assert (expected(("g", "a"), 7, known).seconds, expected(("g", "a"), 7, known).basis) == (15 + 7 * 3, OWN)
     assert (expected(("h", "a"), 7, known).seconds, expected(("h", "a"), 7, known).basis) == (15 + 7 * 3, GROUP)
     assert (expected(("h", "c"), 7, known).seconds, expected(("h", "c"), 7, known).basis) == (10 + 7 * 5, TABLE)
@@ -280,7 +283,7 @@ def test_measuring_leaves_the_beginnings_of_runs_and_says_the_minutes(two, tmp_p
 
 
 class Timed:
-    """Workers whose runs take so many seconds a round, by how many are at work."""
+    """A pool whose runs take so many seconds a round, by how many are at work."""
 
     jobs = 4
 
@@ -289,7 +292,7 @@ class Timed:
 
     def run(self, items, jobs, *, span):
         for item in items:
-            yield item, queue.Stretch(False, Pace(self.seconds[len(items)], 1.0, 3, "m"))
+            yield item, queue.Stretch(False, MeasuredPace(self.seconds[len(items)], 1.0, 3, "m"))
 
 
 @pytest.mark.parametrize(("together", "taken"), [(1.0, 2), (1.7, 2), (1.9, 1), (2.5, 1)])
@@ -321,8 +324,8 @@ class Device:
 def test_runs_without_room_wait_until_there_are_fewer_and_one_alone_is_said(monkeypatch, room, ended):
     device = Device(room)
     monkeypatch.setattr(queue, "advance", device.advance)
-    workers = queue.Workers(4, time.time() + 60)
-    workers.pool = ThreadPoolExecutor(4)
+    workers = queue.RunPool(4, time.time() + 60)
+    workers.processes = ThreadPoolExecutor(4)
     items = [queue.Item(("", str(i)), SimpleNamespace(), 0) for i in range(6)]
     found = list(workers.run(items))
     assert sorted(item.place for item, _ in found) == [item.place for item in items]

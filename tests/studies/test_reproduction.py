@@ -31,6 +31,7 @@ NAMES = (
     *("fccl-homogeneous", "fccl-public", "fccl-ablation", "bhfl-levels", "bhfl-options", "bhfl-async", "flamby-heart"),
     *("bhfl-languages", "fedh2l-domains", "fedh2l-office", "fedh2l-curves", "fedmd-global-options", "fml-curves"),
     *("fccl-office", "fccl-curves", "niid-bench", "nvflare-cifar10", "pfllib-cifar100", "htfllib-images"),
+    "heterofl-levels",
 )
 FILE = """
 title = "A toy"
@@ -189,11 +190,12 @@ def test_the_command_has_the_flags_of_the_runs(toy, finished, tmp_path):
     assert found["command"] == "heterophony reproduce toy --device cuda --precision bf16"
 
 
-def test_nan_stands_for_a_column_in_which_nothing_is_printed(toy, finished):
+def test_nan_stands_for_a_column_in_which_nothing_is_printed(toy, finished, tmp_path):
     text = toy.read_text().replace("alone = [50.0, 60.0]", "alone = [nan, 60.0]")
     (toy.parent / "nan").mkdir()
     (toy.parent / "nan" / "toy.toml").write_text(text)
-    found = said(call("reproduce", toy.parent / "nan" / "toy.toml", "--table", "--out", finished[0], "--json"))
+    folder = shutil.copytree(finished[0], tmp_path / "out")
+    found = said(call("reproduce", toy.parent / "nan" / "toy.toml", "--table", "--out", folder, "--json"))
     rows = {row["column"]: row for row in found["rows"] if (row["group"], row["arm"]) == ("slow", "alone")}
     assert [rows[name]["paper"] for name in ("ACC", "own")] == [None, 60.0]
     assert rows["ACC"]["verdict"] is None

@@ -115,6 +115,7 @@ from heterophony.parts.cohort import Cohort
 from heterophony.parts.contrast import Contrast
 from heterophony.parts.exits import Compound, Shallow
 from heterophony.parts.generator import Generator
+from heterophony.parts.heads import TaughtHead
 from heterophony.parts.mixtures import GatedOutputs, MixedOutputs, MixedWeights
 from heterophony.parts.mutual import MutualTeaching
 from heterophony.parts.neighbours import Neighbours
@@ -713,7 +714,7 @@ METHODS = [
     ),
     Row(
         "fedgh-pooled",
-        lambda **o: own_star(FedGH(local=B16, width=4, cohort=SOME), wide, **o),
+        lambda **o: own_star(FedGH(taught=TaughtHead(width=4), local=B16, cohort=SOME), wide, **o),
         rounds=4,
     ),
     Row(

@@ -1,7 +1,7 @@
 """A cohort whose mean is that of whole numbers of Python: what a secure sum must come to, without masks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -17,13 +17,15 @@ USUAL = Secure()
 class InTheOpen(Cohort):
     """`members` says how many had something to add at a node, whoever was lost since: the scale follows from it.
 
-    Other nodes take ordinary means.
+    Other nodes take ordinary means. `present` says, by round, of whom the sum is; it is of all in other rounds.
     """
 
     how: Secure = USUAL
     members: Mapping[str, int] = field(default_factory=dict)
+    present: Mapping[int, Collection[str]] = field(default_factory=dict)
 
     def mean(self, node, mail, field="weights", by="examples", start=None):
+        mail = [m for m in mail if m.sender in self.present.get(node.round, (m.sender,))]
         return self.together(node, mail, [getattr(m, field) for m in mail], self.shares(mail, by), start)
 
     def together(self, node, mail, items, shares=None, start=None):

@@ -10,7 +10,7 @@ OURS = str(Path(__file__).parent.parent)
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def told(error: Exception) -> str:
+def in_one_line(error: Exception) -> str:
     """Return the error in one line, with the file and line of the user's code that led to it, if any did."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if not _foreign(frame.filename)]
     said = f"{type(error).__name__}: {error}"

@@ -75,7 +75,7 @@ def _place(error: Exception) -> str:
     """Return what was raised, and where in the user's own files."""
     if isinstance(error, SyntaxError):  # no line of the file has run; its text says which line it is
         return _reason(error)
-    return " ".join(fault.told(error).split())
+    return " ".join(fault.in_one_line(error).split())
 
 
 def _reason(error: Exception) -> str:

@@ -24,7 +24,7 @@ app = typer.Typer(help="A federation between organisations, on Flower.", no_args
 MORE = "A TOML file of more for federation.toml: links (a tree), organisations, public, tests, homes, options, pace."
 
 
-class Form(StrEnum):
+class LogFormat(StrEnum):
     """How log lines are written."""
 
     text = "text"
@@ -80,11 +80,11 @@ def init(
     print(f"wrote {folder}: federation {made.id}; {folder / 'README.md'} says how to go on")
 
 
-LogForm = Annotated[Form, typer.Option("--log", help="How log lines are written: text, or json for machines.")]
+LogOption = Annotated[LogFormat, typer.Option("--log", help="How log lines are written: text, or json for machines.")]
 
 
 @app.command()
-def serve(folder: OneFolder, form: LogForm = Form.text) -> None:
+def serve(folder: OneFolder, form: LogOption = LogFormat.text) -> None:
     """Coordinate: keep a SuperLink running, and the run on it, until all rounds are done."""
     _speak(form)
     with complaints():
@@ -95,7 +95,7 @@ def serve(folder: OneFolder, form: LogForm = Form.text) -> None:
 
 
 @app.command()
-def node(folder: OneFolder, form: LogForm = Form.text) -> None:
+def node(folder: OneFolder, form: LogOption = LogFormat.text) -> None:
     """Take part: keep a SuperNode connected and answer, until stopped."""
     _speak(form)
     with complaints():
@@ -314,10 +314,10 @@ class _Lines(logging.Formatter):
         return json.dumps(said | ({"error": self.formatException(record.exc_info)} if record.exc_info else {}))
 
 
-def _speak(form: Form) -> None:
+def _speak(form: LogFormat) -> None:
     """Write log lines with times: these processes run for days."""
     logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.WARNING)
-    if form is Form.json:
+    if form is LogFormat.json:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(_Lines())
     ours = logging.getLogger("heterophony")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heterophony.kernel.compute import Compute
     from heterophony.studies.experiments.archive import Merged
     from heterophony.studies.experiments.planning import Version
-    from heterophony.studies.experiments.queue import Table
+    from heterophony.studies.experiments.queue import RemainingRuns
 
 ROOT = Path("runs/reproduce")
 
@@ -105,7 +105,7 @@ def _work(orders: Orders, compute: Compute, data: Path | None, root: Path) -> di
 
     names = () if orders.name is None else (orders.name,)
 
-    def left() -> list[Table]:
+    def left() -> list[RemainingRuns]:
         return queue.remaining(root, orders.version, compute, data, names)
 
     tables = left()
@@ -137,7 +137,7 @@ class _Teller:
         print(text, file=self.file, flush=True)
 
 
-def _show(orders: Orders, tables: list[Table], at_once: int) -> None:
+def _show(orders: Orders, tables: list[RemainingRuns], at_once: int) -> None:
     """Print what remains as a table."""
     from heterophony.base.amounts import counted
     from heterophony.studies.experiments import queue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heterophony.cli import listing, terminal
+from heterophony.cli import listing, queued, terminal
 from heterophony.cli.complaints import complaints
 from heterophony.cli.options import (
     DataFolder,
@@ -27,9 +27,11 @@ from heterophony.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from heterophony.kernel.compute import Compute
     from heterophony.studies.campaign import PlannedRun
     from heterophony.studies.comparison import Comparison
     from heterophony.studies.experiments import Experiment
+    from heterophony.studies.experiments.planning import Version
     from heterophony.studies.experiments.reproduction import Reproduction
 
 
@@ -154,36 +156,47 @@ def reproduce(
     Example: heterophony reproduce --queue --minutes 25 --pack runs.tar.xz
     """
     with complaints():
-        from heterophony.cli import queued
-        from heterophony.studies.experiments import Experiment, planning
-        from heterophony.studies.experiments.reproduction import reproduction
+        from heterophony.studies.experiments.planning import Version
 
+        version = Version(quick, seeds, scale, tuple(only or ()))
         if queue or pack is not None or merge is not None:
-            version = planning.Version(quick, seeds, scale, tuple(only or ()))
             orders = queued.Orders(name, version, queue, minutes, measure, pack, merge, jobs, as_json)
             with stoppable():
                 queued.run(orders, compute_of(device_of(device), precision=precision), data, to)
-            return
-        if minutes is not None or measure:
+        elif minutes is not None or measure:
             raise ValueError("--minutes and --measure go with --queue")
-        if name is None:
-            listing.tell(
-                _experiments(data), as_json, ("name", "title", "runs", "quick", "missing"), spare=("runs", "quick")
-            )
-            return
-        experiment = Experiment.load(name)
-        version = planning.Version(quick, seeds, scale, tuple(only or ()))
-        folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if quick else ""))
-        elsewhere = table and device in ("cpu", "cuda")  # a table of finished runs needs no such device here
-        compute = compute_of(device if elsewhere else device_of(device), precision=precision)
-        wanted = planning.planned_runs(experiment, version, folder, compute, data)
-        if not table:
-            _run_all([planned for runs in wanted.values() for planned in runs], jobs or 1)
-        made = reproduction(experiment, version, folder, compute, data, made=wanted)
+        elif name is None:
+            _list_experiments(data, as_json)
+        else:
+            finished_elsewhere = table and device in ("cpu", "cuda")  # the table alone needs no such device here
+            place = device if finished_elsewhere else device_of(device)
+            compute = compute_of(place, precision=precision)
+            _one_experiment(name, version, compute, data, to, None if table else (jobs or 1), as_json)
+
+
+def _one_experiment(
+    name: str, version: Version, compute: Compute, data: Path | None, to: Path | None, jobs: int | None, as_json: bool
+) -> None:
+    """Run what is not finished of an experiment, and show its table. `jobs` None: run nothing."""
+    from heterophony.studies.experiments import Experiment, planning
+    from heterophony.studies.experiments.reproduction import reproduction
+
+    experiment = Experiment.load(name)
+    folder = to or Path("runs/reproduce") / (experiment.name + ("-quick" if version.quick else ""))
+    wanted = planning.planned_runs(experiment, version, folder, compute, data)
+    if jobs is not None:
+        _run_all([planned for runs in wanted.values() for planned in runs], jobs)
+    made = reproduction(experiment, version, folder, compute, data, made=wanted)
     if as_json:
         print(made.as_json())
     else:
         _show(experiment, made)
+
+
+def _list_experiments(data: Path | None, as_json: bool) -> None:
+    """List all shipped experiments."""
+    columns = ("name", "title", "runs", "quick", "missing")
+    listing.tell(_experiments(data), as_json, columns, spare=("runs", "quick"))
 
 
 def _experiments(data: Path | None) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from heterophony.cli.complaints import complaints
 from heterophony.cli.looking import tell
 
 if TYPE_CHECKING:
-    from heterophony.tables.result import Result
+    pass
 
 
 def run(
@@ -39,9 +39,8 @@ def run(
     Example: heterophony run fml --on rotated-mnist-mixed --seed 1 --out runs/fml
     """
     from heterophony.catalogue import registry
-    from heterophony.runs import trackers
-    from heterophony.runs.execution import execute
-    from heterophony.runs.run import Run
+    from heterophony.runs.execution import execute, execute_in
+    from heterophony.runs.summary import Summary
     from heterophony.settings import Setting, assemble
 
     with complaints(to):
@@ -50,23 +49,19 @@ def run(
         chosen = options.engine_of(engine, workers, address)
         if engine == "flower" and to is not None:  # before there is a folder
             raise ValueError("--engine flower rehearses, without --out; for a run that lasts: heterophony deploy init")
-        known = Run.spec(to) if to is not None and (to / "spec.json").exists() else {}
-        track = track or trackers.remembered(known)
-        told = _told(track, to)
+        _check_tracked(track, to)
         setting = Setting.load(on)
         changes = dict(registry.parse(text) for text in set_ or [])
         if tuned is not None:
             changes = options.tuned_changes(tuned, setting.name, method, changes)
         compute = options.compute_of(place, executor, precision, deterministic)
         federation = assemble(method, setting, seed=seed, changes=changes, root=data, compute=compute)
-        spec, wanted = federation.identity(), rounds or setting.plan(method)[0]
+        usual = setting.plan(method)[0]
         if to is None:
-            _finish(spec, execute(federation, wanted, engine=chosen), None, as_json)
-            return
-        with Run.open(to, spec) if known else Run.create(to, {**spec, "track": track}, wanted) as record:
-            wanted = wanted if rounds else max(wanted, record.goal)  # as far as it was to go
-            result = execute(federation, wanted, record, engine=chosen, told=told)
-            _finish(spec, result, to, as_json)
+            summary = Summary.of(federation.identity(), execute(federation, rounds or usual, engine=chosen))
+        else:
+            summary = execute_in(to, federation, rounds, usual=usual, track=track, engine=chosen).summary
+        tell(summary, as_json, kept=to is not None)
 
 
 def resume(
@@ -81,8 +76,7 @@ def resume(
     as_json: options.Json = False,
 ) -> None:
     """Continue a run that was stopped, or extend a finished one with --rounds."""
-    from heterophony.runs import trackers
-    from heterophony.runs.execution import execute
+    from heterophony.runs.execution import execute_in
     from heterophony.runs.run import Run, RunError
     from heterophony.settings import reassemble
 
@@ -93,11 +87,9 @@ def resume(
             raise RunError(
                 f"{folder} was started from Python: resume it there, with Federation.resume({str(folder)!r})"
             )
-        told = trackers.chosen(track or trackers.remembered(spec))
         federation = reassemble(spec["recipe"], data, trust=trust, where=str(folder))
-        with Run.open(folder, federation.identity()) as record:
-            result = execute(federation, rounds or record.goal, record, engine=chosen, told=told)
-            _finish(spec, result, folder, as_json)
+        ended = execute_in(folder, federation, rounds, new=False, track=track, engine=chosen)
+        tell(ended.summary, as_json, kept=True)
 
 
 def demo(
@@ -112,17 +104,9 @@ def demo(
         demonstration.play(folder, terminal.console(), quick=quick)
 
 
-def _told(track: str, to: Path | None) -> list[str]:
-    """Return the trackers that are told; they need a run folder."""
+def _check_tracked(track: str | None, to: Path | None) -> None:
+    """Raise where somebody is to be told of a run that has no folder, or cannot be told."""
     from heterophony.runs import trackers
 
-    told = trackers.chosen(track)
-    if told and track != "auto" and to is None:
+    if to is None and track not in (None, "auto") and trackers.chosen(track):
         raise ValueError(f"--track {track} needs a run folder: --out")
-    return told
-
-
-def _finish(spec: dict[str, Any], result: Result, folder: Path | None, as_json: bool) -> None:
-    from heterophony.runs.summary import finish
-
-    tell(finish(spec, result, folder), as_json, kept=folder is not None)

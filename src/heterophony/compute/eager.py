@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterophony.base.fault import told
+from heterophony.base.fault import in_one_line
 from heterophony.base.seeds import generator, seeded
 from heterophony.compute import private_fit
 from heterophony.data.table import Data
@@ -34,7 +34,7 @@ class WorkError(RuntimeError):
 def located(job: Job, error: Exception) -> WorkError:
     """Return the error as one that says whose work it was."""
     where = f"node {job.node.id}, round {job.node.round}, {type(job.work).__name__}"
-    return WorkError(f"{where}: {told(error)}")
+    return WorkError(f"{where}: {in_one_line(error)}")
 
 
 @dataclass

@@ -20,6 +20,7 @@ from heterophony.deploy.plan import Plan
 from heterophony.deploy.receipts import Receipt, Signed
 
 FOLDER = "receipts"  # at the coordinator
+Claim = tuple[str, str, int, str, int]  # a message: sender, kind, round, receiver, bytes
 
 
 @dataclass
@@ -122,20 +123,30 @@ def _between(copies: Sequence[End]) -> Iterator[str]:
 
 def _ledger(plan: Plan, copies: Sequence[End], path: Path) -> Iterator[str]:
     """Say which messages a ledger claims that no receipt covers."""
-    covered: Counter[tuple[Any, ...]] = Counter()
+    nodes = {node for end in copies for node in (*end.nodes, *end.found)}
+    missing = _claimed(plan, path) - _covered(copies)
+    for (node, kind, round, to, size), times in sorted(missing.items()):
+        if node in nodes:
+            more = f", {times} times" if times > 1 else ""
+            yield f"{path}: no receipt covers {kind!r} of round {round} from {node} to {to}, {size} bytes{more}"
+
+
+def _covered(copies: Sequence[End]) -> Counter[Claim]:
+    """Count the messages that receipts cover. A receipt that several ends have counts once."""
+    covered: Counter[Claim] = Counter()
     for receipt in {r for end in copies for found in end.found.values() for r in found.values()}:
         covered.update((receipt.node, receipt.kind, receipt.round, to, receipt.size) for to in receipt.to)
+    return covered
+
+
+def _claimed(plan: Plan, path: Path) -> Counter[Claim]:
+    """Count the messages of participants that a ledger claims to have received."""
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        said = Counter(
+        return Counter(
             (row["from"], row["kind"], row["round"], row["to"], row["payload"])
             for row in rows
             if "kind" in row and row["status"] != "withheld" and row["from"] in plan.remote
         )
     except (ValueError, KeyError, TypeError):
         raise DeployError(f"{path} is damaged") from None
-    nodes = {node for end in copies for node in (*end.nodes, *end.found)}
-    for (node, kind, round, to, size), times in sorted((said - covered).items()):
-        if node in nodes:
-            more = f", {times} times" if times > 1 else ""
-            yield f"{path}: no receipt covers {kind!r} of round {round} from {node} to {to}, {size} bytes{more}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import secrets
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -129,7 +130,8 @@ def _supernode_command(folder: Path, plan: Plan, own: Organisation, secret: Path
     """Return the command that connects the organisation to the coordinator's SuperLink."""
     from heterophony.deploy import flower
 
-    command = [flower.program("flower-supernode"), "--isolation", "process"]
+    command = [sys.executable, "-P", "-m", "heterophony.deploy.whole_end"]  # so that we see when it has given up
+    command += [flower.program("flower-supernode"), "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(secret), "--host", "127.0.0.1", "--port", str(own.port)]
     command += ["--superlink", plan.address, "--root-certificates", str(folder / "ca.crt")]
     return [*command, "--auth-supernode-private-key", str(folder / "node.key")]

@@ -28,7 +28,7 @@ from heterophony.kernel.mailbox import messages
 from heterophony.kernel.message import HEADER_LIMIT, INVERSE, LINKS, Message, Send, whole
 from heterophony.kernel.reaction import Every
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import described
+from heterophony.tables.ledger import described, sender_in
 
 if TYPE_CHECKING:
     from heterophony.deploy.receipts import Receipts, Signed
@@ -267,8 +267,8 @@ class RemoteHost:
         # What it says of mail that it has not got would only blame others.
         mail = {described(message.kind, message.round, message.sender) for message in received}
         refused = tuple(one_line(text, 300) for text in answer.refused if text.partition(": ")[0] in mail)
-        known = {f" from {message.sender}: " for message in received}
-        doubts = tuple(one_line(text, 300) for text in answer.doubts if any(name in text for name in known))
+        senders = {message.sender for message in received}
+        doubts = tuple(one_line(text, 300) for text in answer.doubts if sender_in(text) in senders)
         told = replace(answer, rows=rows, refused=refused, doubts=doubts[: len(received)])
         return told.all_at(max(question.start, self.now()))
 

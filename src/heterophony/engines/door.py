@@ -53,8 +53,8 @@ class Door:
 
     def check_body(self, message: Message, shape: Shape | None) -> None:
         """Check that the body is what its kind declares, and fits the receiver if its shape is known."""
-        if shape is not None and self.federation.slices:
-            shape = replace(shape, sent=partial(self.federation.held, message.receiver, message.sender))
+        if shape is not None and self.federation.slicing.slots:
+            shape = replace(shape, sent=partial(self.federation.slicing.held, message.receiver, message.sender))
         self.kinds[message.kind].check(message.body, shape, self.federation.bound)
 
     def check_header(self, message: Message, node: str, taken: Collection[str], by: str) -> None:

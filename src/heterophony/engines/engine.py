@@ -25,12 +25,13 @@ from heterophony.engines.question import Answer, Question
 from heterophony.engines.refusals import OnlyRefused, RefusedKinds, Unheard
 from heterophony.engines.silence import silent
 from heterophony.federation import Federation
+from heterophony.federation.checks import check_alike
 from heterophony.kernel.fields import Refused
 from heterophony.kernel.mailbox import Inbox, Mailbox
 from heterophony.kernel.message import LINKS, Kind, Message, Send, ask_together
 from heterophony.kernel.reaction import Clock, Every, Round
 from heterophony.kernel.topology import Links
-from heterophony.tables.ledger import Ledger, described
+from heterophony.tables.ledger import Ledger, described, sender_in
 from heterophony.tables.result import Result
 from heterophony.tables.table import Table
 
@@ -67,6 +68,7 @@ class Engine:
         self.kinds = self.door.kinds
         self.leads = [n for n, role in federation.topology.roles.items() if role == self.method.roles[0]]
         self.rounds, self.clock = 0, 0.0
+        self.wound = {r.name for r in self.method.reactions if isinstance(r.trigger, Clock)}  # that clocks wake
         self.started = False
         self.stop = False  # set from outside (a signal): save after the present events, then stop
         self.queue = Queue()
@@ -104,7 +106,7 @@ class Engine:
                     self._save()  # from now on the run is one of so many rounds, and not finished
                 self._go_on()
             else:
-                self.federation.check_alike()
+                check_alike(self.federation)
                 if self.record is not None:
                     self.record.begin()
                 self._start()
@@ -216,16 +218,14 @@ class Engine:
 
     def _nothing_can_come(self) -> bool:
         """Say whether clocks strike on, but nothing else can happen: what they wake sends nothing."""
+        if not self.wound:  # there are no clocks
+            return not self.queue.heap and not self.pending
         others = [event for _, event in self.queue.heap if not isinstance(event, Tick)]
         ending = [event.node for event in others if isinstance(event, Free) and event.alone]
-        running = [a.node for a in self.pending if self._wound(a.question.reaction)]
+        running = [a.node for a in self.pending if a.question.reaction in self.wound]
         if len(ending) < len(others) or len(running) < len(self.pending):
             return False
         return not any(self._has_mail_to_act_on(node) for node in ending + running)
-
-    def _wound(self, reaction: str) -> bool:
-        """Say whether a clock wakes a reaction."""
-        return any(r.name == reaction and isinstance(r.trigger, Clock) for r in self.method.reactions)
 
     def _has_mail_to_act_on(self, node: str) -> bool:
         ready = self.box(node).ready()
@@ -239,7 +239,7 @@ class Engine:
         found = silent(boxes, self.host.others, {a.node: a.refused for a in self.pending})
         moment = max([self.clock, *(a.due for a in self.pending)])
         for absence, why in found:
-            what = f"{absence.kind!r} of round {absence.round} from {absence.sender}"
+            what = described(absence.kind, absence.round, absence.sender)
             self.ledger.incident(moment, absence.receiver, "absent", f"{what}: {why}")
             self.queue.push(moment, absence)
         return bool(found)
@@ -272,13 +272,14 @@ class Engine:
 
     def _happen(self, event: Event, moment: float) -> str:
         """Apply an event; returns the node it concerns."""
-        if isinstance(event, Deadline | Tick) and not self._means_something(event, moment):
+        if isinstance(event, Arrival):  # as most are
+            self.clock = moment
+            self._arrive(event.message)
+            return event.message.receiver
+        if isinstance(event, (Deadline, Tick)) and not self._means_something(event, moment):
             return event.node
         self.clock = moment
         match event:
-            case Arrival(message):
-                self._arrive(message)
-                return message.receiver
             case Absence(kind, sender, receiver, round):
                 self.box(receiver).absent(kind, sender, round)
                 return receiver
@@ -341,7 +342,7 @@ class Engine:
             if math.isfinite(back):
                 self.queue.push(back, Wake(box.node))
             return
-        if isinstance(ready.reaction.trigger, Round | Clock) and self._over():
+        if isinstance(ready.reaction.trigger, (Round, Clock)) and self._over():
             return
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
@@ -382,18 +383,18 @@ class Engine:
         for text in answer.doubts:
             self.ledger.incident(answer.end, node, "doubted", text)
             if node not in self.host.others:  # an organisation's word puts nobody out
-                self._blame(text.partition(" from ")[2].partition(": ")[0], answer.end, node)
+                self._blame(sender_in(text), answer.end, node)
         leaving = list(enumerate(zip(answer.departures, answer.sends, strict=True)))
         for index, (departure, send) in leaving[known:]:
             rows += self._post(node, (answer.number, index), departure, send)
         for _, (_, send) in leaving:
             self._check_made(node, answer.end, send)
-        alone = self._wound(activation.question.reaction)
+        alone = activation.question.reaction in self.wound
         self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows, alone))
         self.dirty.add(node)
 
     def _open(self, box: Mailbox, groups: dict[str, tuple[str, ...]]) -> None:
-        if self.finished(box):
+        if not box.windowed or self.finished(box):
             return
         links = self.links(box.node, box.round)
         opened = box.open(links, groups, self.clock, lambda node: self._dropped(node, box.round))
@@ -427,6 +428,8 @@ class Engine:
 
     def _dropped(self, node: str, round: int) -> bool:
         federation = self.federation
+        if not self.out and federation.dropout.never:
+            return False
         links = federation.topology.static[node]
         if links.children:
             return False
@@ -446,19 +449,28 @@ class Engine:
         # Node ids are plain ASCII, so that recipients' messages differ in size by their ids alone.
         wire = Message(kind.name, sender, "", round, id, send.body).wire
         rows = []
+        out = self._dropped(sender, round)
         for receiver in receivers:
             path = self.federation.topology.route(sender, receiver)
             message = Message(kind.name, sender, receiver, round, id, send.body)
-            dropped = self._dropped(sender, round) or self._dropped(receiver, round)
+            dropped = out or self._dropped(receiver, round)
             arrivals = self.network.arrivals(message, path, payload, departure)
             for arrival in arrivals:
-                absence = Absence(kind.name, sender, receiver, round)
-                self.queue.push(arrival, absence if withheld or dropped else Arrival(message))
-            row = {"round": round, "kind": kind.name, "from": sender, "to": receiver}
-            row["status"] = _status(withheld, dropped, bool(arrivals))
-            rows.append(
-                {**row, "payload": payload, "wire": wire + len(receiver), "hops": len(path) - 1, "time": departure}
-            )
+                absent = withheld or dropped
+                event = Absence(kind.name, sender, receiver, round) if absent else Arrival(message)
+                self.queue.push(arrival, event)
+            row = {
+                "round": round,
+                "kind": kind.name,
+                "from": sender,
+                "to": receiver,
+                "status": _status(withheld, dropped, bool(arrivals)),
+                "payload": payload,
+                "wire": wire + len(receiver),
+                "hops": len(path) - 1,
+                "time": departure,
+            }
+            rows.append(row)
         return rows
 
     def _check_made(self, node: str, moment: float, send: Send) -> None:

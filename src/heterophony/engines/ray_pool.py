@@ -11,7 +11,7 @@ from typing import Any
 
 from heterophony.compute.workers import die_with_parent
 from heterophony.engines.ray_worker import Worker
-from heterophony.engines.shipping import Shipment, load
+from heterophony.engines.shipping import Shipment, pack
 from heterophony.federation import Federation
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Pool:
             raise RayError(f"{number} workers need a {unit} each; the cluster has {there}")
         needs = {"num_cpus": 1, "num_gpus": 1 if unit == "GPU" else 0}
         self.cls = ray().remote(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", **needs)(_Actor)
-        self.shipment = ray().put(load(federation))  # once for each machine, however many workers it has
+        self.shipment = ray().put(pack(federation))  # once for each machine, however many workers it has
         context = ray().get_runtime_context()
         self.here = context.get_node_id()
         self.idle = _idle.setdefault((context.get_worker_id(), unit), [])

@@ -23,7 +23,7 @@ from heterophony.engines.local_host import ReactionError
 from heterophony.engines.pieces import Changes, Path, joined
 from heterophony.engines.question import Question
 from heterophony.engines.remote_body import stand_in
-from heterophony.engines.shipping import Shipment, unload
+from heterophony.engines.shipping import Shipment, unpack
 from heterophony.engines.station import Station
 from heterophony.kernel.mailbox import swapped
 from heterophony.kernel.message import Body
@@ -53,7 +53,7 @@ class Worker:
     """A station with a shard of the nodes, which computes all that it is given together."""
 
     def __init__(self, shipment: Shipment) -> None:
-        self.federation = unload(shipment).computed(workers=1)
+        self.federation = unpack(shipment).computed(workers=1)
         self.switches = ExitStack()
         self.switches.enter_context(arithmetic(self.federation))
         self.station = Station(self.federation)

@@ -29,7 +29,7 @@ Shipment = tuple[bytes, list[npt.NDArray[np.uint8]], list[str]]  # pickled, its 
 Layout = tuple[npt.NDArray[Any], list[int]]  # an array in the order of memory, and the axes that it had
 
 
-def load(federation: Federation) -> Shipment:
+def pack(federation: Federation) -> Shipment:
     """Return the federation's bytes, and apart from them its arrays, which an object store can share."""
     from ray import cloudpickle
 
@@ -45,7 +45,7 @@ def load(federation: Federation) -> Shipment:
     return file.getvalue(), [np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers], list(sys.path)
 
 
-def unload(shipment: Shipment) -> Federation:
+def unpack(shipment: Shipment) -> Federation:
     """Return the federation; its data are where the arrays are, which others read too."""
     pickled, arrays, path = shipment
     sys.path += [folder for folder in path if folder not in sys.path]

@@ -11,7 +11,7 @@ from torch import nn
 from heterophony.base.seeds import seeded
 from heterophony.kernel.fields import Part, Shape, Weights
 from heterophony.kernel.method import Method
-from heterophony.kernel.networks import Model, checked, uncut
+from heterophony.kernel.networks import Built, Composite, Model, checked, uncut
 from heterophony.kernel.node import Slot
 
 NAMED = 3  # nodes of one shape that are named
@@ -35,8 +35,8 @@ def unlike(method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]) 
             if not isinstance(field, Weights) or field.model is None:
                 continue
             shapes: dict[str, dict[str, tuple[int, ...]]] = {}
-            for nodes, model in found.values():
-                held = Shape({field.model: _form(model)}, setting=method.setting)
+            for nodes, model, inside in found.values():
+                held = Shape({field.model: _form(model, inside)}, setting=method.setting)
                 wanted = field.wanted(held) or {}
                 shapes[_owners(nodes)] = {name: shape for name, (shape, _) in wanted.items()}
             apart = _apart(shapes)
@@ -51,19 +51,26 @@ def _owners(nodes: list[str]) -> str:
     return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
 
 
-def _networks(
-    method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]
-) -> dict[Hashable, tuple[list[str], Any]]:
+class _Found(NamedTuple):
+    """A network that is to be as all others."""
+
+    nodes: list[str]  # who has it
+    model: Any
+    inside: tuple[str, ...]  # of a built network, the names of those in it that all have in common
+
+
+def _networks(method: Method, models: Mapping[str, tuple[str, Mapping[str, Any]]]) -> dict[Hashable, _Found]:
     """Return each network that is to be as all others, and the nodes that have it."""
     wanted = checked(method.networks(), method.roles)
-    found: dict[Hashable, tuple[list[str], Any]] = {}
+    found: dict[Hashable, _Found] = {}
     for node, (role, given) in models.items():
         for slot, choice in wanted.get(role, {}).items():
             if choice.averaged and slot in given:
                 model = (
                     uncut(given[slot]) if isinstance(given[slot], Model) else given[slot]
                 )  # slices are of one network
-                nodes, _ = found.setdefault(_key(model), ([], model))
+                inside = choice.inside if isinstance(choice, Built) else ()
+                nodes = found.setdefault((_key(model), inside), _Found([], model, inside)).nodes
                 if node not in nodes[-1:]:
                     nodes.append(node)
     return found
@@ -71,13 +78,18 @@ def _networks(
 
 def _key(model: Any) -> Hashable:
     """Return a key that is equal for factories that are one object, or one function of the same arguments."""
-    build = model.build if isinstance(model, Model) else model
-    made: Hashable = id(build)
+    return _made(model.build if isinstance(model, Model) else model), *_travels(model)
+
+
+def _made(build: Any) -> Hashable:
+    """Return a key of a factory alone."""
+    if isinstance(build, Composite):
+        return build.make, tuple((name, _made(part)) for name, part in build.parts.items())
     if isinstance(build, partial):
         given = (*build.args, *build.keywords.values())
         if all(isinstance(value, Hashable) for value in given):
-            made = (build.func, build.args, tuple(sorted(build.keywords.items())))
-    return made, *_travels(model)
+            return build.func, build.args, tuple(sorted(build.keywords.items()))
+    return id(build)
 
 
 def _travels(model: Any) -> tuple[tuple[str, ...], str, str]:
@@ -85,13 +97,23 @@ def _travels(model: Any) -> tuple[tuple[str, ...], str, str]:
     return (model.parts, model.buffers, model.norms) if isinstance(model, Model) else (("",), "shared", "shared")
 
 
-def _form(model: Any) -> Mapping[str, Any]:
-    """Return shapes and dtypes of what travels of a network, which is built for it."""
+def _form(model: Any, inside: tuple[str, ...]) -> Mapping[str, Any]:
+    """Return shapes and dtypes of what travels of a network, which is built for it.
+
+    What is `inside` has the names that it has by itself, as at the nodes that have nothing else.
+    """
     if isinstance(model, nn.Module):
-        return Slot(model).form
-    with seeded("only to see what travels"):
-        module = model.build() if isinstance(model, Model) else model()
-    return Slot(module, *_travels(model)).form
+        form = Slot(model).form
+    else:
+        with seeded("only to see what travels"):
+            module = model.build() if isinstance(model, Model) else model()
+        form = Slot(module, *_travels(model)).form
+    return {_by_itself(name, inside): said for name, said in form.items()}
+
+
+def _by_itself(name: str, inside: tuple[str, ...]) -> str:
+    """Return the name that a weight has without the network that it is in."""
+    return next((name.removeprefix(f"{part}.") for part in inside if name.startswith(f"{part}.")), name)
 
 
 def _width(method: Method, field: Weights, shapes: Iterable[Mapping[str, tuple[int, ...]]]) -> int:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from heterophony.base.seeds import seeded
+from heterophony.kernel.freezing import frozen_names
+
+if TYPE_CHECKING:
+    from heterophony.kernel.networks import Model
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,14 @@ class Cutting:
     cut: Cut
     own: Capacity
     whole: Capacity
+    given: Model = field(compare=False, repr=False)  # as it was before it was cut
     costs: dict[tuple[int, ...], float] = field(default_factory=dict, compare=False, repr=False)  # by shape of a row
 
     def __call__(self) -> nn.Module:
-        return self.cut(self.build(), self.own, self.whole)
+        module = self.build()
+        if frozen := sorted(frozen_names(module)):  # they never travel, and slices move
+            raise ValueError(f"{frozen[0]} is frozen, and a network of which slices are cut has no frozen parts")
+        return self.cut(module, self.own, self.whole)
 
     def cost(self, row: Tensor) -> float:
         """Return the share of the uncut network's multiplications that the slice needs for a row."""

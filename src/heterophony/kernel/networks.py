@@ -9,7 +9,9 @@ what a role needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 from torch import nn
@@ -34,6 +36,16 @@ class Model:
     def parts(self) -> tuple[str, ...]:
         """Return the sub-modules that travel."""
         return (self.share,) if isinstance(self.share, str) else self.share
+
+
+Models = Mapping[str, Model | nn.Module | Callable[[], nn.Module]]  # by slot, as a user gives them
+
+
+def model_of(given: Model | nn.Module | Callable[[], nn.Module]) -> Model:
+    """Return a model with a factory. A live module is copied for each node that gets it."""
+    if isinstance(given, Model):
+        return given
+    return Model(partial(deepcopy, given) if isinstance(given, nn.Module) else given)
 
 
 @dataclass(frozen=True)
@@ -130,7 +142,6 @@ class Built:
     make: Callable[..., nn.Module]
     of: Mapping[str, NetworkChoice]
     travels: str | tuple[str, ...] = ""
-    averaged: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         name = getattr(self.make, "__qualname__", "")
@@ -143,9 +154,25 @@ class Built:
                 known = "Own(), Global(), Same(), Built(...)"
                 raise ValueError(f"Built({name}): of.{part} = {choice!r}; it is one of {known}")
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the sub-modules that travel."""
+        return (self.travels,) if isinstance(self.travels, str) else self.travels
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """Return those of its networks that travel by themselves."""
+        return tuple(part for part in self.parts if part in self.of)
+
+    @property
+    def averaged(self) -> bool:
+        """Return whether what travels is of a network that is averaged."""
+        of = [choice for part, choice in self.of.items() if {"", part} & {path.split(".")[0] for path in self.parts}]
+        return any(choice.averaged for choice in of)
+
     def models(self, name: str, offer: Offer) -> dict[str, Model]:
         parts = {part: choice.models(part, offer)[part] for part, choice in self.of.items()}
-        travels = (self.travels,) if isinstance(self.travels, str) else self.travels
+        travels = self.parts
         share: list[str] = []
         for travelling in travels:
             inner = parts[travelling].parts if travelling in parts else ("",)
@@ -179,15 +206,16 @@ class Slice:
 
     def of(self, model: Model, own: Capacity, whole: Capacity) -> Model:
         """Return the slice of a model. A slice is cut anew from what it is a slice of."""
-        cutting = Cutting(uncut(model).build, self.cut, own, whole)
-        share, buffers = self.share or model.share, self.buffers or model.buffers
-        common = model.common or self.start == "alike"
-        return replace(model, build=cutting, share=share, buffers=buffers, common=common)
+        given = uncut(model)
+        cutting = Cutting(given.build, self.cut, own, whole, given)
+        share, buffers = self.share or given.share, self.buffers or given.buffers
+        common = given.common or self.start == "alike"
+        return replace(given, build=cutting, share=share, buffers=buffers, common=common)
 
 
 def uncut(model: Model) -> Model:
     """Return the whole that this model is a slice of, or the model itself."""
-    return replace(model, build=model.build.build, share="") if isinstance(model.build, Cutting) else model
+    return model.build.given if isinstance(model.build, Cutting) else model
 
 
 @dataclass(frozen=True)
@@ -204,7 +232,7 @@ class Composite:
         except ValueError:  # it says itself what does not fit
             raise
         except Exception as error:  # whatever a user's code does
-            line = " ".join(fault.told(error).split())
+            line = " ".join(fault.in_one_line(error).split())
             raise ValueError(f"Built({self.make.__name__}): the call failed ({line})") from error
         if not isinstance(made, nn.Module):
             raise ValueError(f"Built({self.make.__name__}) gave a {type(made).__name__}, not a torch.nn.Module")

@@ -217,7 +217,7 @@ def _built(node: str, network: Model) -> nn.Module:
         with seeded("only to be looked at"):
             made = network.build()
     except Exception as error:  # whatever a user's code does
-        raise ValueError(f"the model of {node} cannot be built: {fault.told(error)}") from error
+        raise ValueError(f"the model of {node} cannot be built: {fault.in_one_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"the model of {node} is a {type(made).__name__}, not a torch.nn.Module")
     return made

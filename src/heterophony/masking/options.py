@@ -77,7 +77,7 @@ class Secure:
         return math.floor(self.threshold * neighbourhood + 1e-9) + 1
 
 
-def told(given: Secure | Mapping[str, Any] | bool | None) -> Secure | None:
+def secure_of(given: Secure | Mapping[str, Any] | bool | None) -> Secure | None:
     """Return how sums are masked as a user says it: a table, or true for the usual; None: they are not."""
     if given is None or isinstance(given, Secure):
         return given

@@ -21,7 +21,7 @@ from heterophony.kernel.reaction import Each, Every, Reaction, on
 from heterophony.kernel.sum import NotSummable
 from heterophony.kernel.work import Steps
 from heterophony.masking import gatherer, member
-from heterophony.masking.options import Secure, told
+from heterophony.masking.options import Secure, secure_of
 from heterophony.masking.protocol import (
     BUNDLE,
     GATHERED,
@@ -45,7 +45,7 @@ def secure(method: Method, how: Secure | Mapping[str, Any] | bool | None = True)
 
     Raise `NotSummable` where the method, or one of its options, reads single messages.
     """
-    chosen = told(how)
+    chosen = secure_of(how)
     if chosen is None:
         return method
     name = type(method).__name__

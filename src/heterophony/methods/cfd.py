@@ -14,13 +14,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from torch import Tensor
-
 from heterophony import (
-    Data,
     Deviation,
     Each,
-    Fit,
     Global,
     Inbox,
     Kind,
@@ -39,7 +35,6 @@ from heterophony import (
 )
 from heterophony.parts import (
     Cohort,
-    Nets,
     PublicRows,
     Training,
     answers,
@@ -47,7 +42,6 @@ from heterophony.parts import (
     cross_entropy,
     packed,
     quantised,
-    soft_ce,
     soft_codes,
 )
 
@@ -119,13 +113,13 @@ class CFD(Method):
         yield Mark("local")
         logits = yield self.rows.outputs(client)
         labels = quantised(logits.softmax(-1), self.up)
-        codes = soft_codes.told(client, self.rows, labels, self.up, mail.known if self.delta else soft_codes.NEVER)
+        codes = soft_codes.encoded(client, self.rows, labels, self.up, mail.known if self.delta else soft_codes.NEVER)
         yield Note("bits.up", 8 * len(codes) / max(1, len(logits)))
         return PREDICTIONS(codes=codes, known=soft_codes.known(client, mail.sender))
 
     @on(answers(PREDICTIONS), role="server")
     def aggregate(self, server: Node, mail: Inbox) -> Steps:
-        heard = [(m, soft_codes.understood(server, self.rows, m.sender, m.codes, self.up)) for m in mail]
+        heard = [(m, soft_codes.decoded(server, self.rows, m.sender, m.codes, self.up)) for m in mail]
         said = [(m, labels) for m, labels in heard if labels is not None]
         if len(said) < len(mail):  # a sender may send anything
             yield Note("misfit", len(mail) - len(said))
@@ -133,13 +127,13 @@ class CFD(Method):
             mean = self.cohort.of(server, [m for m, _ in said], [labels for _, labels in said])
             labels = as_probabilities(mean)
             if self.dual:
-                yield self.imitate(server, labels)
+                yield self.rows.imitate(server, self.distil, labels)
                 yield Mark("global")
                 logits = yield self.rows.outputs(server)
                 labels = logits.softmax(-1)
             labels, last = quantised(labels, self.down), soft_codes.last(server)
             whole = packed(labels, self.down)
-            codes = soft_codes.told(server, self.rows, labels, self.down, last if self.delta else soft_codes.NEVER)
+            codes = soft_codes.encoded(server, self.rows, labels, self.down, last if self.delta else soft_codes.NEVER)
             yield Note("bits.down", 8 * len(codes) / max(1, len(labels)))
             yield LABELS([m.sender for m in mail if m.known == last], codes=codes)
             yield LABELS([m.sender for m in mail if m.known != last], codes=whole)
@@ -147,16 +141,7 @@ class CFD(Method):
 
     @on(Each(LABELS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        labels = soft_codes.understood(client, self.rows, mail.sender, mail.codes, self.down)
+        labels = soft_codes.decoded(client, self.rows, mail.sender, mail.codes, self.down)
         if labels is not None:
-            yield self.imitate(client, labels)
+            yield self.rows.imitate(client, self.distil, labels)
         yield Mark("distilled")
-
-    def imitate(self, node: Node, labels: Tensor) -> Fit:
-        """Return the work order to learn these labels of the round's public rows."""
-        rows = self.rows.of(node)
-        return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
-
-    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with the soft label of each row."""
-        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}

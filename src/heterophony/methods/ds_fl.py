@@ -16,13 +16,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from torch import Tensor
-
 from heterophony import (
-    Data,
     Deviation,
     Each,
-    Fit,
     Global,
     Inbox,
     Kind,
@@ -39,7 +35,7 @@ from heterophony import (
     on,
     senders,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, cross_entropy, soft_ce
+from heterophony.parts import Cohort, PublicRows, Training, answers, cross_entropy
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"))
@@ -113,20 +109,11 @@ class DSFL(Method):
                 labels = (labels / self.temperature).softmax(-1)
             yield LABELS(senders(mail), probabilities=labels)
             if self.global_model:
-                yield self.imitate(server, labels)
+                yield self.rows.imitate(server, self.distil, labels)
                 yield Mark("global")
         server.round += 1
 
     @on(Each(LABELS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        yield self.imitate(client, mail.probabilities.float())
+        yield self.rows.imitate(client, self.distil, mail.probabilities.float())
         yield Mark("distilled")
-
-    def imitate(self, node: Node, labels: Tensor) -> Fit:
-        """Return the work order to learn these labels of the round's public rows."""
-        rows = self.rows.of(node)
-        return self.distil.fit("model", self.labelled, data="public", rows=rows, extra={"labels": labels})
-
-    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with the soft label of each row."""
-        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}

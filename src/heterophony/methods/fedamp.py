@@ -46,6 +46,12 @@ DEVIATIONS = (
     ),
     Deviation("pull", "`pull` is lambda / alpha as a whole", "only the quotient stands in the client's loss"),
     Deviation(
+        "distance from the mixture",
+        "squared, as in the paper",
+        "PFLlib takes the distance itself, of weights that it detaches (`clientamp.py`). That term has no gradient, so "
+        "nothing pulls a client there.",
+    ),
+    Deviation(
         "who has not been heard", "is in no mixture, and gets its own model's start back", "in the paper all are"
     ),
 )

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from heterophony import (
-    Data,
     Deviation,
     Each,
     Inbox,
@@ -40,14 +39,12 @@ from heterophony import (
 )
 from heterophony.parts import (
     Cohort,
-    Nets,
     PublicRows,
     Training,
     answers,
     cross_entropy,
     mean,
     shifted,
-    soft_ce,
 )
 
 GLOBAL = Kind("global", to="children", weights=Weights("model"))
@@ -160,14 +157,8 @@ class FedBE(Method):
         """Train the server's model on what the ensemble says, and average its last states."""
         last = []
         for cycle in range(self.cycles):
-            yield self.distil.fit(
-                "model", self.labelled, data="public", rows=self.rows.of(server), extra={"labels": labels}
-            )
+            yield self.rows.imitate(server, self.distil, labels)
             if self.averaged > 1 and cycle >= self.cycles - self.averaged:
                 last.append(server.weights())
         if last:
             server.load(mean(last))
-
-    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with what the ensemble says of each row."""
-        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}

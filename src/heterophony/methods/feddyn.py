@@ -61,6 +61,12 @@ DEVIATIONS = (
         "the paper loses none; the server cannot know what it has not heard",
     ),
     Deviation(
+        "pull to the server's weights",
+        "by the squared distance, alpha/2 |w - w_t|^2, as in the paper",
+        "PFLlib takes the distance itself (`clientdyn.py`), whose pull is as strong near the server's weights as far "
+        "away. So the same alpha is another one there.",
+    ),
+    Deviation(
         "buffers",
         "float buffers (BatchNorm's statistics) are averaged, without g and h",
         "nothing is minimised over them",

@@ -67,7 +67,17 @@ DEVIATIONS = (
         "weights divided by their sum",
         "those of different clients and rounds then compare, and stay finite",
     ),
-    Deviation("explore", "stays the same in all rounds", "the paper lets it fade"),
+    Deviation(
+        "what is compared",
+        "another's model with one's own as it is now; the gain over the norm of the difference of all weights",
+        "The authors' code has four models to compare with (`baseline_model`; ours is `current`) and three distances: "
+        "the l1 norm, the squared l2 norm, and a sum of tensors' norms.",
+    ),
+    Deviation(
+        "explore",
+        "stays the same in all rounds, and decides about all models of a round at once",
+        "the paper lets it fade; the authors' code decides for each model",
+    ),
     Deviation(
         "own model",
         "is not sent back to its client",

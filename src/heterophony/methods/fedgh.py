@@ -13,7 +13,6 @@ the server takes a step of SGD on the cross-entropy of the global head.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -40,15 +39,14 @@ from heterophony import (
 from heterophony.parts import (
     ClassMeans,
     Cohort,
+    TaughtHead,
     Training,
     answers,
-    biased_width,
     by_label,
     cross_entropy,
     of_one_shape,
     pooled,
     replaced,
-    taught_head,
 )
 
 # The head as a table: for each class its weight for each feature, and its bias.
@@ -115,26 +113,17 @@ class FedGH(Method):
     serves = ("classification",)
     unused = ("cohort.weighted", "cohort.combine")
 
-    head_epochs: Annotated[int, "how often the server goes over the means that clients have sent"] = 100
-    head_lr: Annotated[float, "rate of the server's steps, one for each mean"] = 0.01
-    width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
+    taught: TaughtHead = TaughtHead()
     cohort: Cohort = Cohort()
     local: Training = Training()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_epochs < 1 or not self.head_lr > 0 or (self.width is not None and self.width < 1):
-            given = f"{self.head_epochs}, {self.head_lr} and {self.width}"
-            raise ValueError(f"head_epochs and width are numbers >= 1 and head_lr is a rate > 0, got {given}")
-
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(self.cohort.draw(server), head=server.vars.get("head", torch.zeros(0, 0)))
+        return GLOBAL(self.cohort.draw(server), head=self.taught.known(server))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
-        client.round = mail.round
-        width = self.wide(client)
+        client.round, width = mail.round, self.taught.read(client, "FedGH")
         yield from self.local.before_first_round(client, cross_entropy)
         yield from replaced(client, mail.head, width, "FedGH")
         yield self.local.fit("model", cross_entropy, keep="own")
@@ -146,23 +135,14 @@ class FedGH(Method):
     @on(answers(MEANS), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
         tables = of_one_shape(server, {m.sender: ClassMeans(m.means, m.held) for m in mail})
-        if tables:
-            classes, width = next(iter(tables.values())).means.shape
-            head = server.vars.get("head")
-            if head is None or head.shape != (classes, width + 1):  # the first, or most clients have other networks now
-                head = torch.zeros(classes, width + 1)
-            server.vars["head"] = taught(head, tables.values(), self.head_epochs, self.head_lr)
+        self.taught.teach(server, with_labels(tables.values()))
         server.round += 1
 
-    def wide(self, client: Node) -> int:
-        """Return how many numbers a representation of this client has."""
-        return biased_width(client.models["model"], "FedGH", self.width)
 
-
-def taught(head: Tensor, tables: Iterable[ClassMeans], epochs: int, lr: float) -> Tensor:
-    """Return the head after `epochs` passes over the tables, with a step of SGD for each mean that there is."""
-    pairs = []
-    for table in tables:
-        for label in map(int, table.counts.nonzero()):
-            pairs.append((table.means[label], F.one_hot(torch.tensor(label), len(head))))
-    return taught_head(head, pairs, epochs, lr)
+def with_labels(tables: Iterable[ClassMeans]) -> list[tuple[Tensor, Tensor]]:
+    """Return each mean that there is with its class as a one-hot row: table by table, class by class."""
+    return [
+        (table.means[label], F.one_hot(torch.tensor(label), len(table.means)))
+        for table in tables
+        for label in map(int, table.counts.nonzero())
+    ]

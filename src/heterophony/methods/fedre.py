@@ -13,8 +13,6 @@ cross-entropy.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
 
 from heterophony import (
@@ -39,15 +37,14 @@ from heterophony import (
 from heterophony.parts import (
     ClassMeans,
     Cohort,
+    TaughtHead,
     Training,
     answers,
-    biased_width,
     by_label,
     cross_entropy,
     of_one_shape,
     pooled,
     replaced,
-    taught_head,
 )
 
 GLOBAL = Kind("global", to="children", head=PerClass)
@@ -77,25 +74,17 @@ class FedRE(Method):
     serves = ("classification",)
     unused = ("cohort.weighted", "cohort.combine")
 
-    head_epochs: Annotated[int, "how often the server goes over the mixtures that clients have sent"] = 100
-    head_lr: Annotated[float, "rate of the server's steps, one for each mixture"] = 0.01
-    width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
+    taught: TaughtHead = TaughtHead()
     cohort: Cohort = Cohort()
     local: Training = Training()
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.head_epochs < 1 or not self.head_lr > 0 or (self.width is not None and self.width < 1):
-            given = f"{self.head_epochs}, {self.head_lr} and {self.width}"
-            raise ValueError(f"head_epochs and width are numbers >= 1 and head_lr is a rate > 0, got {given}")
-
     @on(Round, role="server")
     def begin(self, server: Node) -> Send:
-        return GLOBAL(self.cohort.draw(server), head=server.vars.get("head", torch.zeros(0, 0)))
+        return GLOBAL(self.cohort.draw(server), head=self.taught.known(server))
 
     @on(Each(GLOBAL), role="client")
     def train(self, client: Node, mail: Message) -> Steps:
-        client.round, width = mail.round, self.wide(client)
+        client.round, width = mail.round, self.taught.read(client, "FedRE")
         yield from self.local.before_first_round(client, cross_entropy)
         yield from replaced(client, mail.head, width, "FedRE")
         yield self.local.fit("model", cross_entropy, keep="own")
@@ -108,18 +97,8 @@ class FedRE(Method):
 
     @on(answers(MIXTURE), role="server")
     def teach(self, server: Node, mail: Inbox) -> None:
-        told = {m.sender: m for m in mail if len(m.shares) == 1}
-        tables = {name: ClassMeans(m.shares.T @ m.features, m.shares[0]) for name, m in told.items()}
+        sent = {m.sender: m for m in mail if len(m.shares) == 1}
+        tables = {name: ClassMeans(m.shares.T @ m.features, m.shares[0]) for name, m in sent.items()}
         fitting = of_one_shape(server, tables)  # of as many classes and features as most have
-        if fitting:
-            classes, width = next(iter(fitting.values())).means.shape
-            head = server.vars.get("head")
-            if head is None or head.shape != (classes, width + 1):
-                head = torch.zeros(classes, width + 1)
-            pairs = [(told[name].features[0], told[name].shares[0]) for name in fitting]
-            server.vars["head"] = taught_head(head, pairs, self.head_epochs, self.head_lr)
+        self.taught.teach(server, [(sent[name].features[0], sent[name].shares[0]) for name in fitting])
         server.round += 1
-
-    def wide(self, client: Node) -> int:
-        """Return how many features a mixture of this client has."""
-        return biased_width(client.models["model"], "FedRE", self.width)

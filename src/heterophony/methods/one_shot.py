@@ -13,11 +13,9 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor
 
 from heterophony import (
     Architectures,
-    Data,
     Deviation,
     Each,
     Global,
@@ -41,14 +39,12 @@ from heterophony import (
 )
 from heterophony.parts import (
     Cohort,
-    Nets,
     PublicRows,
     Training,
     answers,
     as_probabilities,
     by_architecture,
     cross_entropy,
-    soft_ce,
 )
 
 ASK = Kind("ask", to="children")
@@ -134,8 +130,8 @@ class OneShot(Method):
                 speakers.append(m)
         server.load(student)  # a teacher of its architecture may have had its place
         if said:
-            beside = {"labels": as_probabilities(self.cohort.of(server, speakers, said))}
-            yield self.distil.fit("model", self.labelled, data="public", rows=self.rows.of(server), extra=beside)
+            labels = as_probabilities(self.cohort.of(server, speakers, said))
+            yield self.rows.imitate(server, self.distil, labels)
             yield Mark("global")
         server.round += 1
 
@@ -150,7 +146,3 @@ class OneShot(Method):
                 range(len(mail)), key=lambda i: -(mail[i].score if self.choose == "validation" else mail[i].examples)
             )
         return [mail[i] for i in sorted(order[: self.members])]
-
-    def labelled(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with what the ensemble says of each row."""
-        return {"model": {"kd": soft_ce(batch.labels, nets["model"](batch.x))}}

@@ -40,7 +40,7 @@ from heterophony import (
     Steps,
     on,
 )
-from heterophony.parts import Cohort, Nets, PublicRows, Training, answers, soft_ce
+from heterophony.parts import Cohort, Nets, PublicRows, Training, answers
 
 ASK = Kind("ask", to="children")
 PREDICTIONS = Kind("predictions", to="parent", probabilities=Probabilities("public", "rows.sample"), loss=Scalar(low=0))
@@ -65,6 +65,11 @@ DEVIATIONS = (
         "losses that have not fallen",
         "where the shares q sum to nothing or less, all are trusted alike",
         "q / sum(q) would turn round, or grow without bound",
+    ),
+    Deviation(
+        "trust in the first round",
+        "1 / K for each of K clients, so that all trusts sum to one in each round",
+        "The authors' code has 1 / (K - 1) in the first round. With Adam the step is the same.",
     ),
     Deviation("local epochs", "an option", "the authors' code has as many as make private rows like public ones"),
 )
@@ -146,8 +151,7 @@ class RHFL(Method):
 
     @on(Each(OTHERS), role="client")
     def learn(self, client: Node, mail: Message) -> Steps:
-        beside = {"others": mail.probabilities * mail.trust}
-        yield self.distil.fit("model", self.listening, data="public", rows=self.rows.of(client), extra=beside)
+        yield self.rows.imitate(client, self.distil, mail.probabilities * mail.trust)
         yield self.local.fit("model", self.symmetric)
         yield Mark("personalised")
 
@@ -155,10 +159,6 @@ class RHFL(Method):
     def symmetric(self) -> SymmetricLoss:
         """Return the loss on private rows."""
         return SymmetricLoss(self.forward, self.reverse)
-
-    def listening(self, nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
-        """Return the cross-entropy with the others' outputs, each with its weight."""
-        return {"model": {"kd": soft_ce(batch.others, nets["model"](batch.x))}}
 
 
 def confidence(losses: Mapping[str, float], before: Mapping[str, float], eta: float) -> dict[str, float]:

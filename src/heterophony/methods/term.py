@@ -43,6 +43,12 @@ DEVIATIONS = (
         "several, as in fedavg; with one full batch of plain SGD a round is a gradient step of the paper's objective",
         "the paper's stochastic solvers weigh gradients of batches of samples or groups",
     ),
+    Deviation(
+        "the server's step",
+        "the tilted mean of the clients' updates: the shares of a round sum to one",
+        "The authors' code divides by a running mean of e^(t F_k), which begins at nought, and by the number of "
+        "clients K once more. Its first step has our direction, and is 2 / K of ours.",
+    ),
     Deviation("tilt", "of clients only, not of the rows within one", "the paper's hierarchical form has both"),
     Deviation(
         "losses",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Halves, check
+from heterophony.models.blocks import Halves, check_image
 
 
 class AlexNet(Halves):
@@ -17,7 +17,7 @@ class AlexNet(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, dropout: float = 0.5) -> None:
-        check("AlexNet", in_channels, size, classes, smallest=15)
+        check_image("AlexNet", in_channels, size, classes, smallest=15)
         side = (size + 1) // 2 // 2 // 2
         body = nn.Sequential(
             nn.Conv2d(in_channels, 64, 3, stride=2, padding=1),

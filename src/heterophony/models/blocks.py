@@ -23,7 +23,7 @@ class Halves(nn.Module):
         return logits
 
 
-class Sum(nn.Module):
+class ResidualBlock(nn.Module):
     """The sum of two branches of the same input: a residual connection."""
 
     def __init__(self, branch: nn.Module, shortcut: nn.Module) -> None:
@@ -64,7 +64,7 @@ def conv_bn(
     return nn.Sequential(*layers, *([activation()] if activation else []))
 
 
-def check(network: str, in_channels: int, size: int, classes: int, smallest: int) -> None:
+def check_image(network: str, in_channels: int, size: int, classes: int, smallest: int) -> None:
     """Refuse what the network cannot be built for; `smallest` is the least image side it can take.
 
     For networks with BatchNorm that is the side at which its last BatchNorm still sees more than one value

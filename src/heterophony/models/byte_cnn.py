@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from heterophony.data.text import BYTES
-from heterophony.models.blocks import Halves, Turned, check
+from heterophony.models.blocks import Halves, Turned, check_image
 
 
 class Most(nn.Module):
@@ -24,7 +24,7 @@ class ByteCNN(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, width: int = 96) -> None:
-        check("ByteCNN", in_channels, size, classes, smallest=16)
+        check_image("ByteCNN", in_channels, size, classes, smallest=16)
         body = nn.Sequential(
             nn.Embedding(BYTES, 32),
             Turned(),

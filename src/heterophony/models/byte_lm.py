@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heterophony.data.text import BYTES
-from heterophony.models.blocks import Turned, check
+from heterophony.models.blocks import Turned, check_image
 
 
 class Back(nn.Module):
@@ -31,7 +31,7 @@ class ByteLM(nn.Module):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, width: int = 64, depth: int = 5) -> None:
-        check("ByteLM", in_channels, size, classes, smallest=1)
+        check_image("ByteLM", in_channels, size, classes, smallest=1)
         super().__init__()
         embed = nn.Embedding(BYTES, width)
         self.body = nn.Sequential(embed, Turned(), *(Back(width, 2**i) for i in range(depth)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Halves, check
+from heterophony.models.blocks import Halves, check_image
 
 
 class CNN1(Halves):
@@ -18,7 +18,7 @@ class CNN1(Halves):
 
     def __init__(self, *, in_channels: int, size: int, classes: int, kernel: int = 5, hidden: int = 120) -> None:
         lost = kernel - 1
-        check("CNN1", in_channels, size, classes, smallest=2 * (2 + lost) + lost)
+        check_image("CNN1", in_channels, size, classes, smallest=2 * (2 + lost) + lost)
         side = ((size - lost) // 2 - lost) // 2
         body = nn.Sequential(
             nn.Conv2d(in_channels, 6, kernel),
@@ -43,7 +43,7 @@ class CNN2(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("CNN2", in_channels, size, classes, smallest=8)
+        check_image("CNN2", in_channels, size, classes, smallest=8)
         layers: list[nn.Module] = []
         for inputs in (in_channels, 128, 128):
             layers += [nn.Conv2d(inputs, 128, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
@@ -59,7 +59,7 @@ class FedAvgCNN(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, hidden: int = 512) -> None:
-        check("FedAvgCNN", in_channels, size, classes, smallest=16)
+        check_image("FedAvgCNN", in_channels, size, classes, smallest=16)
         side = ((size - 4) // 2 - 4) // 2
         body = nn.Sequential(
             nn.Conv2d(in_channels, 32, 5),
@@ -84,7 +84,7 @@ class ModerateCNN(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, hidden: int = 512) -> None:
-        check("ModerateCNN", in_channels, size, classes, smallest=8)
+        check_image("ModerateCNN", in_channels, size, classes, smallest=8)
         layers: list[nn.Module] = []
         inputs = in_channels
         for first, second in ((32, 64), (128, 128), (256, 256)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check_image, conv_bn
 
 # expansion, channels, blocks, stride of the first block, kernel
 STAGES = (
@@ -28,7 +28,7 @@ class EfficientNetB0(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, dropout: float = 0.0) -> None:
-        check("EfficientNet-B0", in_channels, size, classes, smallest=17)
+        check_image("EfficientNet-B0", in_channels, size, classes, smallest=17)
         layers: list[nn.Module] = [conv_bn(in_channels, 32, activation=nn.SiLU)]
         channels = 32
         for expansion, outputs, count, first_stride, kernel in STAGES:
@@ -68,4 +68,4 @@ def _block(inputs: int, outputs: int, expansion: int, stride: int, kernel: int) 
         SqueezeExcite(width, inputs // 4),
         conv_bn(width, outputs, 1, activation=None),
     )
-    return Sum(branch, nn.Identity()) if stride == 1 and inputs == outputs else branch
+    return ResidualBlock(branch, nn.Identity()) if stride == 1 and inputs == outputs else branch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from heterophony.models.blocks import GlobalMean, Halves, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, check_image, conv_bn
 
 # The paper's Table 1; a row: 1x1 | 3x3 reduce, 3x3 | 5x5 reduce, 5x5 | pool projection
 STAGES = (
@@ -31,7 +31,7 @@ class GoogLeNet(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("GoogLeNet", in_channels, size, classes, smallest=5)
+        check_image("GoogLeNet", in_channels, size, classes, smallest=5)
         layers: list[nn.Module] = [conv_bn(in_channels, 192)]
         channels = 192
         for stage, rows in enumerate(STAGES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Halves, check
+from heterophony.models.blocks import Halves, check_image
 
 
 class LeNet5(Halves):
@@ -17,7 +17,7 @@ class LeNet5(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("LeNet5", in_channels, size, classes, smallest=16)
+        check_image("LeNet5", in_channels, size, classes, smallest=16)
         # The paper centres its 28x28 digits in a field of 32x32.
         padding = 2 if size == 28 else 0
         side = ((size + 2 * padding - 4) // 2 - 4) // 2
@@ -45,7 +45,7 @@ class LeNetCaffe(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("LeNetCaffe", in_channels, size, classes, smallest=16)
+        check_image("LeNetCaffe", in_channels, size, classes, smallest=16)
         side = ((size - 4) // 2 - 4) // 2
         body = nn.Sequential(
             nn.Conv2d(in_channels, 20, 5),

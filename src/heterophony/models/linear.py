@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from heterophony.models.blocks import Halves, check
+from heterophony.models.blocks import Halves, check_image
 
 
 class Linear(Halves):
@@ -18,5 +18,5 @@ class Linear(Halves):
 
     def __init__(self, *, shape: Sequence[int], classes: int) -> None:
         if len(shape) == 3:
-            check("Linear", shape[0], min(shape[1:]), classes, smallest=1)
+            check_image("Linear", shape[0], min(shape[1:]), classes, smallest=1)
         super().__init__(nn.Flatten(), math.prod(shape), classes)

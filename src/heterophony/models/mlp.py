@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import Halves, check
+from heterophony.models.blocks import Halves, check_image
 
 
 class MLP(Halves):
@@ -17,7 +17,7 @@ class MLP(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int, hidden: int = 200) -> None:
-        check("MLP", in_channels, size, classes, smallest=1)
+        check_image("MLP", in_channels, size, classes, smallest=1)
         inputs = in_channels * size * size
         body = nn.Sequential(nn.Flatten(), nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         super().__init__(body, hidden, classes)

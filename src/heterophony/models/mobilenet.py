@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check_image, conv_bn
 
 # expansion, channels, blocks, stride of the first block
 STAGES = (
@@ -27,7 +27,7 @@ class MobileNetV2(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("MobileNetV2", in_channels, size, classes, smallest=9)
+        check_image("MobileNetV2", in_channels, size, classes, smallest=9)
         layers: list[nn.Module] = [conv_bn(in_channels, 32, activation=nn.ReLU6)]
         channels = 32
         for expansion, outputs, count, first_stride in STAGES:
@@ -46,4 +46,4 @@ def _block(inputs: int, outputs: int, expansion: int, stride: int) -> nn.Module:
         conv_bn(width, width, stride=stride, groups=width, activation=nn.ReLU6),
         conv_bn(width, outputs, 1, activation=None),
     )
-    return Sum(branch, nn.Identity()) if stride == 1 and inputs == outputs else branch
+    return ResidualBlock(branch, nn.Identity()) if stride == 1 and inputs == outputs else branch

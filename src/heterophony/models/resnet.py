@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check_image, conv_bn
 
 BLOCKS: dict[int, tuple[int, ...]] = {
     4: (1,),
@@ -34,7 +34,7 @@ class ResNet(Halves):
     def __init__(self, *, in_channels: int, size: int, classes: int, depth: int = 18) -> None:
         if depth not in BLOCKS:
             raise ValueError(f"ResNet comes in the depths {', '.join(map(str, BLOCKS))}, got {depth}")
-        check(f"ResNet{depth}", in_channels, size, classes, smallest=9)
+        check_image(f"ResNet{depth}", in_channels, size, classes, smallest=9)
         make, expansion = (_bottleneck, 4) if depth >= 50 else (_basic, 1)
         layers: list[nn.Module] = [conv_bn(in_channels, 64)]
         channels = 64
@@ -45,7 +45,7 @@ class ResNet(Halves):
                 outputs = width * expansion
                 same = stride == 1 and channels == outputs
                 shortcut = nn.Identity() if same else conv_bn(channels, outputs, 1, stride, activation=None)
-                layers += [Sum(make(channels, width, stride), shortcut), nn.ReLU()]
+                layers += [ResidualBlock(make(channels, width, stride), shortcut), nn.ReLU()]
                 channels = outputs
         super().__init__(nn.Sequential(*layers, GlobalMean()), channels, classes)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, check, conv_bn
+from heterophony.models.blocks import GlobalMean, Halves, check_image, conv_bn
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
@@ -19,7 +19,7 @@ class VGG11(Halves):
     """
 
     def __init__(self, *, in_channels: int, size: int, classes: int) -> None:
-        check("VGG11", in_channels, size, classes, smallest=17)
+        check_image("VGG11", in_channels, size, classes, smallest=17)
         layers: list[nn.Module] = []
         channels = in_channels
         for stage in STAGES:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from heterophony.models.blocks import Halves, Sum, check_row
+from heterophony.models.blocks import Halves, ResidualBlock, check_row
 
 
 class Tokens(nn.Module):
@@ -65,8 +65,8 @@ class ViT(Halves):
         ]
         for _ in range(depth):
             layers += [
-                Sum(nn.Sequential(nn.LayerNorm(width), Attention(width, heads)), nn.Identity()),
-                Sum(nn.Sequential(nn.LayerNorm(width), _perceptron(width)), nn.Identity()),
+                ResidualBlock(nn.Sequential(nn.LayerNorm(width), Attention(width, heads)), nn.Identity()),
+                ResidualBlock(nn.Sequential(nn.LayerNorm(width), _perceptron(width)), nn.Identity()),
             ]
         super().__init__(nn.Sequential(*layers, nn.LayerNorm(width), TokensMean()), width, classes)
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from heterophony.models.blocks import GlobalMean, Halves, Sum, check
+from heterophony.models.blocks import GlobalMean, Halves, ResidualBlock, check_image
 
 Init = Literal["torch", "fan-out"]
 
@@ -32,7 +32,7 @@ class WideResNet(Halves):
         name = f"WRN-{depth}-{width}"
         if depth < 10 or depth % 6 != 4 or width < 1:
             raise ValueError(f"{name}: the depth must be 6n + 4 (10, 16, 22, ...) and the width at least 1")
-        check(name, in_channels, size, classes, smallest=5)
+        check_image(name, in_channels, size, classes, smallest=5)
         conv = partial(_conv, init=init)
         layers: list[nn.Module] = [conv(in_channels, 16)]
         channels = 16
@@ -53,10 +53,10 @@ def _block(conv: Callable[..., nn.Module], inputs: int, outputs: int, stride: in
         conv(outputs, outputs),
     ]
     if inputs == outputs and stride == 1:
-        return Sum(nn.Sequential(*before, *branch), nn.Identity())
+        return ResidualBlock(nn.Sequential(*before, *branch), nn.Identity())
     # Where the width changes, the shortcut too starts from the activated input, as in the authors' code.
     shortcut = conv(inputs, outputs, kernel=1, stride=stride)
-    return nn.Sequential(*before, Sum(nn.Sequential(*branch), shortcut))
+    return nn.Sequential(*before, ResidualBlock(nn.Sequential(*branch), shortcut))
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, *, init: Init) -> nn.Conv2d:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from heterophony.parts.halves import added as added
     from heterophony.parts.halves import psi_of as psi_of
     from heterophony.parts.halves import sigma_of as sigma_of
+    from heterophony.parts.heads import TaughtHead as TaughtHead
     from heterophony.parts.heads import biased_width as biased_width
     from heterophony.parts.heads import grouped as grouped
     from heterophony.parts.heads import repeated as repeated
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from heterophony.parts.losses import kl as kl
     from heterophony.parts.losses import soft_ce as soft_ce
     from heterophony.parts.losses import soft_cross_entropy as soft_cross_entropy
+    from heterophony.parts.losses import soft_label_loss as soft_label_loss
     from heterophony.parts.losses import task_loss as task_loss
     from heterophony.parts.lowrank import compressed as compressed
     from heterophony.parts.lowrank import restored as restored
@@ -208,8 +210,19 @@ _NAMES = {
     "features": ("features_of", "head_of", "misfit", "pooled", "width_of"),
     "generator": ("GeneratedLoss", "Generator"),
     "halves": ("added", "psi_of", "sigma_of"),
-    "heads": ("biased_width", "grouped", "repeated", "replaced", "taught_head"),
-    "losses": ("Mutual", "Nets", "ce", "cross_entropy", "distance", "kl", "soft_ce", "soft_cross_entropy", "task_loss"),
+    "heads": ("TaughtHead", "biased_width", "grouped", "repeated", "replaced", "taught_head"),
+    "losses": (
+        "Mutual",
+        "Nets",
+        "ce",
+        "cross_entropy",
+        "distance",
+        "kl",
+        "soft_ce",
+        "soft_cross_entropy",
+        "soft_label_loss",
+        "task_loss",
+    ),
     "lowrank": ("compressed", "restored"),
     "matching": ("Layer", "chain", "orders", "reordered", "units"),
     "merging": ("Merge", "train_beside"),

@@ -7,7 +7,7 @@ W + scale * up @ down. W itself is frozen. Adapters of a lower rank are the firs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -53,28 +53,32 @@ class Adapt:
         return made
 
 
-def adapted(module: nn.Module, rank: int, scale: float = 1.0, also: Iterable[str] = ()) -> nn.Module:
+def adapted(module: nn.Module, rank: int, scale: float = 1.0, also: Collection[str] = ()) -> nn.Module:
     """Put adapters on all linear and convolutional layers of a network, in place, and return it.
 
     Everything else is frozen, but for the sub-modules of `also`. Factors called `up` are zero, so that at first the
     network is what it was; those called `down` are drawn from torch's generator, evenly within one over the root of the
     inputs.
     """
+    parts = dict(module.named_modules())
     for path in also:
-        if path not in dict(module.named_modules()):
+        if path not in parts:
             raise CannotSlice(f"also names {path!r}, and the network has no such part")
-    free = {f"{path}." for path in also}
-    layers = {path: part for path, part in module.named_modules() if _kind(part) is not None}
-    mine = {path: part for path, part in layers.items() if not any(f"{path}.".startswith(each) for each in free)}
-    if not mine:
+    rest = {path: part for path, part in parts.items() if not _inside(path, also)}
+    layers = {path: part for path, part in rest.items() if _kind(part) is not None}
+    if not layers:
         raise CannotSlice("adapters need a linear or convolutional layer, and the network has none")
-    for path, part in module.named_modules():
-        inner = bool(part._parameters or part._buffers)
-        if inner and path not in mine and not any(f"{path}.".startswith(each) for each in free):
+    for path, part in rest.items():
+        if path not in layers and (part._parameters or part._buffers):
             freeze_alone(part)
-    for part in mine.values():
+    for part in layers.values():
         _adapt(part, rank, scale)
     return module
+
+
+def _inside(path: str, also: Collection[str]) -> bool:
+    """Return whether a sub-module is one of these, or lies in one."""
+    return any(f"{path}.".startswith(f"{each}.") for each in also)
 
 
 def _adapt(layer: nn.Module, rank: int, scale: float) -> None:

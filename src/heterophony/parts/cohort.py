@@ -18,7 +18,7 @@ from heterophony.kernel.reaction import Every
 from heterophony.kernel.sum import NotSummable, Sum
 from heterophony.kernel.work import Fit, Named
 from heterophony.parts.classwise import ClassMeans, merged
-from heterophony.parts.combine import RULES, TABLE, TRUST, Combine, flat, told
+from heterophony.parts.combine import RULES, TABLE, TRUST, Combine, flat, rules_of
 from heterophony.parts.own_value import own_value
 from heterophony.tables.ledger import described
 
@@ -44,7 +44,7 @@ class Cohort:
     combine: Annotated[ByLevel[Combine] | None, COMBINING] = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "combine", told(self.combine))
+        object.__setattr__(self, "combine", rules_of(self.combine))
         for fraction in values(self.fraction):
             if not 0 < fraction <= 1:
                 raise ValueError(f"fraction is a share in (0, 1], got {fraction}")

@@ -7,6 +7,8 @@ network's features are put into groups of neighbours (`features.pooled`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,43 @@ from heterophony.kernel.work import Steps
 from heterophony.parts.features import head_of, misfit, pooled, width_of
 
 LONGEST = 50.0  # a server's gradient is not longer: the means of a client that lies may be huge
+
+
+@dataclass(frozen=True)
+class TaughtHead:
+    """A head that clients have in common. The server trains it on rows of features that they send.
+
+    The server's variable "head" keeps it from round to round. It begins at zero, and anew where most clients have other
+    features or classes than before.
+    """
+
+    head_epochs: Annotated[int, "how often the server goes over the rows that clients have sent"] = 100
+    head_lr: Annotated[float, "rate of the server's steps, one for each row"] = 0.01
+    width: Annotated[int | None, "features are averaged in so many groups; none: they are taken as they are"] = None
+
+    def __post_init__(self) -> None:
+        if self.head_epochs < 1 or not self.head_lr > 0 or (self.width is not None and self.width < 1):
+            given = f"{self.head_epochs}, {self.head_lr} and {self.width}"
+            raise ValueError(f"head_epochs and width are numbers >= 1 and head_lr is a rate > 0, got {given}")
+
+    def read(self, client: Node, asker: str) -> int:
+        """Return how many features of this client the common head reads."""
+        return biased_width(client.models["model"], asker, self.width)
+
+    def known(self, server: Node) -> Tensor:
+        """Return the head as it is sent; empty where there is none yet."""
+        head: Tensor = server.vars.get("head", torch.zeros(0, 0))
+        return head
+
+    def teach(self, server: Node, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Train the head on pairs of features and shares of classes, all of one shape. Without any it stays."""
+        if not pairs:
+            return
+        features, shares = pairs[0]
+        head, shape = self.known(server), (len(shares), len(features) + 1)
+        if head.shape != shape:
+            head = torch.zeros(shape)
+        server.vars["head"] = taught_head(head, pairs, self.head_epochs, self.head_lr)
 
 
 def biased_width(network: nn.Module, asker: str, width: int | None) -> int:

@@ -26,6 +26,11 @@ def cross_entropy(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
     return {name: {"ce": ce(net(batch.x), batch.y)} for name, net in nets.items()}
 
 
+def soft_label_loss(nets: Nets, batch: Data) -> dict[str, dict[str, Tensor]]:
+    """Return the cross-entropy of each model with the soft label of each row, which is the column "labels"."""
+    return {name: {"kd": soft_ce(batch.labels, net(batch.x))} for name, net in nets.items()}
+
+
 def distance(
     target: Tensor,
     logits: Tensor,

@@ -13,7 +13,9 @@ from heterophony.base.seeds import generator
 from heterophony.data.errors import DataError
 from heterophony.kernel.needs import Need, Validation
 from heterophony.kernel.node import Node
-from heterophony.kernel.work import Predict, Steps
+from heterophony.kernel.work import Fit, Predict, Steps
+from heterophony.parts.losses import soft_label_loss
+from heterophony.parts.training import Training
 
 
 def own_rows(node: Node) -> Tensor:
@@ -53,6 +55,10 @@ class PublicRows:
                 "public data need `classes`, as many as networks have outputs: what is sent is checked by it"
             )
         return Predict("model", "public", self.of(node), training=training)
+
+    def imitate(self, node: Node, distil: Training, labels: Tensor) -> Fit:
+        """Return the work order to learn these soft labels of the rows. `distil` says how."""
+        return distil.fit("model", soft_label_loss, data="public", rows=self.of(node), extra={"labels": labels})
 
 
 def as_sent(logits: Tensor, half: bool) -> Tensor:

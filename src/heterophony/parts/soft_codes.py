@@ -75,7 +75,7 @@ def known(node: Node, sender: str) -> int:
     return int(node.vars.get("heard", {}).get(sender, NOTHING)["round"])
 
 
-def told(node: Node, rows: PublicRows, levels: Tensor, bits: int, known: float) -> Tensor:
+def encoded(node: Node, rows: PublicRows, levels: Tensor, bits: int, known: float) -> Tensor:
     """Keep a node's labels of the round's rows, and return their bytes for those who know its labels of that round."""
     before = node.vars.get("own", NOTHING)
     code = packed(levels, bits, _of_rows(node, rows, before) if known == before["round"] else None)
@@ -83,7 +83,7 @@ def told(node: Node, rows: PublicRows, levels: Tensor, bits: int, known: float) 
     return code
 
 
-def understood(node: Node, rows: PublicRows, sender: str, code: Tensor, bits: int) -> Tensor | None:
+def decoded(node: Node, rows: PublicRows, sender: str, code: Tensor, bits: int) -> Tensor | None:
     """Return the soft labels that these bytes stand for, and keep them; None where they stand for none."""
     heard, public, chosen = node.vars.get("heard", {}), node.data["public"], rows.of(node)
     before = heard.get(sender, NOTHING)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from heterophony.report import palette
 from heterophony.runs.findings.diverged import Diverged
 from heterophony.runs.folder import Folder, find
 from heterophony.runs.run import Run, RunError
+from heterophony.tables.interval import mean
 from heterophony.tables.metrics import curve
 from heterophony.tasks.score import Score
 
@@ -151,10 +151,12 @@ def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
     titles = [folder.summary.setting or "Python" for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
-    blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
+    blocks: dict[str, set[str]] = {}
+    for title, folder in zip(titles, folders, strict=True):
+        blocks.setdefault(title, set()).add(_block(folder))
     found: dict[tuple[str, str], list[Folder]] = {}
     for folder, (title, label, _) in zip(folders, keys, strict=True):
-        if title in twice and sum(name == title for name, _ in blocks) > 1:
+        if title in twice and len(blocks[title]) > 1:
             title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
         found.setdefault((title, label), []).append(folder)
     return {key: sorted(runs, key=lambda run: run.spec["seed"]) for key, runs in found.items()}
@@ -234,12 +236,6 @@ def band(series: Sequence[Series]) -> tuple[list[int], Values, Values | None, Va
     return rounds, [mean(own) for own in seeds], low, high
 
 
-def mean(values: Iterable[float | None]) -> float | None:
-    """Return the plain mean; None where a value is None."""
-    known = list(values)
-    return None if not known or None in known else math.fsum(known) / len(known)  # type: ignore[arg-type]
-
-
 def judged(points: Sequence[dict[str, Any]], score: Score, figure: str = "acc") -> Series:
     """Return figures by round as they are shown, in per cent say, from when all participants have been evaluated."""
     found: Series = {}
@@ -249,13 +245,13 @@ def judged(points: Sequence[dict[str, Any]], score: Score, figure: str = "acc") 
     return found
 
 
-def told(value: float | None, digits: int = 1, unit: str = " %") -> str:
+def in_words(value: float | None, digits: int = 1, unit: str = " %") -> str:
     return "no number" if value is None else f"{value:.{digits}f}{unit}"
 
 
 def rated(value: float | None, score: Score) -> str:
     """Return a figure as it is shown, in words."""
-    return told(value, score.digits, score.unit)
+    return in_words(value, score.digits, score.unit)
 
 
 def lost(chapter: Chapter) -> str:
@@ -269,7 +265,7 @@ def lost(chapter: Chapter) -> str:
         ]
         if seeds:
             found.append(f"{arm.label} (seed {', '.join(seeds)})")
-    return f" A curve has a gap where the outputs of a seed are no numbers: {listed(found)}." if found else ""
+    return f" A curve has a gap where the outputs of a seed are no numbers: {with_and(found)}." if found else ""
 
 
 def thin(rounds: list[int]) -> list[int]:
@@ -306,9 +302,9 @@ def moment(found: Sequence[tuple[ArmRuns, int]]) -> str:
         labels.setdefault(f"seed {arm.seeds[0]}, after round {last + 1}", []).append(arm.label)
     if len(labels) == 1:
         return next(iter(labels))
-    return "; ".join(f"{listed(own)}: {when}" for when, own in labels.items())
+    return "; ".join(f"{with_and(own)}: {when}" for when, own in labels.items())
 
 
-def listed(names: Sequence[str]) -> str:
+def with_and(names: Sequence[str]) -> str:
     """Return "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -16,7 +16,7 @@ from heterophony.base.amounts import counted
 from heterophony.base.disk import Disk
 from heterophony.base.wording import slug
 from heterophony.report import interactive, palette, rerun, tables
-from heterophony.report.chapters import Chapter, chapters, listed
+from heterophony.report.chapters import Chapter, chapters, with_and
 from heterophony.report.figure import Figure
 from heterophony.report.figures import draw
 from heterophony.report.printed_table import PrintedTable
@@ -212,7 +212,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _heading(found: Sequence[Chapter]) -> str:
-    return f"{listed([chapter.setting for chapter in found])}"
+    return f"{with_and([chapter.setting for chapter in found])}"
 
 
 def _lead(found: Sequence[Chapter]) -> str:
@@ -220,7 +220,7 @@ def _lead(found: Sequence[Chapter]) -> str:
     seeds = sorted({seed for chapter in found for arm in chapter.arms for seed in arm.seeds})
     runs = sum(len(arm.runs) for chapter in found for arm in chapter.arms)
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
-    return f"{listed(labels)}; {counted(runs, 'run')}, {which}."
+    return f"{with_and(labels)}; {counted(runs, 'run')}, {which}."
 
 
 def _foot() -> str:
@@ -272,7 +272,8 @@ def _finding(found: Comparison) -> str:
         return f"{text} No other has two seeds in common with it, so that chance cannot be told."
     if not sure:
         return f"{text} By a paired test it cannot be told from any other at the 5 % level."
-    return f"{text} By a paired test it is ahead of {listed(sure) if len(sure) < others else 'all others'} (p < 0.05)."
+    behind = with_and(sure) if len(sure) < others else "all others"
+    return f"{text} By a paired test it is ahead of {behind} (p < 0.05)."
 
 
 def _figure(figure: Figure, plots: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import mean
+from typing import TypeVar
 
 from heterophony.base.wording import sentence
 from heterophony.report.chapters import ArmRuns, Chapter
@@ -13,6 +14,11 @@ from heterophony.studies import comparison
 from heterophony.tables.interval import Interval, interval
 
 MOST = 40  # participants in a table; of more, those who are worst off
+ACROSS = (
+    "On all domains, mean over participants and seeds, last round. In bold the best of each column. A dash: no run. "
+    "Columns have other data, so that only the order of methods can be compared between them."
+)
+Key = TypeVar("Key")
 
 
 def methods(chapter: Chapter) -> PrintedTable:
@@ -35,39 +41,51 @@ def _best(found: comparison.Comparison) -> frozenset[tuple[int, int]]:
     strong = set()
     for place, name in enumerate(comparison.columns(found), 1):
         known = {row: own.mean for row, line in enumerate(found.methods) if (own := line.figures[name]) is not None}
-        if len(known) > 1:
-            best = (max if comparison.score_of(found, name).higher else min)(known.values())
-            strong |= {(row, place) for row, value in known.items() if value == best}
+        strong |= {(row, place) for row in _best_of(known, comparison.score_of(found, name).higher)}
     return frozenset(strong)
+
+
+def _best_of(known: Mapping[Key, float], higher: bool) -> list[Key]:
+    """Return who has the best figure; nobody where one alone has any."""
+    if len(known) < 2:
+        return []
+    best = (max if higher else min)(known.values())
+    return [who for who, value in known.items() if value == best]
 
 
 def across(chapters: Sequence[Chapter]) -> PrintedTable:
     """Return the table of several federations: a row for each method, a column for each federation."""
     found = [comparing(chapter) for chapter in chapters]
-    colors = {label: color for chapter in chapters for label, color in chapter.colors.items()}
+    columns = [_deciding(each) for each in found]
     labels = list(dict.fromkeys(line.label for each in found for line in each.methods))
-    means: list[dict[str, Interval]] = [
-        {line.label: own for line in each.methods if (own := line.figures[each.metric]) is not None} for each in found
-    ]
-    rows = []
-    for label in labels:
-        cells = [
-            own[label].text(each.score.scale, each.score.digits) if label in own else "-"
-            for each, own in zip(found, means, strict=True)
-        ]
-        rows.append([label, *cells])
+    colors = {label: color for chapter in chapters for label, color in chapter.colors.items()}
     strong = set()
-    for place, (each, column) in enumerate(zip(found, means, strict=True), 1):
-        if len(column) > 1:
-            best = (max if each.score.higher else min)(one.mean for one in column.values())
-            strong |= {(labels.index(label), place) for label, one in column.items() if one.mean == best}
-    head = ["method", *(f"{chapter.setting}, {each.score.axis}" for chapter, each in zip(chapters, found, strict=True))]
-    note = (
-        "On all domains, mean over participants and seeds, last round. In bold the best of each column. A dash: no run."
+    for place, (each, column) in enumerate(zip(found, columns, strict=True), 1):
+        means = {labels.index(label): own.mean for label, own in column.items()}
+        strong |= {(row, place) for row in _best_of(means, each.score.higher)}
+    return PrintedTable(
+        "federations",
+        "Methods across federations",
+        ["method", *(f"{each.setting}, {each.score.axis}" for each in found)],
+        [[label, *_across(label, found, columns)] for label in labels],
+        ACROSS,
+        frozenset(strong),
+        colors=[colors[label] for label in labels],
     )
-    note += " Columns have other data, so that only the order of methods can be compared between them."
-    shades = [colors[label] for label in labels]
-    return PrintedTable("federations", "Methods across federations", head, rows, note, frozenset(strong), colors=shades)
+
+
+def _deciding(found: comparison.Comparison) -> dict[str, Interval]:
+    """Return, by method, the figure that decides which is best."""
+    return {line.label: own for line in found.methods if (own := line.figures[found.metric]) is not None}
+
+
+def _across(label: str, found: Sequence[comparison.Comparison], columns: Sequence[Mapping[str, Interval]]) -> list[str]:
+    """Return a method's figure in each federation; a dash where it has none."""
+    scores = [each.score for each in found]
+    return [
+        column[label].text(score.scale, score.digits) if label in column else "-"
+        for score, column in zip(scores, columns, strict=True)
+    ]
 
 
 def comparing(chapter: Chapter) -> comparison.Comparison:

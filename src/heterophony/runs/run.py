@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from heterophony.base.disk import Disk
 from heterophony.base.seal import digest, opened, sealed
 from heterophony.base.store import Damaged, Store
-from heterophony.tables.rows import Rows, lines
+from heterophony.tables.rows import RowLog, lines
 
 if TYPE_CHECKING:
     from heterophony.engines.engine import Engine
@@ -228,7 +228,7 @@ class Run:
         self.disk.write(path, data)
         self.files[name], self.sums[name] = path.name, digest(data)
 
-    def _append(self, table: str, rows: Rows) -> None:
+    def _append(self, table: str, rows: RowLog) -> None:
         """Write the rows that a table has had since the last snapshot."""
         data = lines(rows[self.written[table] :])
         self.disk.append(self.folder / f"{table}.jsonl", data)
@@ -248,7 +248,7 @@ class Run:
         """Put an engine where the last snapshot stands."""
         manifest = self._manifest()
         self.earlier = float(manifest.get("seconds", 0.0))
-        rows: dict[str, Rows] = {}
+        rows: dict[str, RowLog] = {}
         for table in TABLES:
             data = self._bytes(table, manifest.get("tables", {}))
             self.hashes[table] = hashlib.sha256(data)
@@ -351,7 +351,7 @@ class Run:
         for table in TABLES:
             self._bytes(table, sums)
 
-    def rows(self, table: str) -> Rows:
+    def rows(self, table: str) -> RowLog:
         """Return a table as the last snapshot has it. The run may be in progress."""
         sums = self.sums_of_tables()
         return self._parsed(table, self._bytes(table, sums))
@@ -377,9 +377,9 @@ class Run:
             raise RunError(f"{path} is damaged (its checksum differs)")
         return data
 
-    def _parsed(self, table: str, data: bytes) -> Rows:
+    def _parsed(self, table: str, data: bytes) -> RowLog:
         """Return the rows of a table."""
-        path, rows = self.folder / f"{table}.jsonl", Rows()
+        path, rows = self.folder / f"{table}.jsonl", RowLog()
         at = 0
         try:
             for line in data.splitlines(keepends=True):

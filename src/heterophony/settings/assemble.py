@@ -19,7 +19,7 @@ from heterophony.kernel.attack import Attack
 from heterophony.kernel.compute import Compute
 from heterophony.kernel.method import Method
 from heterophony.kernel.needs import DataFacts
-from heterophony.kernel.networks import Model, Offer, checked, choose
+from heterophony.kernel.networks import Model, Offer, Slice, checked, choose
 from heterophony.kernel.profile import Dropout
 from heterophony.kernel.topology import Topology, form_of_roles
 from heterophony.models.description import describe
@@ -54,6 +54,7 @@ def assemble(
     """
     made, chosen = resolve(method, setting, changes, root)
     made = _secured(made, chosen)
+    _check_frozen(method, made, chosen)
     world = building.build(chosen.data, seed, root)
     _check(method, made, chosen, world)
     topology = topologies.build(method, made, chosen, world, seed)
@@ -96,9 +97,16 @@ def assemble(
         untrained=world.coverage.untrained(),
     )
     _check_alike(method, federation, chosen, world)
-    if federation.slices:  # of which an exported model has to say how they were cut
+    if federation.slicing.slots:  # of which an exported model has to say how they were cut
         federation = replace(federation, recipe={**recipe, "networks": _networks(federation.models)})
     return federation
+
+
+def _check_frozen(name: str, method: Method, setting: Setting) -> None:
+    """Raise where slices would be cut of a network that has frozen parts: they never travel, and slices move."""
+    needed = checked(method.networks(), method.roles).values()
+    if setting.models.frozen and any(isinstance(choice, Slice) for slots in needed for choice in slots.values()):
+        raise SettingError(f"models.frozen: {name} cuts slices of networks, and these have no frozen parts")
 
 
 def _secured(method: Method, setting: Setting) -> Method:
@@ -298,8 +306,8 @@ def _check_alike(name: str, federation: Federation, setting: Setting, world: wor
             f"most {found.width}, or {one} of them"
         )
     raise SettingError(
-        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}: {one} "
-        "of them, or use a method for different networks"
+        f"{name} averages parameters, so that all must have the same network; {setting.name} has {different}, and "
+        f"{found.line}: {one} of them, or use a method for different networks"
     )
 
 

@@ -77,7 +77,7 @@ def _module(network: Network, build: Callable[[], nn.Module]) -> nn.Module:
     try:
         made = build()
     except Exception as error:
-        raise SettingError(f"network {called(network)!r} cannot be built: {fault.told(error)}") from error
+        raise SettingError(f"network {called(network)!r} cannot be built: {fault.in_one_line(error)}") from error
     if not isinstance(made, nn.Module):
         raise SettingError(f"network {called(network)!r} gives a {type(made).__name__}, not a torch.nn.Module")
     return made

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from heterophony.base.amounts import counted
-from heterophony.base.disk import Disk
 from heterophony.base.seal import sealed
 from heterophony.compute.workers import die_with_parent
 from heterophony.engines.engine import Engine
 from heterophony.federation import Federation, options_of
 from heterophony.kernel.compute import Compute
-from heterophony.runs.execution import cores, execute
+from heterophony.runs.execution import cores, execute_in
 from heterophony.runs.run import Run, RunError, first_difference
-from heterophony.runs.summary import Summary, finish, written
+from heterophony.runs.summary import Summary, written
 from heterophony.settings import Setting, assemble
 from heterophony.settings.assemble import resolve
 
@@ -142,11 +141,8 @@ def complete(
     federation = planned.build()
     if federation.compute.device == "cpu":
         federation = federation.computed(workers=workers)
-    spec, folder = federation.identity(), planned.folder
-    opened = Run.open(folder, spec) if (folder / "spec.json").exists() else Run.create(folder, spec, planned.goal)
-    with opened as record:
-        Disk().replace(folder / FILE, sealed(planned.terms(), indent=1))
-        return finish(spec, execute(federation, planned.goal, record, loud=loud, watch=watch), folder)
+    terms = {FILE: sealed(planned.terms(), indent=1)}
+    return execute_in(planned.folder, federation, planned.goal, beside=terms, loud=loud, watch=watch).summary
 
 
 def run(runs: Sequence[PlannedRun], jobs: int = 1, *, check: bool = True) -> Iterator[tuple[PlannedRun, Summary]]:

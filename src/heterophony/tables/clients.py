@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from heterophony.tables.table import Rating, Table, model_of_all, tabled
+from heterophony.tables.table import Rating, TableOrRows, model_of_all, tabled
 from heterophony.tasks.score import ACCURACY, Score
 
 ByParticipant = dict[str, float | None]
 
-Rows = Table | Iterable[Mapping[str, Any]]
 
-
-def own(table: Rows, homes: Mapping[str, str], product: str, score: Score | None = None) -> ByParticipant:
+def own(table: TableOrRows, homes: Mapping[str, str], product: str, score: Score | None = None) -> ByParticipant:
     """Return each participant's figure on its own data: its private test, or else its domain's test set.
 
     An undefined figure is None.

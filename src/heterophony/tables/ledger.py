@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from heterophony.tables.rows import Rows
+from heterophony.tables.rows import RowLog
 
 
 class Ledger:
@@ -19,7 +19,7 @@ class Ledger:
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
-        self.rows = Rows(rows)
+        self.rows = RowLog(rows)
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         self.rows += rows

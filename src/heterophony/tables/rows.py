@@ -15,7 +15,7 @@ MOST = 100_000  # rows that are held in memory: some 40 MB
 _CHUNK = 2**20
 
 
-class Rows(Sequence[Row]):
+class RowLog(Sequence[Row]):
     """A list of rows to which more are added.
 
     Beyond `MOST` rows a run folder calls `leave` for those that it has written. Without one, `spill` writes them into
@@ -26,7 +26,7 @@ class Rows(Sequence[Row]):
         self.file: FileIO | None = None
         self.there = self.length = 0  # rows in the file, and their bytes
         self.here: list[Row] = []  # those that came later
-        if isinstance(rows, Rows):
+        if isinstance(rows, RowLog):
             self.file, self.there, self.length = rows.file, rows.there, rows.length
             rows = rows.here
         self.here += rows
@@ -34,7 +34,7 @@ class Rows(Sequence[Row]):
     def append(self, row: Row) -> None:
         self.here.append(row)
 
-    def __iadd__(self, rows: Iterable[Row]) -> Rows:
+    def __iadd__(self, rows: Iterable[Row]) -> RowLog:
         self.here += rows
         return self
 
@@ -58,7 +58,7 @@ class Rows(Sequence[Row]):
         return list(islice(self, start, stop, step)) if step > 0 else list(self)[at]
 
     def __eq__(self, other: object) -> bool:
-        return list(self) == (list(other) if isinstance(other, Rows) else other)
+        return list(self) == (list(other) if isinstance(other, RowLog) else other)
 
     __hash__ = None  # type: ignore[assignment]
 

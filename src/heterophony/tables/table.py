@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heterophony.tables.rows import Rows
+from heterophony.tables.rows import RowLog
 from heterophony.tasks.classification import Classification
 from heterophony.tasks.score import Score, Sums
 from heterophony.tasks.task import Task
@@ -35,7 +35,7 @@ class Table:
     """
 
     def __init__(self, rows: Iterable[dict[str, Any]] = (), task: Task | None = None) -> None:
-        self.rows = Rows(rows)
+        self.rows = RowLog(rows)
         self.task: Task = task or Classification()
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -83,6 +83,9 @@ def model_of_all(nodes: Collection[str], homes: Mapping[str, str]) -> str | None
     return next(iter(nodes)) if len(nodes) == 1 and homes.keys().isdisjoint(nodes) else None
 
 
-def tabled(rows: Table | Iterable[Mapping[str, Any]]) -> Table:
+TableOrRows = Table | Iterable[Mapping[str, Any]]
+
+
+def tabled(rows: TableOrRows) -> Table:
     """Return rows as a table. Plain rows are of a task with classes."""
     return rows if isinstance(rows, Table) else Table(dict(row) for row in rows)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from heterophony.tables.interval import mean
-from heterophony.tables.table import Rating, Table, model_of_all, tabled
+from heterophony.tables.table import Rating, TableOrRows, model_of_all, tabled
 
 
-def unseen(table: Table | Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float | int | None]]]:
+def unseen(table: TableOrRows) -> dict[str, dict[str, dict[str, float | int | None]]]:
     """Return by product and by set that took no part: mean, best and worst figure of the product's models.
 
     Of every model its last evaluation counts; where one has diverged, mean and worst are None.
@@ -40,7 +40,7 @@ def _summed(rates: list[float | None], higher: bool) -> dict[str, float | int | 
 
 
 def newcomers(
-    table: Table | Iterable[Mapping[str, Any]], joins: Mapping[str, float], homes: Mapping[str, str], product: str
+    table: TableOrRows, joins: Mapping[str, float], homes: Mapping[str, str], product: str
 ) -> dict[str, dict[str, Any]]:
     """Return for everyone who joined later its figure on its own data: the last one `before`, and all `since`.
 

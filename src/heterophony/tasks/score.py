@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-Sum = tuple[float | None, int]  # a sum, None where it is not finite, and the number of what was summed
-Sums = dict[str, Sum]  # by quantity; a row of the evaluation table each
+ScoreSum = tuple[float | None, int]  # a sum, None where it is not finite, and the number of what was summed
+Sums = dict[str, ScoreSum]  # by quantity; a row of the evaluation table each
 Pairs = Sequence[tuple[float, float]]  # the sums of one score and their numbers, in its order
 
 
@@ -76,7 +76,7 @@ class Score:
         value = self.final(pairs)
         return value if math.isfinite(value) else None
 
-    def of(self, sums: Mapping[str, Sum]) -> float | None:
+    def of(self, sums: Mapping[str, ScoreSum]) -> float | None:
         """Return the figure on one set; None where a sum is undefined."""
         pairs = []
         for name in self.quantities:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from heterophony.base.wording import sentence
-from heterophony.report.chapters import ArmRuns, Chapter, band, judged, lost, mean, rated
+from heterophony.report.chapters import ArmRuns, Chapter, band, judged, lost, rated
 from heterophony.report.figure import Curve, Figure, Panel
+from heterophony.tables.interval import mean
 
 WHAT = (("acc", "all domains"), ("wdp", "own domain"), ("cdp", "other domains"))
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heterophony.base.wording import sentence
-from heterophony.report.chapters import ArmRuns, Chapter, listed, mean, some, told
+from heterophony.report.chapters import ArmRuns, Chapter, in_words, some, with_and
 from heterophony.report.figure import Figure, Heat, Panel
 from heterophony.runs.folder import Folder
 from heterophony.runs.population import spread
+from heterophony.tables.interval import mean
 
 MOST = 20  # models and domains: more cannot be read
 
@@ -46,7 +47,7 @@ class _Map:
         score = self.arm.first.summary.score
         known = [cell for cell in self.cells if cell is not None]
         least = (min if score.higher else max)(known, default=None)
-        return f"{self.arm.label} at worst {told(least, score.digits - 1, score.unit)}"
+        return f"{self.arm.label} at worst {in_words(least, score.digits - 1, score.unit)}"
 
     @property
     def of_server(self) -> bool:
@@ -85,7 +86,7 @@ def _notes(maps: Sequence[_Map]) -> str:
     """Say what maps leave out, and what a dash in them means."""
     notes = ""
     if parts := list(dict.fromkeys(own.part for own in maps if own.part)):
-        notes += f" Shown are {listed(parts)}."
+        notes += f" Shown are {with_and(parts)}."
     if any(cell is None for own in maps for cell in own.cells):
         notes += " A dash is no number: outputs were none, or a model has other classes."
     return notes
@@ -104,7 +105,7 @@ def _map(arm: ArmRuns) -> _Map | None:
     digits = score.digits - 1 if len(columns) <= 12 else None
     part = ""
     if len(rows) < len(tables[0]) or len(columns) < len(everywhere):
-        part = listed([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
+        part = with_and([some(len(rows), len(tables[0]), "model"), some(len(columns), len(everywhere), "domain")])
     return _Map(arm, Heat(cells, rows, columns, digits=digits), part)
 
 

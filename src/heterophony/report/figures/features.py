@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from heterophony.base.amounts import counted
-from heterophony.report.chapters import ArmRuns, Chapter, listed, moment, some
+from heterophony.report.chapters import ArmRuns, Chapter, moment, some, with_and
 from heterophony.report.figure import Dots, Figure, Panel
 from heterophony.runs.features import FILE
 
@@ -55,9 +55,9 @@ def _elsewhere(who: str, arms: Sequence[ArmRuns]) -> str:
         holders = {row["node"] for row in arm.first.table if row["product"] == arm.first.headline}
         if holders and who not in holders:
             found.setdefault(arm.first.headline, []).append(arm.label)
-    told = [f"of {listed(labels)} are of {product!r}" for product, labels in found.items()]
+    told = [f"of {with_and(labels)} are of {product!r}" for product, labels in found.items()]
     return (
-        f" Tables and curves {listed(told)}, another model: here is what {who} made of it in its last round."
+        f" Tables and curves {with_and(told)}, another model: here is what {who} made of it in its last round."
         if told
         else ""
     )

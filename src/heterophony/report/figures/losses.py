@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, noted, told
+from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, in_words, noted
 from heterophony.report.figure import Curve, Figure, Panel
 
 
@@ -13,7 +13,7 @@ def draw(chapter: Chapter) -> list[Figure]:
         lines = _lines(arm, colors)
         if lines:
             panels.append(Panel(lines, arm.label, "round", "loss"))
-            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {told(line.y[-1], 2, '')}" for line in lines))
+            ends.append(f"{arm.label}: " + ", ".join(f"{line.name} {in_words(line.y[-1], 2, '')}" for line in lines))
     if not panels:
         return []
     caption = (

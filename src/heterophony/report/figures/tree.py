@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from heterophony.base.wording import sentence
-from heterophony.report.chapters import ArmRuns, Chapter, mean, rated, told
+from heterophony.report.chapters import ArmRuns, Chapter, in_words, rated
 from heterophony.report.figure import Curve, Dots, Figure, Panel
 from heterophony.runs.findings.levels import LevelAccuracies
 from heterophony.runs.folder import Folder
+from heterophony.tables.interval import mean
 from heterophony.tables.levels import COLUMNS
 from heterophony.tables.metrics import pooled
 
@@ -167,7 +168,7 @@ def _dots(nodes: list[str], parents: dict[str, str], at: dict[str, Point], figur
         sizes.append(small if node in leaves else 24.0)
         text.append(_number(node, figures) if named else "")
         below.append(node if named else "")
-        hover.append(f"{node}: {told(value)}" if node in figures else node)
+        hover.append(f"{node}: {in_words(value)}" if node in figures else node)
     xs, ys = [at[node][0] for node in nodes], [at[node][1] for node in nodes]
     return Dots(xs, ys, "", shades, sizes, text, below, hover)
 
@@ -177,7 +178,7 @@ def _number(node: str, figures: dict[str, float | None]) -> str:
     if node not in figures:
         return ""
     value = figures[node]
-    return "-" if value is None else told(value, 0, "")
+    return "-" if value is None else in_words(value, 0, "")
 
 
 def _leaves(nodes: list[str], parents: dict[str, str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, noted, told
+from heterophony.report.chapters import ArmRuns, Chapter, Series, averaged, band, in_words, noted
 from heterophony.report.figure import Curve, Figure, Panel
 from heterophony.report.figures.tree import ancestry
 
@@ -23,7 +23,7 @@ def _figure(chapter: Chapter, arm: ArmRuns) -> Figure | None:
             if rounds:
                 color = levels.setdefault(level, f"k{len(levels) % 10}")
                 lines.append(Curve([r + 1 for r in rounds], mean, level, color, low, high, dots=len(rounds) < 30))
-                last.append(f"{axis} {told(mean[-1], 2, '')} at {level}")
+                last.append(f"{axis} {in_words(mean[-1], 2, '')} at {level}")
         if lines:
             panels.append(Panel(lines, title, "merge", axis))
     if not panels:

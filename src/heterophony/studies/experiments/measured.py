@@ -13,6 +13,8 @@ from heterophony.tables.levels import LOSS, level_of, levels, perplexities, perp
 from heterophony.tables.metrics import best_rounds, curve, measure, scores_of
 from heterophony.tables.table import Table
 
+KEEPS: dict[str | None, str] = {"last": "last", "validation": "best"}  # a column's round, as `keep` has it
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -41,6 +43,25 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
 
     `keep` says of which round: the last, or the best by validation.
     """
+    found = _beside_products(column, folder)
+    if found is not None:
+        return found
+    product = column.product or folder.headline
+    if column.sets:
+        return _on_sets(column, folder, product)
+    if (column.at, column.after, column.deviation) != (None, None, None):
+        return _along(column, folder, product)
+    if column.round == "test":
+        return Measured(_best_on_test(column, folder, product))
+    first = _of(column, folder, product, KEEPS.get(column.round, keep))
+    if column.minus is None or first.value is None:
+        return first
+    other = _of(column, folder, column.minus, KEEPS.get(column.round, keep))
+    return other if other.value is None else Measured(first.value - other.value)
+
+
+def _beside_products(column: Column, folder: Folder) -> Measured | None:
+    """Return a figure that is not the score of one product, such as a noted number; None: the column asks for that."""
     if column.unit == "perplexity":
         return Measured(_perplexity(column, folder))
     if column.note is not None:
@@ -51,20 +72,13 @@ def measured_column(column: Column, folder: Folder, keep: str = "last") -> Measu
         return Measured(_correlated(column, folder))
     if column.term is not None:
         return Measured(_trained(column.term, folder))
-    product = column.product or folder.headline
-    if column.sets:
-        return _on_sets(column, folder, product)
-    if column.at is not None or column.after is not None or column.deviation is not None:
-        return _along(column, folder, product)
-    keep = keep if column.round is None else {"last": "last", "validation": "best", "test": "test"}[column.round]
-    if keep == "test":
-        values = [at[column.figure] for at in curve(_judged(column, folder.table), folder.homes, product)]
-        return Measured(max((value for value in values if value is not None), default=None))
-    first = _of(column, folder, product, keep)
-    if column.minus is None or first.value is None:
-        return first
-    other = _of(column, folder, column.minus, keep)
-    return other if other.value is None else Measured(first.value - other.value)
+    return None
+
+
+def _best_on_test(column: Column, folder: Folder, product: str) -> float | None:
+    """Return the best figure of all rounds by test data, as some papers print it."""
+    values = [at[column.figure] for at in curve(_judged(column, folder.table), folder.homes, product)]
+    return max((value for value in values if value is not None), default=None)
 
 
 def _at_level(column: Column, folder: Folder) -> Measured:

@@ -21,7 +21,7 @@ FILE = "pace.json"
 
 
 @dataclass(frozen=True)
-class Pace:
+class MeasuredPace:
     """What was measured of a run: `seconds` are those of one round, `start` those before the first one ended."""
 
     seconds: float
@@ -34,7 +34,7 @@ class Pace:
         Disk().replace(folder / FILE, sealed(asdict(self)))
 
     @classmethod
-    def load(cls, folder: Path) -> Pace | None:
+    def load(cls, folder: Path) -> MeasuredPace | None:
         """Return what was measured of the run in a folder; None: nothing, or only before its first round had ended."""
         if not (folder / "spec.json").exists():
             return None
@@ -70,13 +70,13 @@ class Stopwatch:
         if now >= self.until or (self.most is not None and self.at - self.since >= self.most):
             engine.stop = True
 
-    def pace(self, device: str) -> Pace | None:
+    def pace(self, device: str) -> MeasuredPace | None:
         """Return what was measured; None where no round has ended."""
         if self.first is None or self.last is None:
             return None
         start = self.first[1] - self.begun
         rounds, span = self.last[0] - self.first[0], self.last[1] - self.first[1]
-        return Pace(span / rounds if rounds else start, start, self.last[0], machine(device))
+        return MeasuredPace(span / rounds if rounds else start, start, self.last[0], machine(device))
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Expected:
 OWN, GROUP, TABLE, NONE = "measured", "the same arm in another group", "the mean of the table's arms", "not measured"
 
 
-def expected(place: GroupAndArm, left: int, known: Mapping[GroupAndArm, Sequence[Pace]]) -> Expected:
+def expected(place: GroupAndArm, left: int, known: Mapping[GroupAndArm, Sequence[MeasuredPace]]) -> Expected:
     """Estimate a run by its own arm, or else by the same arm in other groups, or else by all arms of its table."""
     same = [pace for (_, arm), paces in known.items() for pace in paces if arm == place[1]]
     every = [pace for paces in known.values() for pace in paces]

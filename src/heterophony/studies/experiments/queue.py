@@ -23,7 +23,7 @@ from heterophony.settings.assemble import PARTS
 from heterophony.studies import campaign
 from heterophony.studies.campaign import PlannedRun
 from heterophony.studies.experiments.experiment import Experiment, shipped
-from heterophony.studies.experiments.pace import NONE, Expected, Pace, Stopwatch, expected
+from heterophony.studies.experiments.pace import NONE, Expected, MeasuredPace, Stopwatch, expected
 from heterophony.studies.experiments.planning import GroupAndArm, Version, planned_runs
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Table:
+class RemainingRuns:
     """What remains of one experiment."""
 
     experiment: Experiment
@@ -57,7 +57,7 @@ class Table:
     version: Version
     items: tuple[Item, ...]
     runs: int  # of the whole experiment
-    known: Mapping[GroupAndArm, Sequence[Pace]]
+    known: Mapping[GroupAndArm, Sequence[MeasuredPace]]
     missing: tuple[str, ...] = ()  # data sets that are not here
 
     @property
@@ -88,7 +88,7 @@ class Stretch:
     """What a worker did of a run: to its end or not, and why it could not, where it could not."""
 
     ended: bool
-    pace: Pace | None = None
+    pace: MeasuredPace | None = None
     why: str = ""
 
     @property
@@ -105,7 +105,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def remaining(
     root: Path, version: Version, compute: Compute, data: Path | None, names: Sequence[str] = ()
-) -> list[Table]:
+) -> list[RemainingRuns]:
     """Return what remains of these experiments, or of all that are shipped, in the order in which it is run."""
     here = {each.entry.name for each in catalogue.known(data) if each.found}
     found = []
@@ -118,20 +118,22 @@ def remaining(
 
 def _table(
     experiment: Experiment, folder: Path, version: Version, compute: Compute, data: Path | None, here: set[str]
-) -> Table:
+) -> RemainingRuns:
     """Return what remains of one experiment: one seed after the other, so that all arms have figures early."""
     planned = planned_runs(experiment, version, folder, compute, data)
     items: list[Item] = []
-    known: dict[GroupAndArm, list[Pace]] = {}
+    known: dict[GroupAndArm, list[MeasuredPace]] = {}
     for place, runs in planned.items():
-        paces = {run.folder: pace for run in runs if (pace := Pace.load(run.folder)) is not None}
+        paces = {run.folder: pace for run in runs if (pace := MeasuredPace.load(run.folder)) is not None}
         if paces:
             known[place] = list(paces.values())
         open_ = [run for run in runs if run.finished() is None]
         items += [Item(place, run, paces[run.folder].done if run.folder in paces else 0) for run in open_]
     items.sort(key=lambda item: item.planned.seed)
     lacking = sorted({source for item in items for source in _sources(item.planned)} - here - _own(items))
-    return Table(experiment, folder, version, tuple(items), sum(map(len, planned.values())), known, tuple(lacking))
+    return RemainingRuns(
+        experiment, folder, version, tuple(items), sum(map(len, planned.values())), known, tuple(lacking)
+    )
 
 
 def _sources(planned: PlannedRun) -> list[str]:
@@ -145,12 +147,12 @@ def _own(items: Sequence[Item]) -> set[str]:
     return {source for item in items for source in _sources(item.planned) if source not in KNOWN_SETS}
 
 
-def ready(table: Table) -> list[Item]:
+def ready(table: RemainingRuns) -> list[Item]:
     """Return those runs of a table whose data are here."""
     return [item for item in table.items if not set(_sources(item.planned)) & set(table.missing)]
 
 
-def unmeasured(tables: Sequence[Table]) -> Iterator[Item]:
+def unmeasured(tables: Sequence[RemainingRuns]) -> Iterator[Item]:
     """Return the first run of every arm of which nothing was measured: first arms first, so that each table has one."""
     waiting = []
     for table in tables:
@@ -178,21 +180,23 @@ def advance(planned: PlannedRun, until: float, most: int | None = None) -> Stret
     return Stretch(ended, pace)
 
 
-class Workers:
+class RunPool:
     """Processes that advance runs, so many at a time, until a moment."""
 
     def __init__(self, jobs: int, until: float, device: str = "cpu") -> None:
         self.jobs, self.until = jobs, until
         spawn = multiprocessing.get_context("spawn")  # a fork would share torch's threads and CUDA's context
         # A process keeps the GPU's memory that its run took, and a failure of the GPU too: there each run has its own.
-        runs = None if device == "cpu" else 1
-        self.pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=die_with_parent, max_tasks_per_child=runs)
+        each = None if device == "cpu" else 1
+        self.processes = ProcessPoolExecutor(
+            jobs, mp_context=spawn, initializer=die_with_parent, max_tasks_per_child=each
+        )
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> RunPool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.pool.shutdown(cancel_futures=True)
+        self.processes.shutdown(cancel_futures=True)
 
     def run(
         self, items: Sequence[Item], jobs: int | None = None, *, most: int | None = None, span: float | None = None
@@ -207,7 +211,7 @@ class Workers:
         while waiting or doing:
             while waiting and len(doing) < room and time.time() < until:
                 item = waiting.pop(0)
-                doing[self.pool.submit(advance, item.planned, until, most)] = item, room
+                doing[self.processes.submit(advance, item.planned, until, most)] = item, room
             if not doing:
                 return
             for done in wait(doing, return_when=FIRST_COMPLETED).done:
@@ -220,7 +224,7 @@ class Workers:
                     yield item, stretch
 
 
-def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callable[[str], None]) -> list[str]:
+def work(tables: Sequence[RemainingRuns], minutes: float, jobs: int | None, tell: Callable[[str], None]) -> list[str]:
     """Advance what remains until the minutes are over. Return why some could not be run, one line each.
 
     `jobs` None: on a CPU one run a core; on a GPU each table as many as are faster than one, which is tried.
@@ -232,7 +236,7 @@ def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callab
     if not waiting:
         return failed
     device = waiting[0][1][0].planned.compute.device
-    with Workers(jobs or cores, until, device) as workers:
+    with RunPool(jobs or cores, until, device) as workers:
         for table, items in waiting:
             if time.time() >= until:
                 break
@@ -241,39 +245,39 @@ def work(tables: Sequence[Table], minutes: float, jobs: int | None, tell: Callab
     return failed
 
 
-def measure(tables: Sequence[Table], minutes: float, tell: Callable[[str], None]) -> list[str]:
+def measure(tables: Sequence[RemainingRuns], minutes: float, tell: Callable[[str], None]) -> list[str]:
     """Run a few rounds of every arm that was never measured, one run at a time; they are the beginnings of its runs."""
     failed = []
     items = list(unmeasured(tables))
     device = items[0].planned.compute.device if items else "cpu"
-    with Workers(1, time.time() + 60 * minutes, device) as workers:
+    with RunPool(1, time.time() + 60 * minutes, device) as workers:
         for item, done in workers.run(items, most=FEW):
             failed += [done.why] if done.why else []
             tell(f"{_named(item)}: {done.why or _said(done)}")
     return failed
 
 
-def _tried(workers: Workers, items: Sequence[Item], tell: Callable[[str], None]) -> int:
+def _tried(pool: RunPool, items: Sequence[Item], tell: Callable[[str], None]) -> int:
     """Return how many runs at a time are faster: one arm's seeds alone, and then side by side, each for some seconds.
 
     What is run meanwhile is kept: it is the beginning of these runs.
     """
-    same = [item for item in items if item.place == items[0].place][: workers.jobs]
+    same = [item for item in items if item.place == items[0].place][: pool.jobs]
     if len(same) < 2:
         return 1
-    alone = [done.pace for _, done in workers.run(same[:1], 1, span=TRIAL)]
-    together = [done.pace for _, done in workers.run(same, len(same), span=TRIAL)]
+    alone = [done.pace for _, done in pool.run(same[:1], 1, span=TRIAL)]
+    together = [done.pace for _, done in pool.run(same, len(same), span=TRIAL)]
     one, many = _rate(alone), _rate(together)
     tell(f"{same[0].planned.label}: {one:.2f} rounds a second alone, {many:.2f} with {len(same)} side by side")
     return len(same) if many > GAIN * one else 1
 
 
-def _rate(paces: Iterable[Pace | None]) -> float:
+def _rate(paces: Iterable[MeasuredPace | None]) -> float:
     """Return the rounds a second of runs at the same time."""
     return sum(1 / pace.seconds for pace in paces if pace is not None and pace.seconds > 0)
 
 
-def _report(table: Table, stretches: Iterable[tuple[Item, Stretch]], tell: Callable[[str], None]) -> list[str]:
+def _report(table: RemainingRuns, stretches: Iterable[tuple[Item, Stretch]], tell: Callable[[str], None]) -> list[str]:
     """Tell of each run what became of it, and return why some could not be run."""
     failed = []
     for item, done in stretches:
@@ -296,7 +300,7 @@ def _said(done: Stretch) -> str:
 HEAD = ["table", "runs", "rounds left", "minutes", "estimated from", "here"]
 
 
-def lines(tables: Sequence[Table], minutes: float | None = None, jobs: int = 1) -> list[list[str]]:
+def lines(tables: Sequence[RemainingRuns], minutes: float | None = None, jobs: int = 1) -> list[list[str]]:
     """Return one line a table: how much is left, how long it will take, how that was estimated, and whether it fits."""
     room, found = minutes, []
     for table in tables:
@@ -311,7 +315,7 @@ def lines(tables: Sequence[Table], minutes: float | None = None, jobs: int = 1) 
     return found
 
 
-def _fit(table: Table, need: float, room: float | None) -> str:
+def _fit(table: RemainingRuns, need: float, room: float | None) -> str:
     """Say whether a table's data are here, and whether it fits into the minutes that are left for it."""
     if table.missing:
         return f"data missing: {', '.join(table.missing)}"

@@ -6,7 +6,7 @@ from heterophony.engines import local
 from heterophony.methods import FedAvg
 from heterophony.tables import rows as module
 from heterophony.tables.ledger import Ledger
-from heterophony.tables.rows import Rows, lines
+from heterophony.tables.rows import RowLog, lines
 from heterophony.tables.table import Table
 from toys.federations import B16, weights_star
 
@@ -21,7 +21,7 @@ def few(monkeypatch):
 
 @pytest.mark.parametrize("way", ["spill", "leave"])
 def test_rows_in_a_file_are_those_that_were_added(way, tmp_path):
-    found = Rows()
+    found = RowLog()
     for i in range(0, 10, 2):
         found += ROWS[i : i + 2]
         if way == "spill":
