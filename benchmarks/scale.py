@@ -219,6 +219,7 @@ def remember(args: argparse.Namespace, clients: int, cohort: int, folder: Path, 
         done = engine.boxes["server"].round
         if done >= len(times):
             times.append((time.perf_counter(), time.process_time()))
+            print(f"round {done} after {times[-1][0] - began:.1f} s, {resident():,.0f} MB", file=sys.stderr, flush=True)
             if say:
                 print("round", done, flush=True)
 
