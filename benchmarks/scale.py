@@ -214,7 +214,7 @@ def remember(args: argparse.Namespace, clients: int, cohort: int, folder: Path, 
     rounds, device = args.rounds, args.device
 
     def tick(engine: Engine) -> None:
-        if not times and args.touch and not known:
+        if not times and args.touch and len(engine.idle.store) < clients // 2:  # killed before they were in a snapshot
             give_everyone_a_state(engine)
         done = engine.boxes["server"].round
         if done >= len(times):
