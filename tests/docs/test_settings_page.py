@@ -25,6 +25,7 @@ def written(tmp_path, monkeypatch):
         name = re.match(r"# (\S+)", text)
         assert name is not None, language
         (tmp_path / name[1]).write_text(text)
+        monkeypatch.delitem(sys.modules, Path(name[1]).stem, raising=False)  # another test's module of that name
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "nets", raising=False)  # another page's module of that name

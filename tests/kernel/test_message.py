@@ -1,5 +1,8 @@
 """Kinds and their checks: what is declared passes, everything else is refused in one line."""
 
+import pickle
+from copy import copy, deepcopy
+
 import pytest
 import torch
 from hypothesis import given
@@ -139,6 +142,25 @@ def test_many_messages_are_asked_about_at_once():
     assert [body.usable for body in bodies] == [True, False, False, True]  # one is large, and is looked at alone
     assert [kind.verdict(body) for body in bodies] == ["", "weights: a: holds values that are not finite", "", ""]
     assert kind.verdict(odd).startswith("weights: expected named tensors")
+
+
+def test_weights_that_nobody_has_looked_into_are_a_dictionary_as_any_other():
+    node = Node("a", "client", slots={"model": Slot(nn.Linear(2, 3))})
+    plain = {name: tensor.clone() for name, tensor in node.models["model"].state_dict().items()}
+    ways = (dict, lambda w: {**w}, lambda w: {} | w, lambda w: w | {}, deepcopy, copy, lambda w: w.copy())
+    ways += (lambda w: pickle.loads(pickle.dumps(w)), lambda w: dict(w.items()), lambda w: {n: w[n] for n in w})
+    for way in ways:
+        found = way(node.weights())
+        assert list(found) == list(plain)
+        assert all(torch.equal(found[name], plain[name]) for name in plain)
+    assert len(node.weights()) == 2
+    assert "bias" in node.weights()
+    assert node.weights().get("odd") is None
+    weights = node.weights()
+    assert weights.pop("bias").shape == (3,)
+    assert list(weights) == ["weight"]
+    assert not weights.untouched
+    assert list(pickle.loads(pickle.dumps(weights))) == ["weight"]
 
 
 def test_weights_that_their_owner_has_changed_since_are_copied_again():

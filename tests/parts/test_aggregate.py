@@ -4,7 +4,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+from heterophony.kernel.node import Node, Slot
 from heterophony.parts.aggregate import difference, dot, mean, shifted
 
 # A share of a number near the smallest normal float is subnormal and loses digits, as every product there does.
@@ -32,6 +34,17 @@ def test_the_mean_of_equal_items_is_the_item_and_inputs_stay_as_they_are(rows):
     got = mean([first, first, first, first])
     assert all(torch.equal(got[name], before[name]) for name in got)
     assert all(torch.equal(first[name], before[name]) for name in first)
+
+
+def test_weights_that_are_parts_of_one_tensor_have_the_same_mean_to_the_bit():
+    copies = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        network = nn.Sequential(nn.Linear(7, 5), nn.Linear(5, 3))
+        copies.append(Node("a", "client", slots={"model": Slot(network)}).weights())
+    found, plain = mean(copies, [1, 2, 4]), mean([dict(item) for item in copies], [1, 2, 4])
+    assert list(found) == list(plain)
+    assert all(torch.equal(found[name], plain[name]) for name in plain)
 
 
 def test_equal_weights_are_no_weights():

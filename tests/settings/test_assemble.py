@@ -604,6 +604,7 @@ def test_a_run_resumes_from_its_folder_alone(tmp_path):
 
     small = setting(**{"local.epochs": 1})
     assemble("fml", small, seed=2).run(1, tmp_path / "run")
+    assert {"population.json", "features.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
     again = reassemble(Run.spec(tmp_path / "run")["recipe"])
     assert again.resume(tmp_path / "run", 2).digest == assemble("fml", small, seed=2).run(2).digest
 

@@ -26,6 +26,9 @@ _ALIGNED = 64  # bytes: where torch lets its own tensors begin
 _JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
+TensorForm = tuple[torch.dtype, tuple[int, ...]]
+
+
 class Malformed(ValueError):
     """Bytes that are no value of ours."""
 
@@ -39,10 +42,14 @@ def pack(value: Any) -> bytes:
 
 def packed_size(value: Any) -> int:
     """Return `len(pack(value))`. It copies no tensor and writes no header, because every message is asked for it."""
-    tensors: list[Tensor] = []
-    header = _size(value, tensors)
-    form = tuple([(tensor.dtype, tensor.shape) for tensor in tensors])
-    return _PREFIX.size + header + _block_size(form)
+    forms: list[TensorForm] = []
+    header = _size(value, forms)
+    return _PREFIX.size + header + _block_size(tuple(forms))
+
+
+def text_size(text: str) -> int:
+    """Return the bytes that a text takes in what `pack` returns."""
+    return _length(text)
 
 
 def fingerprint(value: Any) -> bytes:
@@ -155,32 +162,40 @@ def _plain(value: Any, tensors: list[Tensor]) -> Any:
             raise TypeError(f"cannot write a {type(value).__name__}: only plain values and tensors")
 
 
-def _size(value: Any, tensors: list[Tensor]) -> int:
-    """Return the length of the JSON of `_plain(value)`, without making it."""
+def _size(value: Any, forms: list[TensorForm]) -> int:
+    """Return the length of the JSON of `_plain(value)`, without making it. Tensors' forms are added to `forms`."""
     if isinstance(value, str):
         return _length(value)
     if type(value) is int:
         return len(str(value))
     if type(value) is float and math.isfinite(value):
         return len(repr(value))
-    if isinstance(value, Tensor):
-        tensors.append(value)
-        return len(_TAG) + 5 + len(str(len(tensors) - 1))  # {"$":0}
-    if isinstance(value, list | tuple):
-        tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
-        return tag + 2 + max(0, len(value) - 1) + sum(_size(item, tensors) for item in value)
     if isinstance(value, dict):
-        names, items = tuple(value), list(value.values())
-        if not _proper(names):
-            _plain(value, tensors)  # says which
-        if all(isinstance(item, Tensor) for item in items):
-            tensors += items
-            return _named(names, len(tensors) - len(items))
-        size = _keys(names)
-        for item in items:
-            size += _size(item, tensors)
-        return size
-    return len(_JSON.encode(_plain(value, tensors)))
+        return _size_of_dict(value, forms)
+    if isinstance(value, (list, tuple)):
+        tag = 0 if isinstance(value, list) else len(_TAG) + 5  # {"$":[...]}
+        return tag + 2 + max(0, len(value) - 1) + sum([_size(item, forms) for item in value])
+    if isinstance(value, Tensor):
+        forms.append((value.dtype, value.shape))
+        return len(_TAG) + 5 + len(str(len(forms) - 1))  # {"$":0}
+    return len(_JSON.encode(_plain(value, [])))
+
+
+def _size_of_dict(value: dict[Any, Any], forms: list[TensorForm]) -> int:
+    described = getattr(value, "described", None)  # names and forms, where it knows them without being looked into
+    if described is not None:
+        forms += described[1]
+        return _named(described[0], len(forms) - len(described[1]))
+    names, items = tuple(value), list(value.values())
+    if not _proper(names):
+        _plain(value, [])  # says which
+    if all(isinstance(item, Tensor) for item in items):
+        forms += [(item.dtype, item.shape) for item in items]
+        return _named(names, len(forms) - len(items))
+    size = _keys(names)
+    for item in items:
+        size += _size(item, forms)
+    return size
 
 
 @lru_cache(maxsize=4096)
@@ -261,7 +276,7 @@ def _cut_out(part: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1024)
-def _block_size(signature: tuple[tuple[torch.dtype, tuple[int, ...]], ...]) -> int:
+def _block_size(signature: tuple[TensorForm, ...]) -> int:
     """Return the length of safetensors' block of tensors of these dtypes and shapes.
 
     Safetensors is asked once for each signature, so the size is exact whatever its header looks like.

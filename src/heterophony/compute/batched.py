@@ -37,9 +37,6 @@ from heterophony.kernel.work import Fit
 
 log = logging.getLogger(__name__)
 
-# What fits have in common that choose one way: their program and, if they can be stacked, their wave, sizes and rate.
-Together = tuple[FitProgram, tuple[Hashable, ...]]
-
 
 class PendingFit(NamedTuple):
     """A fit that waits to be computed: its place among the jobs, the job, and the rows that it trains on."""
@@ -47,6 +44,14 @@ class PendingFit(NamedTuple):
     place: int
     job: Job
     rows: TrainingRows
+
+
+class Together(NamedTuple):
+    """Fits that choose one way: of one program and, if they can be stacked, of one wave, with equal sizes and rate."""
+
+    program: FitProgram
+    shared: tuple[Hashable, ...]
+    fits: list[PendingFit]
 
 
 @dataclass
@@ -134,8 +139,10 @@ class Batched:
         """
         found: list[Seated] = []
         groups = self._pending_together(fits)
-        alike = Counter(program.without_room for (program, _), entries in groups.items() for _ in entries)
-        for (program, pending), entries in groups.items():
+        alike: Counter[Hashable] = Counter()
+        for program, _, entries in groups:
+            alike[program.without_room] += len(entries)
+        for program, pending, entries in groups:
             way = self._way(program, pending[1:2], entries, alike[program.without_room])
             try:
                 found += self._stack(program, entries, way) if way.stacked else self._branch(program, entries, way)
@@ -144,10 +151,10 @@ class Batched:
                     self._leave_alone(job, "the device has no memory left for a place of its own", program)
         return found
 
-    def _pending_together(self, fits: Sequence[tuple[int, Job]]) -> dict[Together, list[PendingFit]]:
+    def _pending_together(self, fits: Sequence[tuple[int, Job]]) -> list[Together]:
         """Group fits that can be captured: by program and, where they can be stacked, by what stacks have in common."""
-        groups: dict[Together, list[PendingFit]] = {}
-        self.signatures.trainings.clear()  # reactions have run since: closures may hold other values
+        groups: dict[tuple[int, tuple[Hashable, ...]], Together] = {}
+        self.signatures.forget()
         for i, job in fits:
             try:
                 rows = TrainingRows(job.node, job.work)  # type: ignore[arg-type]
@@ -156,12 +163,15 @@ class Batched:
             except signature.Unknown as reason:
                 self._leave_alone(job, f"cannot be told from others: {reason}")
                 continue
-            if sizes and (job.node.id, program) not in self.failed:
+            if sizes and not (self.failed and (job.node.id, program) in self.failed):
                 # those of one stack step at one rate
                 rate = (job.work.optimiser.lr,) if job.work.optimiser.changing else ()  # type: ignore[union-attr]
                 together = (job.wave, sizes, *rate) if stackable(job) and self.executor != "branches" else ()
-                groups.setdefault((program, together), []).append(PendingFit(i, job, rows))
-        return groups
+                place = id(program), together  # equal programs are one object
+                if place not in groups:
+                    groups[place] = Together(program, together, [])
+                groups[place].fits.append(PendingFit(i, job, rows))
+        return list(groups.values())
 
     def _branch(self, program: FitProgram, entries: Sequence[PendingFit], way: Way) -> list[Seated]:
         """Give each fit a captured fit of its own: that of its last time, or one that is free, or a new one."""
@@ -347,7 +357,8 @@ class Batched:
             entered = self._entered(each)
             if entered is not None:
                 put, clear = entered
-                copies, zeros = copies + put, zeros + clear
+                copies += put
+                zeros += clear
                 running.append(each)
         if not running:
             return {}

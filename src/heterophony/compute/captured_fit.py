@@ -253,10 +253,12 @@ class CapturedFit:
             self._put(self.drawn, drawn)
         zeros = [self.at] + ([self.total] if self.total is not None else [])
         self._set_rate(jobs[0])
-        for i, job in enumerate(jobs):
+        stateful = any(optimiser.state for optimiser in self.optimisers.values())
+        for i, job in enumerate(jobs if stateful else ()):
             for name in work.names:
                 put, clear = self._moments(i, job, name)
-                copies, zeros = copies + put, zeros + clear
+                copies += put
+                zeros += clear
         if self.cuda:
             self.generator.manual_seed(derive(*_purpose(jobs[0])))
         return copies, zeros
@@ -286,7 +288,8 @@ class CapturedFit:
         copies: Pairs = []
         for name, own in self.places[i].items():
             copies += zip(own, node.slots[name].tensors().values(), strict=True)
-        copies += [(self.seat(to, i), of) for to, of in _copies(self.aux, work.aux)]
+        if work.aux:
+            copies += [(self.seat(to, i), of) for to, of in _copies(self.aux, work.aux)]
         for name, number in signature.numbers(work.loss).items():
             self.seat(self.numbers[name], i).fill_(number)
         copies += self._stage(i, rows)

@@ -53,6 +53,13 @@ class Signatures:
         self.architectures: dict[Hashable, Architecture] = {}
         self.known: WeakKeyDictionary[nn.Module, tuple[signature.LastSeen, Architecture]] = WeakKeyDictionary()
         self.trainings: dict[Hashable, Hashable] = {}  # by the identity of its parts, for as long as these stay
+        self.programs: dict[FitProgram, FitProgram] = {}  # equal ones are one object
+        self.found: dict[Hashable, tuple[Any, FitProgram]] = {}  # by identity too, with what must stay
+
+    def forget(self) -> None:
+        """Forget what goes by identity: reactions have run since, and closures may hold other values."""
+        self.trainings.clear()
+        self.found.clear()
 
     def training(self, work: Fit) -> Hashable:
         """Return all of a fit but its networks and data.
@@ -93,16 +100,24 @@ def program_of(job: Job, rows: TrainingRows, signatures: Signatures) -> FitProgr
     options = work.optimiser.options
     if work.optimiser.name not in ("SGD", "Adam", "AdamW") or options.get("dampening"):
         raise signature.Unknown(f"the optimiser {work.optimiser.name}")  # whose fresh state may not be all zeros
-    names = (*work.names, *work.teachers)
-    return FitProgram(
-        networks=tuple((name, signatures.architecture(node.slots[name].module)) for name in names),
+    names, task, augment = (*work.names, *work.teachers), rows.view.task, rows.view.augment
+    networks = tuple([(name, signatures.architecture(node.slots[name].module)) for name in names])
+    columns, room = rows.form, capacity(rows.count)
+    asked = id(work), id(task), id(augment), networks, columns, room  # the same for all of a cohort, mostly
+    if asked in signatures.found:
+        return signatures.found[asked][1]
+    program = FitProgram(
+        networks=networks,
         training=signatures.training(work),
-        columns=rows.form,
-        task=signature.of_value(rows.view.task),
-        augment=signature.of_value(rows.view.augment),
+        columns=columns,
+        task=signature.of_value(task),
+        augment=signature.of_value(augment),
         aux=_structure(work.aux),
-        room=capacity(rows.count),
+        room=room,
     )
+    program = signatures.programs.setdefault(program, program)
+    signatures.found[asked] = (work, task, augment), program
+    return program
 
 
 def capacity(rows: int) -> int:

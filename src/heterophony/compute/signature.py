@@ -73,8 +73,8 @@ class LastSeen:
 
     def _see(self) -> list[Any]:
         inside = [*chain.from_iterable(map(dict.values, self.children))]
-        watched = any(map(_watched, self.parameters))
-        return [*map(len, self.parts), inside, [p.requires_grad for p in self.parameters], watched]
+        watchers = [p._backward_hooks or p._post_accumulate_grad_hooks for p in self.parameters]
+        return [*map(len, self.parts), inside, [p.requires_grad for p in self.parameters], any(watchers)]
 
 
 def of_function(function: Any, loose: bool = False) -> Hashable:

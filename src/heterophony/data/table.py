@@ -76,7 +76,7 @@ class Data:
         return self.task.classes
 
     def __len__(self) -> int:
-        return next(iter(self.columns.values())).shape[0]
+        return next(iter(self.columns.values())).size(0)
 
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("__") or name in self.__slots__:  # asked for while the object is being copied

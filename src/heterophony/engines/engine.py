@@ -68,6 +68,7 @@ class Engine:
         self.kinds = self.door.kinds
         self.leads = [n for n, role in federation.topology.roles.items() if role == self.method.roles[0]]
         self.rounds, self.clock = 0, 0.0
+        self.wound = {r.name for r in self.method.reactions if isinstance(r.trigger, Clock)}  # that clocks wake
         self.started = False
         self.stop = False  # set from outside (a signal): save after the present events, then stop
         self.queue = Queue()
@@ -217,16 +218,14 @@ class Engine:
 
     def _nothing_can_come(self) -> bool:
         """Say whether clocks strike on, but nothing else can happen: what they wake sends nothing."""
+        if not self.wound:  # there are no clocks
+            return not self.queue.heap and not self.pending
         others = [event for _, event in self.queue.heap if not isinstance(event, Tick)]
         ending = [event.node for event in others if isinstance(event, Free) and event.alone]
-        running = [a.node for a in self.pending if self._wound(a.question.reaction)]
+        running = [a.node for a in self.pending if a.question.reaction in self.wound]
         if len(ending) < len(others) or len(running) < len(self.pending):
             return False
         return not any(self._has_mail_to_act_on(node) for node in ending + running)
-
-    def _wound(self, reaction: str) -> bool:
-        """Say whether a clock wakes a reaction."""
-        return any(r.name == reaction and isinstance(r.trigger, Clock) for r in self.method.reactions)
 
     def _has_mail_to_act_on(self, node: str) -> bool:
         ready = self.box(node).ready()
@@ -273,13 +272,14 @@ class Engine:
 
     def _happen(self, event: Event, moment: float) -> str:
         """Apply an event; returns the node it concerns."""
-        if isinstance(event, Deadline | Tick) and not self._means_something(event, moment):
+        if isinstance(event, Arrival):  # as most are
+            self.clock = moment
+            self._arrive(event.message)
+            return event.message.receiver
+        if isinstance(event, (Deadline, Tick)) and not self._means_something(event, moment):
             return event.node
         self.clock = moment
         match event:
-            case Arrival(message):
-                self._arrive(message)
-                return message.receiver
             case Absence(kind, sender, receiver, round):
                 self.box(receiver).absent(kind, sender, round)
                 return receiver
@@ -342,7 +342,7 @@ class Engine:
             if math.isfinite(back):
                 self.queue.push(back, Wake(box.node))
             return
-        if isinstance(ready.reaction.trigger, Round | Clock) and self._over():
+        if isinstance(ready.reaction.trigger, (Round, Clock)) and self._over():
             return
         for what, detail in ready.incidents:
             self.ledger.incident(self.clock, box.node, what, f"{detail}, round {box.round}")
@@ -389,12 +389,12 @@ class Engine:
             rows += self._post(node, (answer.number, index), departure, send)
         for _, (_, send) in leaving:
             self._check_made(node, answer.end, send)
-        alone = self._wound(activation.question.reaction)
+        alone = activation.question.reaction in self.wound
         self.queue.push(answer.end, Free(node, answer.round, answer.groups, answer.rows, rows, alone))
         self.dirty.add(node)
 
     def _open(self, box: Mailbox, groups: dict[str, tuple[str, ...]]) -> None:
-        if self.finished(box):
+        if not box.windowed or self.finished(box):
             return
         links = self.links(box.node, box.round)
         opened = box.open(links, groups, self.clock, lambda node: self._dropped(node, box.round))
@@ -428,6 +428,8 @@ class Engine:
 
     def _dropped(self, node: str, round: int) -> bool:
         federation = self.federation
+        if not self.out and federation.dropout.never:
+            return False
         links = federation.topology.static[node]
         if links.children:
             return False
@@ -447,19 +449,28 @@ class Engine:
         # Node ids are plain ASCII, so that recipients' messages differ in size by their ids alone.
         wire = Message(kind.name, sender, "", round, id, send.body).wire
         rows = []
+        out = self._dropped(sender, round)
         for receiver in receivers:
             path = self.federation.topology.route(sender, receiver)
             message = Message(kind.name, sender, receiver, round, id, send.body)
-            dropped = self._dropped(sender, round) or self._dropped(receiver, round)
+            dropped = out or self._dropped(receiver, round)
             arrivals = self.network.arrivals(message, path, payload, departure)
             for arrival in arrivals:
-                absence = Absence(kind.name, sender, receiver, round)
-                self.queue.push(arrival, absence if withheld or dropped else Arrival(message))
-            row = {"round": round, "kind": kind.name, "from": sender, "to": receiver}
-            row["status"] = _status(withheld, dropped, bool(arrivals))
-            rows.append(
-                {**row, "payload": payload, "wire": wire + len(receiver), "hops": len(path) - 1, "time": departure}
-            )
+                absent = withheld or dropped
+                event = Absence(kind.name, sender, receiver, round) if absent else Arrival(message)
+                self.queue.push(arrival, event)
+            row = {
+                "round": round,
+                "kind": kind.name,
+                "from": sender,
+                "to": receiver,
+                "status": _status(withheld, dropped, bool(arrivals)),
+                "payload": payload,
+                "wire": wire + len(receiver),
+                "hops": len(path) - 1,
+                "time": departure,
+            }
+            rows.append(row)
         return rows
 
     def _check_made(self, node: str, moment: float, send: Send) -> None:

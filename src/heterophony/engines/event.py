@@ -92,15 +92,16 @@ class Queue:
         return float(self.heap[0][0][0]) if self.heap else math.inf
 
     def push(self, when: float, event: Event) -> None:
-        match event:
-            case Arrival(message):
-                place: tuple[Any, ...] = (0, message.receiver, message.sender, *message.id)
-            case Absence():
-                place = (0, event.receiver, event.sender, -1, -1)
-            case Deadline() | Tick():
-                place = (1, event.node, event.reaction, -1, -1)
-            case _:
-                place = (0, event.node, "", -1, -1)
+        place: tuple[Any, ...]
+        if isinstance(event, Arrival):
+            message = event.message
+            place = (0, message.receiver, message.sender, *message.id)
+        elif isinstance(event, Absence):
+            place = (0, event.receiver, event.sender, -1, -1)
+        elif isinstance(event, (Deadline, Tick)):
+            place = (1, event.node, event.reaction, -1, -1)
+        else:
+            place = (0, event.node, "", -1, -1)
         self.serial += 1
         heapq.heappush(self.heap, ((when, *place, self.serial), event))
 

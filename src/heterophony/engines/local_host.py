@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from heterophony.base import codec
 from heterophony.base.fault import in_one_line
 from heterophony.compute import Executor, executor_of
@@ -21,7 +23,7 @@ from heterophony.engines.offload import Offload
 from heterophony.engines.outward import Account, Outward
 from heterophony.engines.question import Answer, Question
 from heterophony.federation import Federation
-from heterophony.kernel.fields import Refused, Shape, Weights
+from heterophony.kernel.fields import Copied, Refused, Shape
 from heterophony.kernel.mailbox import Mail, messages, swapped
 from heterophony.kernel.message import Body, Kind, Message, Send
 from heterophony.kernel.node import Node
@@ -43,6 +45,7 @@ class Frame:
     mail: Mail  # as the reaction sees it: on the node's device
     links: Links
     clock: float
+    located: _Located
     generator: Generator[Any, Any, Any] | None = None
     work: Work | None = None
     asked: int = 0
@@ -113,10 +116,10 @@ class LocalHost:
             mail = self.coder.begin(node, mail)
         if self.outward is not None:
             mail = self.outward.begin(node, mail)
-        frame = activation.frame = Frame(node, mail, links, question.start)
+        frame = activation.frame = Frame(node, mail, links, question.start, _Located(question, node))
         function = getattr(self.federation.method, question.reaction)
         given = () if mail is None else (mail,)
-        with _located(question, node):
+        with frame.located:
             result = function(node, *given)
         if inspect.isgenerator(result):
             frame.generator = result
@@ -172,7 +175,7 @@ class LocalHost:
         ended = False
         while True:
             try:
-                with _located(activation.question, frame.node):
+                with frame.located:
                     asked = frame.generator.send(answer)
             except StopIteration as stop:
                 asked, ended = stop.value, True
@@ -184,7 +187,7 @@ class LocalHost:
             self._send(activation, asked)
             activation.early, answer = list(frame.sends), None
         self._check_unchanged(activation)  # now: whoever got an early one may already be at work on it
-        with _located(activation.question, frame.node):
+        with frame.located:
             if isinstance(asked, Fit):
                 asked = asked.at(frame.node)
                 if self.outward is not None:
@@ -201,7 +204,7 @@ class LocalHost:
         node = frame.node
         if self.outward is not None:
             frame.rows += self.outward.end(node, frame.clock)
-        with _located(activation.question, node):
+        with frame.located:
             node.check()
         self._check_unchanged(activation)
         sends = tuple(send for _, send in frame.sends)
@@ -215,7 +218,7 @@ class LocalHost:
     def _check_unchanged(self, activation: Activation) -> None:
         """Raise if a reaction's code has changed what it got or what it has sent."""
         frame: Frame = activation.frame
-        with _located(activation.question, frame.node):
+        with frame.located:
             for message in messages(frame.mail):
                 if not message.body.intact:
                     raise ValueError(
@@ -230,7 +233,7 @@ class LocalHost:
     def _send(self, activation: Activation, result: Any) -> None:
         """Put messages in the answer. A message's round is its sender's at this moment, unless it says otherwise."""
         frame: Frame = activation.frame
-        with _located(activation.question, frame.node):
+        with frame.located:
             for send in [result] if isinstance(result, Send) else list(result or []):
                 if not isinstance(send, Send):
                     raise TypeError(f"expected messages or work, got {send!r:.60}")
@@ -317,22 +320,30 @@ def _check_unchanged_on_its_way(mail: Mail) -> None:
 def _brought(message: Message, kinds: Mapping[str, Kind], device: str) -> Body:
     """Return the body with its weights where the node's models are: from bytes, or a snapshot, they come on the CPU."""
     body = message.body
-    weights = [name for name, field in kinds[message.kind].fields.items() if isinstance(field, Weights)]
-    if not any(tensor.device.type == "cpu" for name in weights for tensor in body[name].values()):
+    weights = kinds[message.kind].weights
+    if not any(_is_away(body[name]) for name in weights):
         return body
     return Body({**body, **{name: {n: t.to(device) for n, t in body[name].items()} for name in weights}})
 
 
-class _located:
-    """Say in which node, round and reaction an exception rose."""
+def _is_away(weights: Mapping[str, Tensor]) -> bool:
+    """Return whether weights, for a node that has its models on a GPU, are on the CPU."""
+    tensors = [weights.whole] if isinstance(weights, Copied) and weights.untouched else weights.values()
+    return any(tensor.device.type == "cpu" for tensor in tensors)
+
+
+class _Located:
+    """Says in which node, round and reaction an exception rose; for all that is done of one reaction."""
 
     def __init__(self, question: Question, node: Node) -> None:
-        self.reaction, self.node, self.round = question.reaction, node.id, node.round
+        self.question, self.node, self.round = question, node, node.round
 
     def __enter__(self) -> None:
-        pass
+        self.round = self.node.round  # which the reaction may change
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, StopIteration | ReactionError):
-            where = f"node {self.node}, round {self.round}, reaction {self.reaction!r}"
+        if error is None:
+            return
+        if isinstance(error, Exception) and not isinstance(error, (StopIteration, ReactionError)):
+            where = f"node {self.node.id}, round {self.round}, reaction {self.question.reaction!r}"
             raise ReactionError(f"{where}: {in_one_line(error)}") from error

@@ -26,7 +26,7 @@ class Network:
 
     def arrivals(self, message: Message, path: tuple[str, ...], size: int, departure: float) -> list[float]:
         """Return the moments at which the receiver gets it: one, or none if an end is gone for good."""
-        profiles = [self.federation.profile(node) for node in path]
+        profiles = list(map(self.federation.profile, path))
         moment = profiles[0].next_available(departure)
         for a, b in pairwise(profiles):
             moment += hop(a, b, size)

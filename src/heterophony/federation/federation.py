@@ -104,6 +104,8 @@ class Federation:
 
     def profile(self, node: str) -> Profile:
         """Return what a node's device and network are like."""
+        if not self.profiles:
+            return self._others
         found: Profile = self.of(self.profiles, node) or self._others
         return found
 

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkab
 import torch
 from torch import Tensor
 
+from heterophony.base.codec import TensorForm
+
 T = TypeVar("T")
 LARGEST = 1e15  # of a float in a tensor: squares of as many as a network has can still be summed in float32
 WIDEST = 1e100  # of a number by itself: sums, squares and ratios of some are numbers still
@@ -26,20 +28,34 @@ class Refused(ValueError):
 class Form(dict[str, tuple[tuple[int, ...], torch.dtype]]):
     """Shapes and dtypes of named tensors. Equal ones are one object (`form_of`)."""
 
-    __slots__ = ("payload",)
+    __slots__ = ("dtype", "lengths", "names", "payload", "tensors")
 
     def __init__(self, entries: Iterable[tuple[str, tuple[int, ...], torch.dtype]]) -> None:
         super().__init__({name: (shape, dtype) for name, shape, dtype in entries})
+        self.names = tuple(self)
+        self.tensors: tuple[TensorForm, ...] = tuple((dtype, shape) for shape, dtype in self.values())
+        self.lengths = [math.prod(shape) for shape, _ in self.values()]
         self.payload = sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.values())
+        dtypes = {dtype for dtype, _ in self.tensors}
+        self.dtype = dtypes.pop() if len(dtypes) == 1 else None  # where there is one of all
+
+    def __reduce__(self) -> Any:
+        return form_from, (tuple((name, shape, dtype) for name, (shape, dtype) in self.items()),)
+
+    def parts(self, whole: Tensor) -> list[Tensor]:
+        """Return the named tensors that lie one behind the other in a flat one."""
+        parts = torch.split(whole, self.lengths)
+        return [part.view(shape) for part, (_, shape) in zip(parts, self.tensors, strict=True)]
 
 
 def form_of(tensors: Mapping[str, Tensor]) -> Form:
     """Return the shapes and dtypes of these tensors; equal ones are one object."""
-    return _form(tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
+    return form_from(tuple((name, tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()))
 
 
 @lru_cache(maxsize=4096)
-def _form(entries: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]) -> Form:
+def form_from(entries: tuple[tuple[str, tuple[int, ...], torch.dtype], ...]) -> Form:
+    """Return the form with these entries: name, shape and dtype of each tensor."""
     return Form(entries)
 
 
@@ -68,19 +84,75 @@ class Shape:
 
 
 class Copied(dict[str, Tensor]):
-    """Named tensors that are parts of one. They are a copy already, so that a message takes them as they are."""
+    """Named tensors that are parts of one. They are a copy already, so that a message takes them as they are.
 
-    __slots__ = ("form", "names", "parts", "whole")
+    The dictionary is filled when somebody looks into it: mostly the whole is enough.
+    """
 
-    def __init__(self, parts: Mapping[str, Tensor], whole: Tensor, form: Form) -> None:
-        super().__init__(parts)
-        self.parts, self.whole, self.form = tuple(parts.values()), whole, form
-        self.names = [*parts] if parts.keys() == form.keys() else None
+    __slots__ = ("_parts", "filled", "form", "whole")
+
+    def __init__(self, whole: Tensor, form: Form) -> None:
+        self.whole, self.form = whole, form
+        self._parts: list[Tensor] | None = None
+        self.filled = False
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """Return the tensors as they were made, in the order of the form."""
+        if self._parts is None:
+            with torch.no_grad():
+                self._parts = self.form.parts(self.whole)
+        return self._parts
 
     @property
     def untouched(self) -> bool:
         """Return whether nobody has put another tensor into it since, not even a piece of one that was there."""
-        return [*self] == self.names and all(map(operator.is_, self.values(), self.parts))
+        if not self.filled:
+            return True
+        return tuple(dict.keys(self)) == self.form.names and all(map(operator.is_, dict.values(self), self.parts))
+
+    @property
+    def described(self) -> tuple[tuple[str, ...], tuple[TensorForm, ...]] | None:
+        """Return the names and forms of its tensors; None where it is no longer as it was made."""
+        return (self.form.names, self.form.tensors) if self.untouched else None
+
+    def fill(self) -> None:
+        """Put the parts under their names, where this has not been done."""
+        if not self.filled:
+            self.filled = True
+            dict.update(self, zip(self.form.names, self.parts, strict=True))
+
+    def __reduce__(self) -> Any:
+        return (Copied, (self.whole, self.form)) if self.untouched else (dict, (dict(self.items()),))
+
+
+def _after_filling(name: str) -> Callable[..., Any]:
+    """Return a dictionary's own method, for a `Copied` that may not have been filled yet."""
+    own = getattr(dict, name)
+
+    def method(self: Copied, *args: Any, **named: Any) -> Any:
+        self.fill()
+        return own(self, *args, **named)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__", "__or__",
+    "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy", "get", "items", "keys", "pop", "popitem",
+    "setdefault", "update", "values",
+):  # fmt: skip
+    setattr(Copied, _name, _after_filling(_name))
+
+
+def form_in_common(items: Sequence[Mapping[str, Tensor]]) -> Form | None:
+    """Return the form of which all items are, each as parts of one tensor; None if some are not."""
+    first = items[0] if items else None
+    if not isinstance(first, Copied):
+        return None
+    alike = all(isinstance(item, Copied) and item.form is first.form and item.untouched for item in items)
+    return first.form if alike else None
 
 
 class Field(Protocol):
@@ -140,7 +212,7 @@ class Weights:
     def freeze(self, value: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # The copies stay where the models are: on one machine, a cohort's weights need not leave the GPU.
         if isinstance(value, Copied) and value.untouched:
-            return Copied(value, value.whole, value.form)
+            return Copied(value.whole, value.form)
         return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in value.items()}
 
     def sound(self, value: Any) -> None:

@@ -83,12 +83,13 @@ def by_sender(mail: Sequence[Message], read: Callable[[Message], Made]) -> dict[
 Mail = Message | Inbox | None  # what a reaction is given
 
 
-def messages(mail: Mail) -> list[Message]:
+def messages(mail: Mail) -> Sequence[Message]:
     """Return all messages of some mail, with those that were swept along."""
     if mail is None:
-        return []
-    own = [mail] if isinstance(mail, Message) else mail
-    return [*own, *mail.also]
+        return ()
+    if isinstance(mail, Message):
+        return (mail, *mail.also)
+    return [*mail, *mail.also]
 
 
 def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:
@@ -97,15 +98,17 @@ def swapped(mail: Mail, body: Callable[[Message], Body]) -> Mail:
         return None
     if isinstance(mail, Message):
         return _swapped(mail, body)
-    found = Inbox(_swapped(message, body) for message in mail)
+    found = Inbox([_swapped(message, body) for message in mail])
     found.also = tuple(_swapped(message, body) for message in mail.also)
     return found
 
 
 def _swapped(message: Message, body: Callable[[Message], Body]) -> Message:
     """Return the same message with another body, and so those that were swept along with it."""
-    also = tuple(_swapped(other, body) for other in message.also)
-    return replace(message, body=body(message), also=also)
+    found = body(message)
+    if found is message.body and not message.also:  # as most are
+        return message
+    return replace(message, body=found, also=tuple(_swapped(other, body) for other in message.also))
 
 
 @dataclass
@@ -145,6 +148,7 @@ class Mailbox:
     def __init__(self, node: str, role: str, method: Method, level: int = 0) -> None:
         self.node, self.role, self.method, self.level = node, role, method, level
         self.reactions = [reaction for reaction in method.reactions if role in reaction.roles]
+        self.windowed = [reaction for reaction in self.reactions if isinstance(reaction.trigger, Every)]
         self.inbox: list[Message] = []
         self.absences: set[tuple[str, str, int]] = set()  # (kind, sender, round) answered "absent"
         self.windows: dict[str, Window] = {}  # by reaction, open ones only
@@ -178,7 +182,7 @@ class Mailbox:
 
     def absent(self, kind: str, sender: str, round: int) -> None:
         """Note that the sender's answer in that round is "absent". Only windows want to know."""
-        for reaction in self.reactions:
+        for reaction in self.windowed:
             if isinstance(reaction.trigger, Every) and reaction.trigger.kind.name == kind:
                 self.absences.add((kind, sender, round))
 
@@ -195,7 +199,7 @@ class Mailbox:
         Return those opened, so that the engine can set their timers.
         """
         opened = []
-        for reaction in self.reactions:
+        for reaction in self.windowed:
             trigger = reaction.trigger
             if not isinstance(trigger, Every) or self.closed.get(reaction.name, -1) >= self.round:
                 continue
@@ -263,8 +267,11 @@ class Mailbox:
 
     def fire(self, ready: Ready) -> None:
         """Consume the mail and close the window: the reaction is going to run."""
-        consumed = {id(message) for message in ready.consumed}
-        self.inbox = [message for message in self.inbox if id(message) not in consumed]
+        if len(ready.consumed) == len(self.inbox):  # all of it
+            self.inbox = []
+        else:
+            consumed = {id(message) for message in ready.consumed}
+            self.inbox = [message for message in self.inbox if id(message) not in consumed]
         self.activations += 1
         self.busy = True
         self.struck.discard(ready.reaction.name)
@@ -279,7 +286,7 @@ class Mailbox:
     def late(self) -> list[Message]:
         """Remove and return mail for windows that are past, where the trigger drops it."""
         dropped: list[Message] = []
-        for reaction in self.reactions if self.inbox else ():
+        for reaction in self.windowed if self.inbox else ():
             trigger = reaction.trigger
             if isinstance(trigger, Every) and trigger.late == "drop":
                 dropped += [m for m in self._of(trigger.kind.name) if self._past(reaction, m.round)]
@@ -295,14 +302,25 @@ class Mailbox:
             return self._try_round(reaction, trigger)
         if isinstance(trigger, Clock):  # behind all mail
             return (len(self.inbox), Ready(reaction, None, ())) if reaction.name in self.struck else None
+        if isinstance(trigger, Each):
+            return self._try_each(reaction, trigger)
         waiting = self._of(trigger.kind.name)
         if isinstance(trigger, Every):
             return self._try_window(reaction, trigger, waiting)
-        count = 1 if isinstance(trigger, Each) else int(self._setting(trigger.n))
+        count = int(self._setting(trigger.n))
         chosen = waiting[:count]
         if not chosen or len(waiting) < count:
             return None
         return self._ready(reaction, chosen, ())
+
+    def _try_each(self, reaction: Reaction, trigger: Each) -> tuple[int, Ready] | None:
+        """Return the reaction to the oldest message of a kind, if there is one."""
+        for place, message in enumerate(self.inbox):
+            if message.kind == trigger.kind.name:
+                if trigger.also:
+                    return self._ready(reaction, [message], ())
+                return place, Ready(reaction, self._stamped(message), (message,))
+        return None
 
     def _try_round(self, reaction: Reaction, trigger: Round) -> tuple[int, Ready] | None:
         """Return the reaction that begins a round, unless this round has begun. It goes before all others."""
@@ -349,7 +367,7 @@ class Mailbox:
         swept = tuple(self._stamped(m) for m in also)
         mail: Message | Inbox
         if isinstance(trigger, Each):
-            mail = replace(stamped[0], also=swept) if swept else stamped[0]
+            mail = replace(stamped[0], also=swept)
         else:
             mail = Inbox(stamped)
             mail.also = swept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,18 +27,28 @@ INVERSE = {
 class Body(dict[str, Any]):
     """The fields of a message: one immutable object that serves all recipients of a send."""
 
-    __slots__ = ("usable", "verdict", "versions")
+    __slots__ = ("_size", "usable", "verdict", "versions")
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         super().__init__(fields)
         self.verdict: str | None = None  # "" = sound; checked once, however many receive it
         self.usable = False  # whether its weights are known to be sound; `ask_together` asks for many at once
         self.versions = self._versions()
+        self._size: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes it adds to an encoded message, however many receive it."""
+        if self._size is None:
+            self._size = codec.packed_size(self) - _EMPTY
+        return self._size
 
     def _versions(self) -> list[int]:
         """Return how often each tensor has been written to."""
         found: list[int] = []
         for value in self.values():
+            if type(value) is float:
+                continue
             if isinstance(value, Copied):
                 found += [value.whole._version, value.untouched]  # writing to a part counts for the whole
             elif isinstance(value, dict):
@@ -70,6 +80,7 @@ class Kind:
     fields: Mapping[str, Field]
     limit: int
     pairs: Mapping[str, str]  # by field, the other field that names its rows
+    weights: tuple[str, ...]  # the fields that are such
 
     def __init__(self, name: str, *, to: str, limit: int = 2**30, **fields: Field | type[Field] | type[Any]) -> None:
         if to not in LINKS:
@@ -85,7 +96,9 @@ class Kind:
                 raise ValueError(
                     f"kind {name!r}: {key} says that the field {other!r} names its rows, but there is no such field"
                 )
-        for attribute, value in (("name", name), ("to", to), ("fields", made), ("limit", limit), ("pairs", pairs)):
+        weights = tuple(key for key, field in made.items() if isinstance(field, Weights))
+        own = {"name": name, "to": to, "fields": made, "limit": limit, "pairs": pairs, "weights": weights}
+        for attribute, value in own.items():
             object.__setattr__(self, attribute, value)
 
     def __repr__(self) -> str:
@@ -104,7 +117,7 @@ class Kind:
 
     def payload(self, body: Mapping[str, Any]) -> int:
         """Return the bytes of the values themselves, without headers."""
-        return sum(part.payload(body[key]) for key, part in self.fields.items())
+        return sum([part.payload(body[key]) for key, part in self.fields.items()])
 
     def check(self, body: Body, receiver: Shape | None, bound: float | None = None) -> None:
         """Raise `Refused` unless the body is what this kind declares, and fits the receiver if that is known here.
@@ -113,9 +126,14 @@ class Kind:
         """
         if verdict := self.verdict(body, bound):
             raise Refused(verdict)
-        if receiver is not None:
+        if receiver is None:
+            return
+        key = ""
+        try:
             for key, part in self.fields.items():
-                _refusing(key, part.fits, body[key], receiver)
+                part.fits(body[key], receiver)
+        except Exception as error:
+            raise Refused(_reason(key, error)) from None
 
     def verdict(self, body: Body, bound: float | None = None) -> str:
         """Return what is wrong with a body, whoever receives it; empty if nothing is. It is found out once."""
@@ -143,9 +161,9 @@ class Kind:
             if body.usable and type(part).sound is Weights.sound:  # known already
                 continue
             try:
-                _refusing(key, part.sound, body[key])
-            except Refused as error:
-                return str(error)
+                part.sound(body[key])
+            except Exception as error:
+                return _reason(key, error)
         for key, other in self.pairs.items():
             if len(body[key]) != len(body[other]):
                 return f"{key}: {len(body[key])} rows, but {other} names {len(body[other])}"
@@ -170,17 +188,23 @@ def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
     Each question to a GPU waits until it has done all its work, so that one question is better than many.
     """
     asked: dict[int, tuple[Body, Tensor]] = {}
+    flat: dict[int, tuple[Body, Tensor]] = {}  # those that are one tensor each
     for kind, body in mail:
-        if body.verdict is not None or id(body) in asked:
+        if body.verdict is not None or id(body) in asked or id(body) in flat:
             continue
-        weights = [body.get(key) for key, part in kind.fields.items() if isinstance(part, Weights)]
+        weights = [body.get(key) for key in kind.weights]
         if len(weights) != 1 or not isinstance(weights[0], dict):
             continue
-        number = total(weights[0])
-        if number is not None:
+        if isinstance(weights[0], Copied) and weights[0].untouched and weights[0].whole.is_floating_point():
+            flat[id(body)] = body, weights[0].whole
+        elif (number := total(weights[0])) is not None:
             asked[id(body)] = body, number
-    if len(asked) < 2:
+    if len(asked) + len(flat) < 2:
         return
+    if flat:  # one launch for all
+        sums = torch._foreach_norm([whole for _, whole in flat.values()], 1)
+        for (body, _), number in zip(flat.values(), sums, strict=True):
+            asked[id(body)] = body, number
     numbers = [number for _, number in asked.values()]
     device = numbers[0].device  # a number from a snapshot may still be on the CPU
     found = torch.stack([number.to(device, torch.float32) for number in numbers]).tolist()
@@ -261,7 +285,9 @@ class Message:
     @property
     def wire(self) -> int:
         """Return `len(self.encode())` without encoding."""
-        return codec.packed_size({**self.header, "body": dict(self.body)})
+        texts = map(codec.text_size, (self.kind, self.sender, self.receiver))
+        digits = [len(str(number)) for number in (self.round, *self.id)]
+        return _BARE + sum(texts) + sum(digits) + self.body.size
 
     @classmethod
     def decode(cls, data: bytes, limit: int = 2**30 + HEADER_LIMIT) -> Message:
@@ -270,6 +296,12 @@ class Message:
             return cls.of(codec.unpack(data, limit, HEADER_LIMIT))
         except codec.Malformed as error:
             raise Refused(str(error)) from None
+
+
+# Bytes of a message without its texts, numbers and fields.
+_EMPTY = codec.packed_size({})
+_BARE = codec.packed_size({**Message("", "", "", 0, (0, 0), Body({})).header, "body": {}})
+_BARE -= 3 * codec.text_size("") + 3 * len("0")
 
 
 def whole(value: Any) -> bool:
@@ -281,10 +313,7 @@ def whole(value: Any) -> bool:
 RESERVED = {"to", *Message.__dataclass_fields__, *vars(Message)}
 
 
-def _refusing(key: str, check: Callable[..., None], *values: Any) -> None:
-    """Run a check of a field. Whatever a hostile value makes it raise becomes a refusal."""
-    try:
-        check(*values)
-    except Exception as error:
-        text = str(error) if isinstance(error, Refused) else f"cannot be checked ({type(error).__name__})"
-        raise Refused(f"{key}: {text}") from None
+def _reason(key: str, error: Exception) -> str:
+    """Return why a field is refused. Whatever a hostile value makes a check raise is a reason."""
+    text = str(error) if isinstance(error, Refused) else f"cannot be checked ({type(error).__name__})"
+    return f"{key}: {text}"

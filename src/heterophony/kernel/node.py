@@ -17,7 +17,7 @@ from heterophony.base.seeds import derive, generator
 from heterophony.data.stream import Stream
 from heterophony.data.table import Data
 from heterophony.kernel.capacity import Capacity
-from heterophony.kernel.fields import Copied, Form, Shape, form_of
+from heterophony.kernel.fields import Copied, Form, Shape, form_in_common, form_of
 from heterophony.kernel.freezing import frozen_names
 from heterophony.kernel.statistics import norms
 from heterophony.kernel.topology import Links
@@ -128,13 +128,16 @@ def laid_out(module: nn.Module, layout: torch.memory_format) -> None:
 
 def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """Copy many tensors; on a GPU, in few launches."""
-    pairs = list(zip(targets, sources, strict=True))
+    targets, sources = list(targets), list(sources)
     with torch.no_grad():
-        if pairs and pairs[0][0].device.type == "cpu":
-            torch._foreach_copy_([to for to, _ in pairs], [of for _, of in pairs])
+        if targets and targets[0].device.type == "cpu":
+            torch._foreach_copy_(targets, sources)
+            return
+        if len({(tensor.dtype, tensor.is_cuda) for tensor in (*targets, *sources)}) == 1:
+            torch._foreach_copy_(targets, sources)
             return
         alike: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}  # a launch takes one type
-        for to, of in pairs:
+        for to, of in zip(targets, sources, strict=True):
             if of.is_cuda and to.is_cuda:
                 group = alike.setdefault(to.dtype, ([], []))
                 group[0].append(to)
@@ -146,16 +149,15 @@ def copy_into(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
 
 
 def copied(tensors: Mapping[str, Tensor], form: Form) -> dict[str, Tensor]:
-    """Return a contiguous copy, written at once: the new tensors are parts of one."""
-    live = list(tensors.values())
-    if len({tensor.dtype for tensor in live}) != 1:
+    """Return a contiguous copy, written at once: the new tensors are parts of one. `form` is that of the tensors."""
+    if form.dtype is None:
         return {name: t.detach().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     with torch.no_grad():
+        live = list(tensors.values())
         flat = torch._utils._flatten_dense_tensors(live)  # type: ignore[no-untyped-call]
         if len(live) == 1:  # flat is the tensor itself, not a copy
             flat = flat.clone()
-        parts = torch._utils._unflatten_dense_tensors(flat, live)  # type: ignore[no-untyped-call]
-        return Copied(dict(zip(tensors, parts, strict=True)), flat, form)
+    return Copied(flat, form)
 
 
 class Variables(UserDict[str, Any]):
@@ -309,7 +311,11 @@ class Node:
 
     def load(self, weights: Mapping[str, Tensor], model: str = "model") -> None:
         """Overwrite what the model shares; its private part stays."""
-        shared = self.slots[model].shared()
+        slot = self.slots[model]
+        shared = slot.shared()
+        if form_in_common((weights,)) is slot.form:
+            copy_into(shared.values(), weights.parts)  # type: ignore[attr-defined]
+            return
         if weights.keys() != shared.keys():
             odd = ", ".join(sorted(weights.keys() ^ shared.keys())[:3])
             raise ValueError(f"node {self.id}: weights do not match model {model!r}: {odd}")

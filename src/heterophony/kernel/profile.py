@@ -60,6 +60,11 @@ class Dropout:
         if not 0 <= self.rate <= 1 or isinstance(self.always, str):
             raise ValueError(f"a dropout needs a rate in [0, 1] and a list of node ids, got {self}")
 
+    @property
+    def never(self) -> bool:
+        """Return whether nobody drops out."""
+        return not self.rate and not self.always
+
     def out(self, seed: int, node: str, round: int) -> bool:
         """Return whether a node takes no part in a round."""
         if node in self.always:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
@@ -96,15 +97,7 @@ class Fit:
     def sizes(self, node: Node) -> list[int]:
         """Return the sizes of the batches that it will take, in order."""
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
-        batch = self.batch or max(rows, 1)
-        epoch = [batch] * (rows // batch)
-        rest = rows % batch
-        if rest and not self.drop_last:
-            epoch.append(rest)
-        if self.steps is None or not epoch:
-            return epoch * self.epochs
-        epochs = self.steps // len(epoch) + 1  # enough for all steps
-        return (epoch * epochs)[: self.steps]
+        return list(_sizes(rows, self.batch or max(rows, 1), self.drop_last, self.steps, self.epochs))
 
     def samples(self, node: Node) -> float:
         """Return how many samples' worth of training it is: what the virtual clock charges."""
@@ -121,6 +114,19 @@ class Fit:
             return 0
         rows = len(node.data[self.data]) if self.rows is None else len(self.rows)
         return rows * sum(bool(running(node.models[name])) for name in self.names)
+
+
+@lru_cache(maxsize=1024)
+def _sizes(rows: int, batch: int, drop_last: bool, steps: int | None, epochs: int) -> tuple[int, ...]:
+    """Return the sizes of batches of a fit on so many rows. A cohort asks the same again and again."""
+    epoch = [batch] * (rows // batch)
+    rest = rows % batch
+    if rest and not drop_last:
+        epoch.append(rest)
+    if steps is None or not epoch:
+        return tuple(epoch * epochs)
+    enough = steps // len(epoch) + 1  # epochs for all steps
+    return tuple((epoch * enough)[:steps])
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ class BHFL(Method):
 
     @on(Each(DOWN, also=(FAR_DOWN,)), role=("inner", "leaf"))
     def receive(self, node: Node, mail: Message) -> Steps:
-        """From the parent: mix with its model, then train (a leaf) or set the children to work."""
+        """Mix with the parent's model, then train (a leaf) or set the children to work."""
         node.vars.update(level=int(mail.level) + 1, above=mail.round, waits=mail.waits == 1)
         if self.merges_while_training(node):
             node.vars["parent"] = mail.weights
@@ -231,7 +231,7 @@ class BHFL(Method):
 
     @on(Clock("live"), role="leaf")
     def live_on(self, leaf: Node) -> Steps:
-        """Between two messages: train on what is there now (contribution 2a). The parent hears of it when it asks."""
+        """Train between two messages on what is there now (contribution 2a). The parent hears of it when it asks."""
         yield from self.learn(leaf)
         yield Mark("leaf")
         leaf.round += 1
@@ -274,7 +274,7 @@ class BHFL(Method):
 
     @on(answers(UP, also=(FAR_UP,)), role=("root", "inner"))
     def gather(self, node: Node, mail: Inbox) -> Steps:
-        """From the children: merge their models, then begin the next turn or answer the parent."""
+        """Merge the children's models, then begin the next turn or answer the parent."""
         sends: list[Send] = []
         if mail:
             here = node.weights()
@@ -301,7 +301,7 @@ class BHFL(Method):
 
     @on(Count(PUSH, n="buffer", also=(FAR_UP,)), role=("root", "inner"))
     def absorb(self, node: Node, mail: Inbox) -> Steps:
-        """As `gather`, without waiting for anyone in particular."""
+        """Do what `gather` does, without waiting for anyone in particular."""
         release(node, [m.sender for m in mail])
         return (yield from self.gather(node, mail))
 

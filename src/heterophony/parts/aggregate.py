@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from heterophony.kernel.fields import form_in_common
 from heterophony.kernel.work import Named
 
 
@@ -22,10 +23,15 @@ def mean(items: Sequence[Named], shares: Sequence[float] | None = None) -> dict[
     if len(shares) != len(items) or min(shares) < 0 or not sum(shares) > 0:
         raise ValueError(f"{len(items)} items need as many shares >= 0, got {list(shares)}")
     total = sum(shares)
-    names = list(items[0])
-    merged = torch._foreach_mul([items[0][name] for name in names], shares[0] / total)  # one launch for many tensors
-    for item, share in zip(items[1:], shares[1:], strict=True):
-        torch._foreach_add_(merged, [item[name] for name in names], alpha=share / total)
+    form = form_in_common(items)
+    names = list(items[0] if form is None else form)
+    # What are parts of one tensor are added as one.
+    tensors = [[item[name] for name in names] if form is None else [item.whole] for item in items]  # type: ignore[attr-defined]
+    merged = list(torch._foreach_mul(tensors[0], shares[0] / total))  # one launch for many tensors
+    for own, share in zip(tensors[1:], shares[1:], strict=True):
+        torch._foreach_add_(merged, own, alpha=share / total)
+    if form is not None:
+        merged = [part.clone() for part in form.parts(merged[0])]
     return dict(zip(names, merged, strict=True))
 
 

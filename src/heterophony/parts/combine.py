@@ -62,9 +62,7 @@ class Combine:
     def __post_init__(self) -> None:
         if self.rule not in RULES:
             raise ValueError(f"combine: rule is one of {', '.join(RULES)}, got {self.rule!r}")
-        counts = isinstance(self.liars, int) and not isinstance(self.liars, bool) and self.liars >= 0
-        if not (self.liars is None or counts or (isinstance(self.liars, float) and 0 <= self.liars < 0.5)):
-            raise ValueError(f"combine: liars is a count >= 0 or a share in [0, 0.5), got {self.liars}")
+        self._check_liars()
         if self.radius is not None and not 0 < self.radius < math.inf:
             raise ValueError(f"combine: radius is a number > 0, got {self.radius}")
         if self.steps < 1 or not self.sigma > 0 or not self.doubt > 1:
@@ -75,6 +73,12 @@ class Combine:
         self._check_used("steps", self.rule == "centred-clipping")
         self._check_used("sigma", self.rule == "filter")
         self._check_used("mix", self.rule != TRUST)  # means of steps are shorter: to make them longer adds noise
+
+    def _check_liars(self) -> None:
+        count = isinstance(self.liars, int) and not isinstance(self.liars, bool) and self.liars >= 0
+        share = isinstance(self.liars, float) and 0 <= self.liars < 0.5
+        if self.liars is not None and not count and not share:
+            raise ValueError(f"combine: liars is a count >= 0 or a share in [0, 0.5), got {self.liars}")
 
     def _check_used(self, name: str, used: bool) -> None:
         if not used and getattr(self, name) != getattr(type(self), name):
@@ -193,19 +197,15 @@ class Combine:
         """
         if self.plain or not items:
             return mean(items, shares), None
-        first = items[0]
-        if start is not None and any(name not in start for name in first):
-            start = None
-        begin = None if start is None else flat(start, first)
+        first, vectors = items[0], [flat(item) for item in items]
+        begin = None if start is None or not start.keys() >= first.keys() else flat(start, first)
         if self.rule == TRUST:
             if begin is None or trusted is None:
                 raise ValueError("combine: trust needs what the node itself has learnt from public rows")
-            found = self._trusting([flat(item) for item in items], begin, flat(trusted, first))
+            found = self._trusting(vectors, begin, flat(trusted, first))
         else:
-            found = self.of([flat(item) for item in items], draw, begin)
-        parts = torch.split(found.value, [tensor.numel() for tensor in first.values()])
-        made = {n: part.reshape(t.shape).to(t) for (n, t), part in zip(first.items(), parts, strict=True)}
-        return made, found.counted
+            found = self.of(vectors, draw, begin)
+        return parted(found.value, first), found.counted
 
     def doubted(self, items: Sequence[Tensor], result: Tensor) -> list[float | None]:
         """Return for each item how many times as far from the result it is as the middle one; None: not too far.
@@ -223,6 +223,12 @@ class Combine:
 def flat(named: Named, names: Named | None = None) -> Tensor:
     """Return named tensors as one vector, in the order of `names`."""
     return torch.cat([named[name].detach().reshape(-1).float() for name in (named if names is None else names)])
+
+
+def parted(vector: Tensor, like: Named) -> dict[str, Tensor]:
+    """Return a vector as named tensors with the names, shapes and types of `like`: the way back from `flat`."""
+    parts = torch.split(vector, [tensor.numel() for tensor in like.values()])
+    return {name: part.reshape(own.shape).to(own) for (name, own), part in zip(like.items(), parts, strict=True)}
 
 
 def rules_of(value: Any) -> Any:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from heterophony.kernel.by_level import ByLevel, values
@@ -137,6 +138,20 @@ class Training:
 
         What depends on the node and its round is put in where the order is taken.
         """
+        plain = more.keys() <= {"transform", "aux"} and more.get("transform") is None and not more.get("aux")
+        if not plain or not isinstance(loss, FunctionType):
+            return self._order(models, loss, more)
+        key = models, loss
+        if key not in self._orders:
+            self._orders[key] = self._order(models, loss, {})
+        return self._orders[key]
+
+    @cached_property
+    def _orders(self) -> dict[tuple[str | tuple[str, ...], Loss], Fit]:
+        """Return the plain orders, by models and loss. One object serves all nodes and rounds."""
+        return {}
+
+    def _order(self, models: str | tuple[str, ...], loss: Loss, more: Mapping[str, Any]) -> Fit:
         order: dict[str, Any] = {"data": self.data, "refresh": self.refresh, "private": self.private}
         if self.keep:
             order["keep"] = "local"

@@ -151,10 +151,12 @@ def _named(folders: Sequence[Folder]) -> dict[tuple[str, str], list[Folder]]:
     titles = [folder.summary.setting or "Python" for folder in folders]
     keys = [(title, _label(folder), folder.spec["seed"]) for title, folder in zip(titles, folders, strict=True)]
     twice = {key[0] for key in keys if keys.count(key) > 1}
-    blocks = {(title, _block(folder)) for title, folder in zip(titles, folders, strict=True)}
+    blocks: dict[str, set[str]] = {}
+    for title, folder in zip(titles, folders, strict=True):
+        blocks.setdefault(title, set()).add(_block(folder))
     found: dict[tuple[str, str], list[Folder]] = {}
     for folder, (title, label, _) in zip(folders, keys, strict=True):
-        if title in twice and sum(name == title for name, _ in blocks) > 1:
+        if title in twice and len(blocks[title]) > 1:
             title = f"{title}: {_block(folder)}"  # blocks of a table: the same methods and seeds under other conditions
         found.setdefault((title, label), []).append(folder)
     return {key: sorted(runs, key=lambda run: run.spec["seed"]) for key, runs in found.items()}

@@ -19,8 +19,10 @@ def group_names(groups: Sequence[np.ndarray[Any, Any]], column: str | None) -> l
 
     None at all come back where two would be called alike, or one has letters that ids of nodes cannot have.
     """
-    word = _plain(re.sub(r"_?(train|all)_?$|^train_", "", PurePosixPath(column or "").stem)) or "group"
-    names = [_joined([_name(str(group), word) for group in np.unique(own)], word) for own in groups]
+    stem = PurePosixPath(column or "").stem
+    word = _plain(re.sub(r"_?(train|all)_?$|^train_", "", stem)) or "group"
+    parts = [[_name(str(group), word) for group in np.unique(own)] for own in groups]
+    names = [_joined(own, word) for own in parts]
     if any(not name or len(name) > _LONGEST for name in names):
         return []
     return names if len({name.lower() for name in names}) == len(names) else []  # files may not tell A from a
@@ -34,10 +36,14 @@ def _name(group: str, word: str) -> str:
 
 
 def _joined(names: Sequence[str], word: str) -> str:
-    """Return one name for a participant of several groups."""
-    if not all(names) or len(names) < 2:
-        return names[0] if names and all(names) else ""
-    return f"{names[0]}-and-{names[1].removeprefix(f'{word}-') if len(names) == 2 else f'{len(names) - 1}-more'}"
+    """Return one name for a participant of several groups; empty where one of them has none."""
+    if not names or not all(names):
+        return ""
+    first, *others = names
+    if not others:
+        return first
+    rest = others[0].removeprefix(f"{word}-") if len(others) == 1 else f"{len(others)}-more"
+    return f"{first}-and-{rest}"
 
 
 def _plain(text: str) -> str:

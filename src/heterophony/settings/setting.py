@@ -903,6 +903,6 @@ def _is_file(name: str) -> bool:
 
 
 def shipped() -> dict[str, str]:
-    """name -> text of the settings that come with the package."""
+    """Return the text of each setting that comes with the package, by name."""
     files = sorted(resources.files("heterophony.settings").iterdir(), key=lambda file: file.name)
     return {file.name.removesuffix(".toml"): file.read_text() for file in files if file.name.endswith(".toml")}

@@ -115,9 +115,7 @@ def tune(
             key = key_of(method, setting, options, changes, seed, rounds, by)
             if key not in memory.outcomes:
                 made = assemble(method, setting, seed=seed, changes=merged, root=root, compute=compute)
-                if not (blind := _blind(made)).tests:
-                    raise SettingError(_nothing_to_choose_on(setting))
-                memory.add(key, _outcome(run(blind, rounds), by))
+                memory.add(key, _outcome(run(_blind(made, setting), rounds), by))
             outcomes[str(seed)] = memory.outcomes[key]
         trial = Trial(
             method=method,
@@ -168,13 +166,15 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _blind(federation: Federation) -> Federation:
-    """Return the same federation without any test data."""
+def _blind(federation: Federation, setting: Setting) -> Federation:
+    """Return the same federation without any test data. Raise where no validation data are left."""
     tests = {
         name: {"validation": splits["validation"]}
         for name, splits in federation.tests.items()
         if isinstance(splits, Mapping) and "validation" in splits
     }
+    if not tests:
+        raise SettingError(_nothing_to_choose_on(setting))
     return replace(federation, tests=tests, private_tests={})
 
 

@@ -9,6 +9,7 @@ from heterophony.tables.interval import mean
 from heterophony.tables.table import Table, TableOrRows, model_of_all, tabled
 from heterophony.tasks.score import Score
 
+FIGURES = ("present", "past", "forgotten")
 Shares = Callable[[int], Sequence[float]]
 # By concept, the rate (None of a model that has diverged) and the time of a mark.
 _Marked = dict[int, tuple[float | None, float]]
@@ -36,19 +37,23 @@ def over_time(
     found = []
     for round in sorted({round for _, round in marks}):
         now, gone = shares(round), _gone(shares, round)
-        rows, times = [], []
-        for participant, home in homes.items():
-            marked = marks.get((server or participant, round), {}).get(home)
-            if marked is None:
-                continue
-            times += [time for _, time in marked.values()]
+        evaluated = _evaluated(marks, homes, server, round)
+        rows = []
+        for participant, marked in evaluated.items():
             rates = {concept: rate for concept, (rate, _) in marked.items()}
             _remember(best[participant], rates, score)
             rows.append(_figures(rates, now, gone, best[participant], score))
         if rows:
-            means = {key: mean(row[key] for row in rows) for key in ("present", "past", "forgotten")}
-            found.append({"round": round, "time": max(times), **means})
+            means = {key: mean(row[key] for row in rows) for key in FIGURES}
+            latest = max(time for marked in evaluated.values() for _, time in marked.values())
+            found.append({"round": round, "time": latest, **means})
     return found
+
+
+def _evaluated(marks: _Marks, homes: Mapping[str, str], server: str | None, round: int) -> dict[str, _Marked]:
+    """Return the marks of each participant whose model, or that of all at the server, was evaluated in a round."""
+    found = {who: marks.get((server or who, round), {}).get(home) for who, home in homes.items()}
+    return {who: marked for who, marked in found.items() if marked is not None}
 
 
 def _remember(best: dict[int, float], rates: Mapping[int, float | None], score: Score) -> None:

@@ -50,7 +50,7 @@ class Classification:
         return (self.classes or 0,)
 
     def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
-        """Labels are whole numbers from 0, below the number of classes."""
+        """Say what is wrong with labels: they are whole numbers from 0, below the number of classes."""
         if tuple(y.shape[:1]) != rows[:1] or y.ndim > 2:
             return f"one label a row is needed, {rows[0]} rows have labels of the shape {tuple(y.shape)}"
         return labels_misfit(y, self.classes)

@@ -57,7 +57,7 @@ class MultiLabel:
         return (self.labels,)
 
     def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
-        """Labels are 0 or 1, so many for each row."""
+        """Say what is wrong with labels: each is 0 or 1, so many for each row."""
         if tuple(y.shape) != (rows[0], self.labels) and not (self.labels == 1 and tuple(y.shape) == rows[:1]):
             return f"{self.labels} labels for each of {rows[0]} rows are needed, they have the shape {tuple(y.shape)}"
         wrong = ((y != 0) & (y != 1)).reshape(len(y), -1).any(1).nonzero()

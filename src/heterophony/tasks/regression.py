@@ -74,7 +74,7 @@ class Regression:
         return (self.targets,)
 
     def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
-        """Targets are finite numbers, so many for each row."""
+        """Say what is wrong with targets: they are finite numbers, so many for each row."""
         wanted = (rows[0], self.targets)
         if tuple(y.shape) != wanted and not (self.targets == 1 and tuple(y.shape) == rows[:1]):
             return f"{self.targets} numbers for each of {rows[0]} rows are needed, targets have {tuple(y.shape)}"

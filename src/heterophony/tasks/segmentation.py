@@ -71,7 +71,7 @@ class Segmentation:
         return (self.classes, *row[-2:])
 
     def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
-        """Masks hold whole numbers, one for each pixel."""
+        """Say what is wrong with masks: they hold whole numbers, one for each pixel."""
         wanted = (rows[0], *rows[-2:])
         if tuple(y.shape) != wanted:
             return f"masks of the shape {wanted} are needed, they have {tuple(y.shape)}"

@@ -44,7 +44,7 @@ class Sequence:
         return (self.classes, row[-1])
 
     def misfit(self, y: Tensor, rows: tuple[int, ...]) -> str | None:
-        """Labels are whole numbers, one for each place."""
+        """Say what is wrong with labels: they are whole numbers, one for each place."""
         if y.ndim != 2 or y.shape[0] != rows[0] or y.shape[1] != rows[-1]:
             return f"each of {rows[-1]} places of a row needs a label, the labels have the shape {tuple(y.shape)}"
         return labels_misfit(y, self.classes)

@@ -38,7 +38,7 @@ class _Dtype:
 
     @property
     def true(self) -> np.dtype[Any]:
-        """The type itself. The order of its bytes is one of the three that numpy writes."""
+        """Return the type itself. The order of its bytes is one of the three that numpy writes."""
         if self.order not in ("<", ">", "|") or self.code == OBJECT:
             raise DataError("the pickle holds an array of an unexpected form")
         return np.dtype(f"{self.order}{self.code}")

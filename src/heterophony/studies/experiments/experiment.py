@@ -45,18 +45,23 @@ class Column(Strict):
 
     @model_validator(mode="after")
     def _check_unit(self) -> Column:
-        """Raise where perplexity is asked of what there is none of."""
+        """Raise where a figure is asked of what has none such."""
         if (self.figure in ("on", "off")) != (self.correlation is not None):
             raise ValueError("on and off the diagonal are figures of a correlation, and it has no others")
         if (self.unit == "number") != (self.note is not None):
             raise ValueError("a number is what is noted, and what is noted is a number: set both, or neither")
         if self.round == "test" and (self.participants or self.minus or self.sets):
             raise ValueError("the best of test is of all participants' models together")
-        if self.unit == "perplexity" and (self.at is not None or self.deviation or self.minus or self.participants):
-            raise ValueError("perplexity is of a level, or of a product in the last round")
-        if self.unit == "perplexity" and self.figure not in ("own", "union", "proxy"):
-            raise ValueError(f"a perplexity is own, union or proxy, got {self.figure!r}")
+        if self.unit == "perplexity":
+            self._check_perplexity()
         return self
+
+    def _check_perplexity(self) -> None:
+        """Raise where perplexity is asked of what there is none of."""
+        if self.at is not None or self.deviation or self.minus or self.participants:
+            raise ValueError("perplexity is of a level, or of a product in the last round")
+        if self.figure not in ("own", "union", "proxy"):
+            raise ValueError(f"a perplexity is own, union or proxy, got {self.figure!r}")
 
 
 class Arm(Strict):
@@ -204,6 +209,6 @@ def _check_known(names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def shipped() -> dict[str, str]:
-    """name -> text of the experiments that come with the package."""
+    """Return the text of each experiment that comes with the package, by name."""
     files = sorted(resources.files("heterophony.studies.experiments").iterdir(), key=lambda file: file.name)
     return {file.name.removesuffix(".toml"): file.read_text() for file in files if file.name.endswith(".toml")}
