@@ -29,10 +29,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -n 2 -m 'not slow'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 test-all: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # The same tests in a random order. A failure names the seed of that order: make test-shuffled SEED=N repeats it.
 SEED ?= $(shell date +%s)

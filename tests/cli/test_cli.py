@@ -476,7 +476,7 @@ def test_a_killed_run_goes_on_to_the_same_end(process, tmp_path):
         assert tables(folder) == tables(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupt_leaves_a_run_that_can_be_resumed(number, process, tmp_path):
     """Real processes, all told to stop, with every snapshot due; another may not use the folder meanwhile."""
     setting = written(tmp_path / "s.toml", SMALL.replace("rounds = 2", "rounds = 100000"))
@@ -499,6 +499,7 @@ def test_an_interrupt_leaves_a_run_that_can_be_resumed(number, process, tmp_path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for the child under /proc")
+@pytest.mark.slow
 def test_an_interrupt_is_the_parents_affair(process, tmp_path):
     """A terminal sends Ctrl-C to a reaction's process too; whoever gets it first, there is no traceback."""
     setting = written(tmp_path / "s.toml", SMALL.replace("epochs = 1", "epochs = 1000000"))

@@ -62,7 +62,7 @@ def test_process_engine_equals_local_engine(row):
     """A process for each node is slow to start: here some rows, all others in the slow tier.
 
     What may go wrong here is the coding of questions and answers. `tests/deploy/test_conformance.py` has the same
-    coding for every method.
+    coding for other methods.
     """
     if not sampled(row, 8, 0):
         pytest.skip("`make test-all` runs it")

@@ -78,6 +78,7 @@ def put_back(machine, copy):
     shutil.copytree(machine / "backup" / copy, machine / "srv" / "north")
 
 
+@pytest.mark.slow
 def test_a_node_is_copied_restored_elsewhere_and_goes_on(machine):
     _, here = run(machine, 1)
     follow(machine, "backup")

@@ -55,6 +55,7 @@ def test_a_node_that_moved_to_another_worker_is_not_counted_any_more():
     assert host.offload.held == sum(t.nbytes for slot in kept.slots.values() for t in slot.tensors().values()) > 0
 
 
+@pytest.mark.slow
 def test_many_models_in_files_are_no_memory_of_the_process(tmp_path, monkeypatch):
     """400 nodes of 4 MB: in files, the memory that is the process's own grows by a fraction of their 1.6 GB."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -488,7 +488,7 @@ def test_nobody_waits_for_a_straggler():
 
 
 # -- coming and going ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("engine", [local, process])
+@pytest.mark.parametrize("engine", [local, pytest.param(process, marks=pytest.mark.slow)])
 def test_a_dead_edge_server_leaves_its_siblings_running_and_catches_up_when_it_returns(engine):
     """e0 is away from 0.15 s to 0.7 s. The root waits 0.2 s a round for it; e1 and its leaves go on as ever.
 

@@ -439,7 +439,7 @@ def tables(down, up):
 
     def both(federation, rounds):
         method, client = federation.method, federation.first("client")
-        table = 4 * client.data[method.local.data].classes * (method.wide(client) + 1)
+        table = 4 * client.data[method.local.data].classes * (method.taught.read(client, "a test") + 1)
         return {down: (rounds - 1) * asked(federation) * table, up: rounds * asked(federation) * table}
 
     return both
@@ -457,7 +457,7 @@ def fd(federation, rounds):
 def fedre(federation, rounds):
     """A row of features and of shares up; down a head, as soon as there is one."""
     method, client = federation.method, federation.first("client")
-    classes, width = client.data[method.local.data].classes, method.wide(client)
+    classes, width = client.data[method.local.data].classes, method.taught.read(client, "a test")
     head = 4 * classes * (width + 1)
     sent = rounds * asked(federation) * 4 * (classes + width)
     return {"global": (rounds - 1) * asked(federation) * head, "mixture": sent}
