@@ -14,7 +14,6 @@ from heterophony.engines import Engine
 from toys.federations import METHODS
 from toys.undisturbed import undisturbed
 
-
 # Without those that nobody waits in: there, what is merged with what depends on real time. The slow tier has them all.
 WAITED = [row for row in METHODS if row.waits]
 SAMPLED = [

@@ -434,12 +434,12 @@ def swarm(federation, rounds):
 
 
 # -- a row a class ---------------------------------------------------------------------------------------------
-def tables(down, up):
+def tables(down, up, wide):
     """A table with a row a class from each client, and one to each from the second round on."""
 
     def both(federation, rounds):
         method, client = federation.method, federation.first("client")
-        table = 4 * client.data[method.local.data].classes * (method.taught.read(client, "a test") + 1)
+        table = 4 * client.data[method.local.data].classes * (wide(method, client) + 1)
         return {down: (rounds - 1) * asked(federation) * table, up: rounds * asked(federation) * table}
 
     return both
@@ -656,8 +656,8 @@ FORMULAS = {
     Epidemic: epidemic,
     Swarm: swarm,
     FD: fd,
-    FedProto: tables("global", "prototypes"),
-    FedGH: tables("global", "means"),
+    FedProto: tables("global", "prototypes", lambda method, client: method.wide(client)),
+    FedGH: tables("global", "means", lambda method, client: method.taught.read(client, "FedGH")),
     FedRE: fedre,
     FedGKT: fedgkt,
     FedGen: fedgen,
