@@ -38,7 +38,7 @@ test-all: lint
 SEED ?= $(shell date +%s)
 test-shuffled: $(READY)
 	@echo "order $(SEED)"
-	$(BIN)/pytest -n 2 -m 'not slow' -p randomly --randomly-seed=$(SEED)
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' -p randomly --randomly-seed=$(SEED)
 
 # The documentation as a site, in site/; each warning ends it. What makes pages and packages has an environment of its own.
 TOOLS = $(VENV)-tools

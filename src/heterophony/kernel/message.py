@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,29 +187,33 @@ def ask_together(mail: Iterable[tuple[Kind, Body]]) -> None:
 
     Each question to a GPU waits until it has done all its work, so that one question is better than many.
     """
-    asked: dict[int, tuple[Body, Tensor]] = {}
-    flat: dict[int, tuple[Body, Tensor]] = {}  # those that are one tensor each
-    for kind, body in mail:
-        if body.verdict is not None or id(body) in asked or id(body) in flat:
-            continue
-        weights = [body.get(key) for key in kind.weights]
-        if len(weights) != 1 or not isinstance(weights[0], dict):
-            continue
-        if isinstance(weights[0], Copied) and weights[0].untouched and weights[0].whole.is_floating_point():
-            flat[id(body)] = body, weights[0].whole
-        elif (number := total(weights[0])) is not None:
-            asked[id(body)] = body, number
+    flat: list[tuple[Body, Tensor]] = []  # those whose weights are one tensor each
+    asked: list[tuple[Body, Tensor]] = []  # with a number that tells whether the weights are sound
+    for body, weights in _open_questions(mail):
+        if isinstance(weights, Copied) and weights.untouched and weights.whole.is_floating_point():
+            flat.append((body, weights.whole))
+        elif (number := total(weights)) is not None:
+            asked.append((body, number))
     if len(asked) + len(flat) < 2:
         return
     if flat:  # one launch for all
-        sums = torch._foreach_norm([whole for _, whole in flat.values()], 1)
-        for (body, _), number in zip(flat.values(), sums, strict=True):
-            asked[id(body)] = body, number
-    numbers = [number for _, number in asked.values()]
-    device = numbers[0].device  # a number from a snapshot may still be on the CPU
-    found = torch.stack([number.to(device, torch.float32) for number in numbers]).tolist()
-    for (body, _), known in zip(asked.values(), found, strict=True):
+        sums = torch._foreach_norm([whole for _, whole in flat], 1)
+        asked += [(body, number) for (body, _), number in zip(flat, sums, strict=True)]
+    device = asked[0][1].device  # a number from a snapshot may still be on the CPU
+    found = torch.stack([number.to(device, torch.float32) for _, number in asked]).tolist()
+    for (body, _), known in zip(asked, found, strict=True):
         body.usable = known < LARGEST  # if not, it is looked at alone
+
+
+def _open_questions(mail: Iterable[tuple[Kind, Body]]) -> Iterator[tuple[Body, dict[str, Any]]]:
+    """Yield each body with one field of weights that nobody has looked at yet, once."""
+    seen: set[int] = set()
+    for kind, body in mail:
+        if body.verdict is None and id(body) not in seen:
+            weights = [body.get(key) for key in kind.weights]
+            if len(weights) == 1 and isinstance(weights[0], dict):
+                seen.add(id(body))
+                yield body, weights[0]
 
 
 @dataclass(frozen=True)
